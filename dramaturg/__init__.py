@@ -1,0 +1,1 @@
+"""Evaluation of what language models write, as swappable gRPC services."""

@@ -1,0 +1,30 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The third-party data beside the checkout, or named by DRAMATURG_DATA; skips where there is none."""
+    named = os.environ.get("DRAMATURG_DATA")
+    folder = Path(named) if named else ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no third-party data at {folder}; set DRAMATURG_DATA to the folder that holds it")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keeps the developer's own providers, settings and ledger out of the tests."""
+    for name in list(os.environ):
+        if name.startswith(("DRAMATURG_", "OPENAI_")) and name != "DRAMATURG_DATA":
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("MODEL", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))

@@ -1,0 +1,62 @@
+"""Two floors: the ground (``dramaturg``), and side by side on it the services and the gateway."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+AGENTS = ROOT / "services" / "agents"
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def houses() -> Iterator[tuple[str, Path]]:
+    """Every part that must not know its neighbours, with its import prefix."""
+    yield "dramaturg", ROOT / "dramaturg"
+    yield "gateway", ROOT / "gateway"
+    for folder in sorted((ROOT / "services").iterdir()):
+        if folder.is_dir() and folder != AGENTS and any(folder.rglob("*.py")):
+            yield f"services.{folder.name}", folder
+    for folder in sorted(AGENTS.iterdir()):
+        if folder.is_dir() and any(folder.glob("*.py")):
+            yield f"services.agents.{folder.name}", folder
+
+
+def is_within(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(prefix + ".")
+
+
+@pytest.mark.parametrize(("prefix", "folder"), list(houses()), ids=lambda value: str(value).rpartition("/")[2])
+def test_a_part_imports_only_itself_and_the_ground(prefix: str, folder: Path) -> None:
+    # What the offline agents share is a room of the agents' folder, not a neighbour.
+    allowed = [prefix, "dramaturg", *(["services.agents.offline"] if prefix.startswith("services.agents.") else [])]
+    strangers = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in folder.rglob("*.py")
+        if "dramaturg/api" not in path.as_posix()
+        for module in imported_modules(path)
+        if any(is_within(module, top) for top in ("services", "gateway", "dramaturg", "tests"))
+        and module not in {"services", "services.agents"}
+        and not any(is_within(module, prefix) for prefix in allowed)
+    }
+    assert not strangers
+
+
+def test_domain_modules_of_services_are_free_of_grpc() -> None:
+    """Only the rooms at the edge know that there is a network."""
+    edge = {"app.py", "servicer.py", "codec.py", "__main__.py"}
+    for path in (ROOT / "services").rglob("*.py"):
+        if path.name in {"model.py", "parse.py", "check.py", "score.py", "edit_distance.py", "baselines.py"}:
+            assert path.name not in edge
+            assert not any(is_within(module, "grpc") for module in imported_modules(path)), path
