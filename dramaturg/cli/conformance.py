@@ -1,0 +1,48 @@
+"""``dramaturg conformance``: checks that a judge keeps its contract."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dramaturg import conformance as kit
+from dramaturg.judge.roles import ROLES, JudgeRole
+
+app = typer.Typer()
+
+
+@app.command("conformance")
+def conformance(
+    role: Annotated[str, typer.Argument(help="The role that the judge should be able to play.")],
+    target: Annotated[str, typer.Option(help="Where the judge listens, as HOST:PORT.")],
+    model: Annotated[str, typer.Option(help="The model that the judge is asked to use.")] = "",
+    timeout: Annotated[float, typer.Option(help="The most seconds that one answer may take.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Checks that a running judge keeps its contract. Exit code 1: it does not.
+
+    Example: dramaturg conformance critic --target localhost:50099
+    """
+    played = ROLES.get(role)
+    if not isinstance(played, JudgeRole):
+        names = ", ".join(name for name, one in ROLES.items() if isinstance(one, JudgeRole))
+        raise typer.BadParameter(f"{role!r} is not a role of a judge; there are {names}", param_hint="ROLE")
+    console = Console(stderr=as_json)
+
+    def show(outcome: kit.Outcome) -> None:
+        mark = "[green]holds[/]" if outcome.passed else "[red]broken[/]"
+        console.print(f"{mark}  {outcome.check.requirement}", highlight=False)
+        if not outcome.passed:
+            console.print(f"        {outcome.failure}", style="red", markup=False, highlight=False)
+
+    outcomes = asyncio.run(kit.run(played, target, model=model, timeout=timeout, on_outcome=show))
+    broken = sum(not outcome.passed for outcome in outcomes)
+    console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold", highlight=False)
+    if as_json:
+        checks = [{"name": one.check.name, "passed": one.passed, "failure": one.failure} for one in outcomes]
+        print(json.dumps({"role": role, "target": target, "broken": broken, "checks": checks}))  # noqa: T201
+    raise typer.Exit(1 if broken else 0)

@@ -1,0 +1,126 @@
+"""The frame of the conformance kit: what a check is, and how all of them are run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from dramaturg.judge.roles import JudgeRole
+from dramaturg.service.channel import open_channel
+
+
+class RequirementError(Exception):
+    """A requirement does not hold; the message says how, with what was seen."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The server under test."""
+
+    role: JudgeRole
+    """The role whose contract it should keep."""
+    channel: grpc.aio.Channel
+    """An open channel to it."""
+    model: str
+    """The model that it is asked to use. Empty: its own default."""
+    timeout: float
+    """The most seconds that one of its answers may take."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One requirement and how it is tried."""
+
+    name: str
+    """Its name, in kebab case."""
+    requirement: str
+    """What must hold, in a sentence."""
+    attempt: Callable[[Subject], Awaitable[None]]
+    """Tries it. Raises :class:`RequirementError` where it does not hold."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one check."""
+
+    check: Check
+    """The check."""
+    failure: str
+    """How the requirement does not hold. Empty: it does."""
+    seconds: float
+    """How long the check took."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the requirement holds."""
+        return not self.failure
+
+
+CHECKS: list[Check] = []
+"""Every check, in the order in which they are run."""
+
+
+Attempt = Callable[[Subject], Awaitable[None]]
+
+
+def check(requirement: str) -> Callable[[Attempt], Attempt]:
+    """Registers the decorated coroutine function as the check of a requirement."""
+
+    def register(attempt: Attempt) -> Attempt:
+        name = getattr(attempt, "__name__", "").replace("_", "-")
+        CHECKS.append(Check(name=name, requirement=requirement, attempt=attempt))
+        return attempt
+
+    return register
+
+
+async def run(
+    role: JudgeRole,
+    target: str,
+    *,
+    model: str = "",
+    timeout: float = 60.0,
+    on_outcome: Callable[[Outcome], None] = lambda _: None,
+) -> Sequence[Outcome]:
+    """Runs every check against a server.
+
+    Args:
+        role: The role whose contract the server should keep.
+        target: Where the server listens, such as ``localhost:50099``.
+        model: The model that it is asked to use. Empty: its own default.
+        timeout: The most seconds that one of its answers may take.
+        on_outcome: Called with each outcome as soon as it is known.
+
+    Returns:
+        One outcome for each check, in order.
+    """
+    # Importing the checks registers them; they need this module first.
+    from dramaturg.conformance import judges  # noqa: F401
+
+    outcomes = []
+    async with open_channel(target) as channel:
+        subject = Subject(role=role, channel=channel, model=model, timeout=timeout)
+        for one in CHECKS:
+            outcomes.append(await _attempt(one, subject))
+            on_outcome(outcomes[-1])
+    return outcomes
+
+
+async def _attempt(one: Check, subject: Subject) -> Outcome:
+    started = time.perf_counter()
+    failure = ""
+    try:
+        # Twice the limit of one answer: a check may ask more than once, side by side.
+        async with asyncio.timeout(2 * subject.timeout):
+            await one.attempt(subject)
+    except RequirementError as broken:
+        failure = str(broken)
+    except TimeoutError:
+        failure = f"no answer within {2 * subject.timeout:g} seconds"
+    except grpc.aio.AioRpcError as error:
+        failure = f"the call failed with {error.code().name}: {error.details()}"
+    return Outcome(check=one, failure=failure, seconds=time.perf_counter() - started)
