@@ -1,0 +1,24 @@
+"""What a service is to whoever starts it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from dramaturg.service.contract import Contract
+
+
+class App(Protocol):
+    """A service that can be started, alone in a process or beside others.
+
+    By convention a service's ``app.py`` has a class ``App``: without arguments it reads its settings from the
+    environment, with ``settings=`` it takes them as given.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which the service is started, such as "critic"."""
+
+    def open(self) -> AbstractAsyncContextManager[Sequence[Contract]]:
+        """Opens what the service needs (channels, stores), yields its contracts, and closes it all again."""

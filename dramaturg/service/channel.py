@@ -1,0 +1,86 @@
+"""Opens a channel: one way for every client.
+
+Calls are balanced over all addresses of the target, skip replicas that report not serving, are retried where
+they never reached a handler, and carry the deadline and the request id of the call that they are made for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+
+from dramaturg.service.propagation import propagation_interceptors
+from dramaturg.service.rotation import RotatingChannel
+from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.tls import channel_credentials
+
+SERVICE_CONFIG: dict[str, Any] = {
+    "loadBalancingConfig": [{"round_robin": {}}],
+    "healthCheckConfig": {"serviceName": ""},
+    # A "timeout" here would fire one to two seconds early and never reach the server: deadlines are the
+    # interceptor's.
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
+}
+"""The service config (gRFC A2, A6) of every channel."""
+
+
+def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.aio.Channel:
+    """Opens a channel to a server, or to all replicas behind a name.
+
+    A channel belongs to the event loop of its first call. Close it, or use it in ``async with``.
+
+    Args:
+        target: ``host:port`` or a gRPC name such as ``dns:///critic.eval.svc:50051``. For several replicas
+            the name must resolve to each one's address (on Kubernetes: a headless Service).
+        settings: Certificates and limits; by default those of the environment.
+
+    Raises:
+        SettingsError: A certificate cannot be read.
+    """
+    settings = settings or ChannelSettings()
+    options = _options(settings)
+    interceptors = propagation_interceptors(
+        settings.timeout_seconds, reserve=settings.deadline_reserve_seconds
+    )
+
+    def connect() -> grpc.aio.Channel:
+        credentials = channel_credentials(settings)
+        if credentials is None:
+            return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
+        return grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors)
+
+    files = settings.tls_files
+    return RotatingChannel(connect, files, grace=settings.timeout_seconds) if files else connect()
+
+
+def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:
+    options: list[tuple[str, Any]] = [
+        ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
+        # What a name resolves to is not for DNS to configure.
+        ("grpc.service_config_disable_resolution", 1),
+        # Services call each other and this machine; a proxy for the web would be in the way.
+        ("grpc.enable_http_proxy", int(settings.http_proxy)),
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.keepalive_time_ms", round(settings.keepalive_seconds * 1000)),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.dns_min_time_between_resolutions_ms", 10_000),
+        ("grpc.initial_reconnect_backoff_ms", 200),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+    ]
+    if settings.tls_server_name is not None:
+        options.append(("grpc.ssl_target_name_override", settings.tls_server_name))
+    return options

@@ -1,0 +1,64 @@
+"""What is known of the call that is being served, for whoever works on it.
+
+A context variable carries it: it is there in the servicer, in everything that the servicer awaits, and in the
+    channel
+interceptors that pass the deadline and the request id on to the next hop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+REQUEST_ID_METADATA = "x-request-id"
+"""The metadata key that carries the request id from hop to hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One call, as the server sees it."""
+
+    request_id: str
+    """Names the request in the logs of every service that it passes through."""
+    method: str = ""
+    """The full method name, such as ``/dramaturg.api.agents.v1.CriticService/Critique``."""
+    peer: str = ""
+    """The caller's address, as gRPC writes it."""
+    deadline: float | None = None
+    """When the work must have ended, on the clock of ``time.monotonic``. ``None``: never."""
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, at least 0; ``None`` without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+_current: ContextVar[RequestContext | None] = ContextVar("dramaturg_request", default=None)
+
+
+def current() -> RequestContext | None:
+    """The call that is being served here; ``None`` outside of any."""
+    return _current.get()
+
+
+def remaining() -> float | None:
+    """Seconds until the deadline of the call being served, at least 0; ``None`` where there is none."""
+    request = _current.get()
+    return None if request is None else request.remaining()
+
+
+def enter(request: RequestContext) -> None:
+    """Makes ``request`` the current call for the rest of the task."""
+    _current.set(request)
+
+
+@contextmanager
+def scope(request: RequestContext) -> Iterator[RequestContext]:
+    """Makes ``request`` the current call within a ``with`` block, for work that no server started."""
+    token = _current.set(request)
+    try:
+        yield request
+    finally:
+        _current.reset(token)

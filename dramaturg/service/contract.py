@@ -1,0 +1,74 @@
+"""A served contract: a gRPC service, who implements it, and what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+
+_NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One gRPC service that a server serves.
+
+    Example:
+        >>> Contract.make(
+        ...     critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"],
+        ...     critic_service_pb2_grpc.add_CriticServiceServicer_to_server,
+        ...     MyCritic(),
+        ...     name="my-critic",
+        ...     version="1.0.0",
+        ...     description="Compares a script with a reference.",
+        ...     criteria=["no_missing_steps"],
+        ... )
+    """
+
+    descriptor: ServiceDescriptor
+    """The service's descriptor. Naming it imports the module that reflection needs."""
+    add: Callable[[Any, grpc.aio.Server], None]
+    """The generated function that adds a servicer to a server."""
+    servicer: Any
+    """The implementation. Its methods are coroutines or async generators: a plain function would block the
+    event loop.
+    """
+    identity: Identity
+    """What ``IdentityService`` answers for it."""
+
+    @classmethod
+    def make(
+        cls,
+        descriptor: ServiceDescriptor,
+        add: Callable[[Any, grpc.aio.Server], None],
+        servicer: Any,
+        *,
+        name: str,
+        version: str,
+        description: str,
+        criteria: Iterable[str] = (),
+        capabilities: Iterable[str] = (),
+        limits: Mapping[str, int] = _NO_LIMITS,
+    ) -> Contract:
+        """Makes a contract; the keyword arguments are the fields of ``identity.v1.Identity``."""
+        identity = Identity(
+            name=name,
+            version=version,
+            contract=descriptor.full_name,
+            description=description,
+            criteria=criteria,
+            capabilities=capabilities,
+            limits=limits,
+        )
+        return cls(descriptor, add, servicer, identity)
+
+    @property
+    def full_name(self) -> str:
+        """The full name, such as ``dramaturg.api.agents.v1.CriticService``; health is asked for by it too."""
+        return self.identity.contract

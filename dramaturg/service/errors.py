@@ -1,0 +1,198 @@
+"""Errors as domain code raises them, and as they travel.
+
+A servicer raises ``ServiceError``; the error interceptor turns it into a
+``google.rpc.Status`` with the standard details (AIP-193). A client turns what came back into a
+``ServiceError`` again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+
+DOMAIN = "dramaturg.api"
+"""The ``ErrorInfo.domain`` of every error of this API."""
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+# What these reasons say is about the request or the deployment as a whole, so it holds for the caller of the
+# caller too.
+_FORWARDED = frozenset(
+    {
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_PROVIDER_RATE_LIMITED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
+        error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
+        error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+    }
+)
+
+# Codes of a dependency that say "not now"; the rest say that it, or our request to it, is at fault.
+_PASSING = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+)
+
+
+class Violation(NamedTuple):
+    """One broken limit of a request."""
+
+    field: str
+    """The path of the field, such as ``candidates[3].script.steps[0].text`` or ``tags["level"]``."""
+    description: str
+    """What is wrong, with the limit and the actual value or length."""
+
+
+class ServiceError(Exception):
+    """A call failed for a reason that the contract knows.
+
+    Attributes:
+        code: The gRPC status code.
+        reason: The value of ``dramaturg.api.common.v1.ErrorReason``; unspecified when the other side gave
+            none.
+        message: One sentence for a developer. It travels to the caller, so it holds no secrets.
+        metadata: The dynamic parts of the message by name (AIP-193).
+        violations: The broken limits, where the request is at fault.
+        retry_after: Seconds after which a retry is worth it; ``None`` where nothing is known.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        reason: ErrorReason.ValueType,
+        message: str,
+        *,
+        metadata: Mapping[str, str] = _NOTHING,
+        violations: Sequence[Violation] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.metadata = dict(metadata)
+        self.violations = tuple(violations)
+        self.retry_after = retry_after
+
+    @property
+    def reason_name(self) -> str:
+        """The reason's name, as it stands in ``ErrorInfo.reason``."""
+        return ErrorReason.Name(self.reason)
+
+    def __repr__(self) -> str:
+        return f"ServiceError({self.code.name}, {self.reason_name}, {self.message!r})"
+
+
+def invalid(field: str, description: str) -> ServiceError:
+    """The error of a request with one broken limit: INVALID_ARGUMENT, ERROR_REASON_FIELD_INVALID."""
+    return invalid_fields([Violation(field, description)])
+
+
+def invalid_fields(violations: Sequence[Violation]) -> ServiceError:
+    """The error of a request with broken limits; the message names the first one and counts the others."""
+    field, description = violations[0]
+    others = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+        f"{field} {description}{others}",
+        metadata={"field": field},
+        violations=violations,
+    )
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
+    """Reads a remote failure.
+
+    A call that this side cancels ends with ``asyncio.CancelledError``, never with an ``AioRpcError``. A
+    CANCELLED in an ``AioRpcError`` therefore means that the server dropped the call (C-core does so when its
+    queue of waiting calls is full), and it is read as UNAVAILABLE.
+
+    Returns:
+        The error with the reason, metadata, violations and retry delay found in the status details. Without
+        an ``ErrorInfo`` of this API the reason is ERROR_REASON_UNSPECIFIED.
+    """
+    code, message = error.code(), error.details() or ""
+    if code is grpc.StatusCode.CANCELLED:
+        code, message = grpc.StatusCode.UNAVAILABLE, f"the server dropped the call: {message}"
+    reason = error_reason_pb2.ERROR_REASON_UNSPECIFIED
+    metadata: dict[str, str] = {}
+    violations: list[Violation] = []
+    retry_after: float | None = None
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        bad_request = error_details_pb2.BadRequest()
+        retry_info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            if info.domain == DOMAIN and info.reason in ErrorReason.DESCRIPTOR.values_by_name:
+                reason = ErrorReason.Value(info.reason)
+            metadata = dict(info.metadata)
+        elif detail.Unpack(bad_request):
+            violations = [Violation(v.field, v.description) for v in bad_request.field_violations]
+        elif detail.Unpack(retry_info):
+            retry_after = retry_info.retry_delay.ToTimedelta().total_seconds()
+    return ServiceError(
+        code, reason, message, metadata=metadata, violations=violations, retry_after=retry_after
+    )
+
+
+def downstream(error: grpc.aio.AioRpcError, service: str) -> ServiceError:
+    """The error of a server whose dependency failed.
+
+    Failures are mapped, not forwarded: a dependency that calls our request invalid has found a fault of ours,
+    not of our caller. Forwarded as they are: reasons about models, providers, weights and budgets, which mean
+    the same to every caller.
+
+    Args:
+        error: What the call to the dependency raised.
+        service: The dependency, such as "generation".
+
+    Returns:
+        UNAVAILABLE where it is unreachable, dropped the call or is overloaded; DEADLINE_EXCEEDED where it ran
+        out of time; else INTERNAL. The cause is in the metadata ``service``, ``code`` and ``reason``.
+    """
+    remote = from_rpc_error(error)
+    if remote.reason in _FORWARDED:
+        return ServiceError(
+            remote.code,
+            remote.reason,
+            remote.message,
+            metadata={**remote.metadata, "service": service},
+            retry_after=remote.retry_after,
+        )
+    metadata = {"service": service, "code": error.code().name, "reason": remote.reason_name}
+    if remote.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return ServiceError(
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
+            f"{service} did not answer before the deadline",
+            metadata=metadata,
+        )
+    passing = remote.code in _PASSING
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE if passing else grpc.StatusCode.INTERNAL,
+        error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
+        f"{service} failed with {error.code().name}",
+        metadata=metadata,
+        retry_after=remote.retry_after if passing else None,
+    )
+
+
+def _details(error: grpc.aio.AioRpcError) -> Sequence[Any]:
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # details that contradict the status line: a proxy rewrote it
+        return ()
+    return status.details if status is not None else ()

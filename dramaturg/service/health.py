@@ -1,0 +1,69 @@
+"""The standard health service (``grpc.health.v1``), for probes and for clients that watch their servers.
+
+``grpc_health.v1.health.aio.HealthServicer`` is not used: its watchers of one service share a condition that
+the first one to leave takes away, so the others never hear of a shutdown; and it holds that condition's lock
+while it writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+LIVENESS = ""
+"""The name under which the server as a whole is asked for."""
+
+
+class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
+    """Answers for the server and for each of its contracts; all of them serve until the shutdown."""
+
+    def __init__(self, contracts: Iterable[str]) -> None:
+        self._names = frozenset({LIVENESS, *contracts})
+        self._serving = True
+        self._open = True
+        self._changed = asyncio.Event()
+
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> health_pb2.HealthCheckResponse:
+        """Tells whether a contract is served; NOT_FOUND for one that this server does not have."""
+        if request.service not in self._names:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "this server has no such service")
+        return health_pb2.HealthCheckResponse(status=self._status(request.service))
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """Tells whether a contract is served, now and whenever it changes, until the server stops."""
+        del context
+        last = None
+        while self._open:
+            changed, status = self._changed, self._status(request.service)
+            if status != last:
+                yield health_pb2.HealthCheckResponse(status=status)
+                last = status
+            await changed.wait()
+
+    def shut_down(self) -> None:
+        """Reports everything as not serving from now on."""
+        self._serving = False
+        self._wake()
+
+    def close(self) -> None:
+        """Ends all watches, which would otherwise hold up the server's stop until its grace is over."""
+        self._open = False
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _status(self, name: str) -> health_pb2.HealthCheckResponse.ServingStatus:
+        status = health_pb2.HealthCheckResponse
+        if name not in self._names:
+            return status.SERVICE_UNKNOWN
+        return status.SERVING if self._serving else status.NOT_SERVING

@@ -1,0 +1,225 @@
+"""Starts a server: one way for every service.
+
+A ``Server`` serves contracts together with the standard health service, reflection and ``IdentityService``;
+``run`` makes a process of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from pydantic import ValidationError
+
+from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
+from dramaturg.service import logs
+from dramaturg.service.app import App
+from dramaturg.service.contract import Contract
+from dramaturg.service.health import HealthServicer
+from dramaturg.service.identity import IdentityServicer
+from dramaturg.service.interceptors import server_interceptors
+from dramaturg.service.settings import ServerSettings, SettingsError, explain
+from dramaturg.service.tls import server_credentials
+
+__all__ = ["Contract", "Server", "run"]
+
+logger = logging.getLogger(__name__)
+
+_EVERY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104
+_LONGEST_QUEUE = 100_000
+
+
+class Server:
+    """Serves contracts on one port.
+
+    Example:
+        >>> async with Server([contract], ServerSettings(port=0)) as server:
+        ...     async with open_channel(server.target) as channel:
+        ...         stub = CriticServiceStub(channel)
+
+    A server belongs to the event loop that it is started in, and a process has one such loop: gRPC's asyncio
+    part polls once for the whole process. In tests, make servers and channels in fixtures of the test's own
+    loop.
+
+    Attributes:
+        port: The port it listens on, once started.
+        target: Where a client on this machine reaches it, once started.
+    """
+
+    def __init__(self, contracts: Sequence[Contract], settings: ServerSettings) -> None:
+        self.port = 0
+        self._contracts = tuple(contracts)
+        self._settings = settings
+        self._health = HealthServicer(contract.full_name for contract in contracts)
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def target(self) -> str:
+        """The address for a client on this machine, such as "127.0.0.1:50051"."""
+        host = "127.0.0.1" if self._settings.host in _EVERY_ADDRESS else self._settings.host
+        return f"{host}:{self.port}"
+
+    async def start(self) -> None:
+        """Starts to listen.
+
+        Raises:
+            OSError: The address cannot be listened on.
+            SettingsError: A certificate cannot be read.
+        """
+        server = grpc.aio.server(
+            interceptors=server_interceptors(self._settings), options=_options(self._settings)
+        )
+        for contract in self._contracts:
+            contract.add(contract.servicer, server)
+        identity_service_pb2_grpc.add_IdentityServiceServicer_to_server(
+            IdentityServicer(self._contracts), server
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection(self._service_names(), server)
+        self.port = self._bind(server)
+        await server.start()
+        self._server = server
+        fields = {"target": self.target, "contracts": self._contract_names()}
+        logger.info("listening", extra={"fields": fields})
+
+    async def drain(self) -> None:
+        """Stops without a failed call.
+
+        Reports not serving, waits for clients to notice, then lets the calls under way end. Calls that
+        outlast the grace are cancelled.
+        """
+        server, self._server = self._server, None
+        if server is None:
+            return
+        logger.info("draining", extra={"fields": {"target": self.target}})
+        self._health.shut_down()
+        await asyncio.sleep(self._settings.drain_delay_seconds)
+        self._health.close()
+        await server.stop(self._settings.drain_grace_seconds)
+        logger.info("stopped", extra={"fields": {"target": self.target}})
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.drain()
+
+    def _bind(self, server: grpc.aio.Server) -> int:
+        address = f"{self._settings.host}:{self._settings.port}"
+        credentials = server_credentials(self._settings)
+        try:
+            if credentials is None:
+                return server.add_insecure_port(address)
+            return server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: is the port in use?") from error
+
+    def _contract_names(self) -> list[str]:
+        return [contract.full_name for contract in self._contracts]
+
+    def _service_names(self) -> list[str]:
+        return [
+            *self._contract_names(),
+            identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"].full_name,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+        ]
+
+
+def _options(settings: ServerSettings) -> list[tuple[str, Any]]:
+    def milliseconds(seconds: float) -> int:
+        return round(seconds * 1000)
+
+    return [
+        # Two servers on one port would silently share its calls.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        # gRPC's own queue drops calls of a burst with CANCELLED; the admission interceptor refuses them with
+        # a reason.
+        ("grpc.server.max_pending_requests", _LONGEST_QUEUE),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _LONGEST_QUEUE),
+        # gRPC spreads the age by a tenth either way, so that clients do not come back all at once. A call
+        # that is under way when the grace ends is lost, so the grace outlasts every call.
+        ("grpc.max_connection_age_ms", milliseconds(settings.max_connection_age_seconds)),
+        ("grpc.max_connection_age_grace_ms", milliseconds(settings.maximum_deadline_seconds + 60)),
+        ("grpc.keepalive_time_ms", milliseconds(settings.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", milliseconds(20)),
+        # Clients of this package probe as often as the server does; without this they are sent away for it.
+        ("grpc.http2.min_ping_interval_without_data_ms", milliseconds(settings.keepalive_seconds / 2)),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+
+
+def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None:
+    """Runs a service as a process until SIGTERM or SIGINT, then drains it.
+
+    The settings are read here when ``app`` is the class and not an instance, so that bad ones end with a
+    message and not with a traceback. Exit codes: 0 after a drain, 1 where the address cannot be listened on,
+    2 for bad settings. A second signal ends the process at once.
+
+    Args:
+        app: The service's ``App`` class, or an instance.
+        argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
+    """
+    parser = argparse.ArgumentParser(description="Serves one of dramaturg's services.")
+    parser.add_argument("--host", help=f"the address to listen on (or {ServerSettings.variable('host')})")
+    parser.add_argument(
+        "--port", type=int, help=f"the port to listen on (or {ServerSettings.variable('port')})"
+    )
+    given = {key: value for key, value in vars(parser.parse_args(argv)).items() if value is not None}
+    try:
+        settings = ServerSettings(**given)
+        logs.configure(settings.log_level)
+        service: App = app() if callable(app) else app
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(service, settings))
+    except ValidationError as error:
+        _fail(explain(error), code=2)
+    except SettingsError as error:
+        _fail(str(error), code=2)
+    except OSError as error:
+        _fail(str(error), code=1)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+async def _serve(app: App, settings: ServerSettings) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+
+    def stop() -> None:
+        # Whoever asks twice does not want to wait for the drain.
+        for number in signals:
+            loop.remove_signal_handler(number)
+        stopping.set()
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    async with app.open() as contracts, Server(contracts, settings):
+        await stopping.wait()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _fail(message: str, *, code: int) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.exit(code)

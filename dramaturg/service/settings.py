@@ -1,0 +1,189 @@
+"""Settings: what differs between a laptop and a cluster.
+
+Sources, the strongest first: constructor arguments, environment variables ``DRAMATURG_<SECTION>_<FIELD>``
+(nested with ``__``), the table ``[<section>]`` of the TOML file that ``DRAMATURG_CONFIG`` names, defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+CONFIG_VARIABLE = "DRAMATURG_CONFIG"
+"""The environment variable that names the TOML file."""
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the message names the setting and what is wrong with it."""
+
+
+class Settings(BaseSettings):
+    """The base of every service's settings.
+
+    A subclass names its ``section``. A key of the table that is no field is an error, so that a misspelt
+    setting is not taken for its default. Variables that are no fields are ignored: Kubernetes sets
+    ``<SERVICE>_PORT`` and the like in every pod (switch that off with ``enableServiceLinks: false``).
+    """
+
+    section: ClassVar[str]
+    """The TOML table and, in upper case with underscores, the part of the variables' names."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        hide_input_in_errors=True,
+    )
+
+    @classmethod
+    def variable(cls, field: str) -> str:
+        """The environment variable that sets ``field``."""
+        return f"{cls._prefix()}{field.upper()}"
+
+    @classmethod
+    def _prefix(cls) -> str:
+        return f"DRAMATURG_{cls.section.upper().replace('-', '_')}_"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Puts the sources in their order."""
+        del env_settings, dotenv_settings, file_secret_settings
+        variables = EnvSettingsSource(settings_cls, env_prefix=cls._prefix(), env_nested_delimiter="__")
+        return init_settings, variables, InitSettingsSource(settings_cls, init_kwargs=_table(cls.section))
+
+
+def _table(section: str) -> dict[str, Any]:
+    file = os.environ.get(CONFIG_VARIABLE)
+    if not file:
+        return {}
+    try:
+        table = tomllib.loads(Path(file).read_text(encoding="utf-8")).get(section, {})
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{CONFIG_VARIABLE}={file}: {error}") from error
+    if not isinstance(table, dict):
+        raise SettingsError(f"{CONFIG_VARIABLE}={file}: [{section}] is not a table")
+    return table
+
+
+def explain(error: ValidationError) -> str:
+    """The problems of refused settings, one a line, without the values: they may be secrets."""
+    lines = [f"{error.title}: {error.error_count()} of the settings cannot be used"]
+    for problem in error.errors(include_input=False, include_url=False):
+        place = ".".join(str(part) for part in problem["loc"]) or "together"
+        lines.append(f"  {place}: {problem['msg']}")
+    return "\n".join(lines)
+
+
+class ServerSettings(Settings):
+    """How a server listens, what it takes, and how it stops."""
+
+    section: ClassVar[str] = "server"
+
+    host: str = "127.0.0.1"
+    """The address to listen on; "0.0.0.0" or "[::]" in a container."""
+    port: int = Field(default=50051, ge=0, le=65535)
+    """The port to listen on; 0 takes a free one."""
+    tls_certificate_file: Path | None = None
+    """The server's certificate chain (PEM). Read again when it changes. Absent: plain text."""
+    tls_private_key_file: Path | None = None
+    """The private key of the certificate (PEM)."""
+    tls_client_ca_file: Path | None = None
+    """The authorities (PEM) one of which must have signed the client's certificate. Absent: any client."""
+    max_message_bytes: int = Field(default=16 << 20, ge=1024)
+    """The largest request, in bytes. A larger one is refused with RESOURCE_EXHAUSTED before it is read."""
+    max_concurrent_calls: int = Field(default=4000, ge=1)
+    """The most calls served at once; the next is refused with ERROR_REASON_OVERLOADED. Each waiting call
+    takes about 25 kB.
+    """
+    overload_retry_seconds: float = Field(default=1.0, ge=0)
+    """After how many seconds a refused caller is told to try again."""
+    default_deadline_seconds: float = Field(default=120.0, gt=0)
+    """The deadline of a call that brings none."""
+    maximum_deadline_seconds: float = Field(default=600.0, gt=0)
+    """The longest that any call may take, whatever deadline it brings."""
+    minimum_deadline_seconds: float = Field(default=0.05, ge=0)
+    """A call that has less time than this left is refused before any work is done."""
+    max_connection_age_seconds: float = Field(default=300.0, gt=0)
+    """After how long a client must connect anew, and so look the name up again and find new replicas."""
+    keepalive_seconds: float = Field(default=60.0, ge=1)
+    """How often a silent connection is probed."""
+    drain_delay_seconds: float = Field(default=0.0, ge=0)
+    """How long a stopping server, already reported as not serving, still takes calls. On Kubernetes: 5."""
+    drain_grace_seconds: float = Field(default=60.0, ge=0)
+    """How long calls under way may go on after that."""
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    """The least severe level that is logged."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ServerSettings:
+        if (self.tls_certificate_file is None) != (self.tls_private_key_file is None):
+            raise ValueError("tls_certificate_file and tls_private_key_file are set together or not at all")
+        if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file")
+        if self.default_deadline_seconds > self.maximum_deadline_seconds:
+            raise ValueError("default_deadline_seconds is above maximum_deadline_seconds")
+        return self
+
+
+class ChannelSettings(Settings):
+    """How a client reaches a server."""
+
+    section: ClassVar[str] = "channel"
+
+    tls: bool = False
+    """Whether the connection is encrypted. Without ``tls_ca_file`` the system's authorities are trusted."""
+    tls_ca_file: Path | None = None
+    """The authorities (PEM) one of which must have signed the server's certificate. Implies ``tls``."""
+    tls_certificate_file: Path | None = None
+    """The client's certificate chain (PEM), for servers that want one. Implies ``tls``."""
+    tls_private_key_file: Path | None = None
+    """The private key of the client's certificate (PEM)."""
+    tls_server_name: str | None = None
+    """The name that the server's certificate must hold, where it is not the target's host."""
+    max_message_bytes: int = Field(default=64 << 20, ge=1024)
+    """The largest response, in bytes."""
+    timeout_seconds: float = Field(default=600.0, gt=0)
+    """The longest that a call may take where neither the caller nor the call being served sets less."""
+    deadline_reserve_seconds: float = Field(default=0.05, ge=0)
+    """What is kept of the time left when a call is passed on, to still answer with a proper error."""
+    keepalive_seconds: float = Field(default=60.0, ge=1)
+    """How often a silent connection is probed."""
+
+    http_proxy: bool = False
+    """Whether calls go through the proxy that the environment names (``https_proxy`` and the like)."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ChannelSettings:
+        if (self.tls_certificate_file is None) != (self.tls_private_key_file is None):
+            raise ValueError("tls_certificate_file and tls_private_key_file are set together or not at all")
+        return self
+
+    @property
+    def tls_files(self) -> list[Path]:
+        """The files that the connection's credentials are made of."""
+        files = (self.tls_ca_file, self.tls_certificate_file, self.tls_private_key_file)
+        return [file for file in files if file is not None]
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.tls or bool(self.tls_files)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
+from dramaturg.api.generation.v1.generation_service_pb2 import (
+    GenerateRequest,
+    GenerateResponse,
+    ListModelsRequest,
+    ListModelsResponse,
+    MessageRole,
+)
+from dramaturg.service import context
+from dramaturg.service.channel import open_channel
+from dramaturg.service.server import Contract, Server
+from dramaturg.service.settings import ChannelSettings
+from tests.support.grpc_servers import critic, critique_request, serve, serve_critic, server_settings, silent
+
+
+async def test_calls_are_balanced_over_all_replicas() -> None:
+    calls = [0, 0]
+
+    def counting(index: int) -> Any:
+        async def count(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+            calls[index] += 1
+            return CritiqueResponse()
+
+        return count
+
+    async with (
+        serve(critic(counting(0))) as first,
+        serve(critic(counting(1))) as second,
+        open_channel(f"ipv4:{first.target},{second.target}") as channel,
+    ):
+        stub = CriticServiceStub(channel)
+        async with asyncio.timeout(20):
+            while not all(calls):  # until both are connected
+                await stub.Critique(critique_request())
+        calls[:] = [0, 0]
+        for _ in range(20):
+            await stub.Critique(critique_request())
+    assert calls == [10, 10]
+
+
+async def test_a_server_that_is_not_there_fails_fast() -> None:
+    async with open_channel("127.0.0.1:1") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await asyncio.wait_for(CriticServiceStub(channel).Critique(critique_request()), 15)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_server_that_comes_back_is_found_by_the_retries() -> None:
+    server = Server([critic(silent)], server_settings())
+    await server.start()
+    async with open_channel(server.target) as channel:
+        stub = CriticServiceStub(channel)
+        await stub.Critique(critique_request())
+        await server.drain()
+        again = Server([critic(silent)], server_settings(port=server.port))
+        call = asyncio.ensure_future(stub.Critique(critique_request(), timeout=20, wait_for_ready=True))
+        await again.start()
+        await call
+        await again.drain()
+
+
+async def test_a_proxy_for_the_web_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with serve_critic(silent) as stub:
+        await stub.Critique(critique_request(), timeout=10)
+
+
+async def test_the_channels_own_timeout_bounds_a_call() -> None:
+    async def forever(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        await asyncio.Event().wait()
+        return CritiqueResponse()
+
+    settings = ChannelSettings(timeout_seconds=0.2)
+    async with serve(critic(forever)) as server, open_channel(server.target, settings) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await CriticServiceStub(channel).Critique(critique_request())
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_no_time_left_is_a_deadline_exceeded_without_a_call() -> None:
+    calls = 0
+
+    async def count(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        nonlocal calls
+        calls += 1
+        return CritiqueResponse()
+
+    async with serve_critic(count) as stub:
+        late = context.RequestContext(request_id="r", deadline=0.0)
+        with context.scope(late), pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.Critique(critique_request())
+    assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert calls == 0
+
+
+async def test_a_callers_own_metadata_stays() -> None:
+    seen: dict[str, Any] = {}
+
+    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        seen.update(dict(servicer_context.invocation_metadata()))
+        return CritiqueResponse()
+
+    async with serve_critic(note) as stub:
+        with context.scope(context.RequestContext(request_id="outer")):
+            await stub.Critique(
+                critique_request(), metadata=grpc.aio.Metadata(("a", "1"), ("x-request-id", "mine"))
+            )
+    assert (seen["a"], seen["x-request-id"]) == ("1", "mine")
+
+
+async def test_request_id_is_made_once_and_crosses_two_hops() -> None:
+    seen: list[str] = []
+
+    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        current = context.current()
+        assert current is not None
+        seen.append(current.request_id)
+        return CritiqueResponse()
+
+    async with serve(critic(note)) as second, open_channel(second.target) as inner:
+
+        async def forward(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+            await note(request, servicer_context)
+            return await CriticServiceStub(inner).Critique(request)
+
+        async with serve_critic(forward) as stub:
+            await stub.Critique(critique_request())
+            await stub.Critique(critique_request())
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert seen[0] != seen[2]
+
+
+async def test_request_id_of_a_message_is_taken_where_the_metadata_has_none() -> None:
+    seen: list[str] = []
+
+    class Generation(generation_service_pb2_grpc.GenerationServiceServicer):
+        async def Generate(self, request: GenerateRequest, servicer_context: Any) -> GenerateResponse:
+            current = context.current()
+            assert current is not None
+            seen.append(current.request_id)
+            return GenerateResponse()
+
+        async def ListModels(self, request: ListModelsRequest, servicer_context: Any) -> ListModelsResponse:
+            return ListModelsResponse()
+
+    contract = Contract.make(
+        generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
+        generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
+        Generation(),
+        name="generation",
+        version="1",
+        description="For tests.",
+    )
+    request = GenerateRequest(request_id="from-the-message")
+    request.messages.add(role=MessageRole.MESSAGE_ROLE_USER, text="hi")
+    async with serve(contract) as server, open_channel(server.target) as channel:
+        stub = generation_service_pb2_grpc.GenerationServiceStub(channel)
+        await stub.Generate(request)
+        with context.scope(context.RequestContext(request_id="from-the-metadata")):
+            await stub.Generate(request)
+        request.request_id = "no good\n"
+        await stub.Generate(request)
+    assert seen[:2] == ["from-the-message", "from-the-metadata"]
+    assert len(seen[2]) == 32
+
+
+def test_the_deadline_of_a_context_never_goes_below_zero() -> None:
+    assert context.remaining() is None
+    with context.scope(context.RequestContext(request_id="r", deadline=0.0)):
+        assert context.remaining() == 0.0
+    assert context.current() is None

@@ -1,0 +1,133 @@
+"""A service as a process: how it starts, stops and fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.service.channel import open_channel
+from tests.support.grpc_servers import critic, critique_request, serve, silent
+
+ROOT = Path(__file__).resolve().parents[3]
+
+PROGRAM = textwrap.dedent(
+    """
+    import asyncio
+    from contextlib import asynccontextmanager
+    from dramaturg.service.server import run
+    from tests.support.grpc_servers import CritiqueResponse, critic
+
+    async def work(request, context):
+        print("entered", flush=True)
+        await asyncio.sleep(0.5 if request.task.id == "slow" else 0)
+        return CritiqueResponse()
+
+    class App:
+        name = "test"
+
+        @asynccontextmanager
+        async def open(self):
+            yield [critic(work)]
+            print("closed", flush=True)
+
+    run(App)
+    """
+)
+
+
+class Process:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def line(self) -> str:
+        assert self.process.stdout
+        return (await asyncio.wait_for(self.process.stdout.readline(), 20)).decode().strip()
+
+    async def log(self, message: str) -> dict[str, Any]:
+        """The next record with this message."""
+        assert self.process.stderr
+        while text := await asyncio.wait_for(self.process.stderr.readline(), 20):
+            record: dict[str, Any] = json.loads(text)
+            if record["message"] == message:
+                return record
+        raise AssertionError(f"the process ended without a record {message!r}")
+
+
+@asynccontextmanager
+async def started(*arguments: str, **variables: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, *arguments),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield Process(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Signals) -> None:
+    async with started("--port", "0") as service:
+        target = (await service.log("listening"))["target"]
+        async with open_channel(target) as channel:
+            call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(id="slow")))
+            assert await service.line() == "entered"
+            service.process.send_signal(number)
+            await service.log("draining")
+            await call
+        assert await service.line() == "closed"
+        assert await asyncio.wait_for(service.process.wait(), 20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    async with started("--port", "0", DRAMATURG_SERVER_DRAIN_DELAY_SECONDS="60") as service:
+        await service.log("listening")
+        service.process.send_signal(number)
+        await service.log("draining")
+        service.process.send_signal(number)
+        code = await asyncio.wait_for(service.process.wait(), 10)
+    assert code in {-number, 128 + number}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "message"),
+    [
+        ((), {"DRAMATURG_SERVER_PORT": "many"}, "port"),
+        ((), {"DRAMATURG_CONFIG": "/nowhere/dramaturg.toml"}, "/nowhere/dramaturg.toml"),
+        (("--port", "70000"), {}, "port"),
+        ((), {"DRAMATURG_SERVER_TLS_CERTIFICATE_FILE": "/nowhere/c.pem"}, "tls_private_key_file"),
+    ],
+)
+async def test_bad_settings_end_with_a_message_and_code_2(
+    arguments: tuple[str, ...], variables: dict[str, str], message: str
+) -> None:
+    async with started(*arguments, **variables) as service:
+        _, errors = await asyncio.wait_for(service.process.communicate(), 20)
+    assert service.process.returncode == 2
+    assert message in errors.decode()
+    assert "Traceback" not in errors.decode()
+
+
+async def test_a_port_in_use_ends_with_a_message_and_code_1() -> None:
+    async with serve(critic(silent)) as server, started("--port", str(server.port)) as service:
+        _, errors = await asyncio.wait_for(service.process.communicate(), 20)
+    assert service.process.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{server.port}" in errors.decode().splitlines()[-1]
+    assert "Traceback" not in errors.decode()
