@@ -1,0 +1,1 @@
+"""The generation service: the one owner of model providers, their keys, limits, retries and answers."""

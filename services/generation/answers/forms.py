@@ -1,0 +1,155 @@
+"""The form that an answer in JSON must have: a compiled JSON Schema (draft 2020-12)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from jsonschema import Draft202012Validator, SchemaError, ValidationError
+from jsonschema.exceptions import best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+MAX_ERROR_LENGTH = 500
+
+
+class InvalidSchemaError(ValueError):
+    """The schema itself is not usable; the message says why."""
+
+
+class JsonForm:
+    """A named JSON Schema, ready to check answers.
+
+    Two forms are equal when their names and schemas are, the order of members included: a model writes
+    the members in the order in which the schema lists them, so the order decides the answer.
+    """
+
+    __slots__ = ("_validator", "is_strict", "name", "schema", "text")
+
+    schema: Mapping[str, Any]
+    """The schema."""
+    text: str
+    """The schema as compact JSON, its members in the order given."""
+    is_strict: bool
+    """Whether providers can enforce it token by token: every object closed, with all members required."""
+
+    def __init__(self, name: str, schema: str) -> None:
+        """Compiles ``schema``, the JSON text of a JSON Schema.
+
+        Raises:
+            InvalidSchemaError: it is no JSON, no JSON Schema, or refers to another document.
+        """
+        self.name = name
+        compiled = _compile(schema)
+        self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
+        self._validator = compiled.validator
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonForm) and (self.name, self.text) == (other.name, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.text))
+
+    def __repr__(self) -> str:
+        return f"JsonForm({self.name!r}, {self.text!r})"
+
+    def violation(self, value: object) -> str:
+        """Says in a sentence where ``value`` does not fit. Empty: it does."""
+        try:
+            if self._validator.is_valid(value):
+                return ""
+            error = best_match(self._validator.iter_errors(value))
+        except RecursionError:
+            return "the answer is nested too deeply"
+        except Unresolvable as error:
+            return f"the schema's references cannot be resolved: {error}"
+        return _describe(error) if error is not None else ""
+
+    def resolve(self, schema: Any) -> Mapping[str, Any]:
+        """Follows the local references of a subschema; a subschema that is no object has no members."""
+        seen = 0
+        while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and seen < 32:
+            schema = _lookup(self.schema, schema["$ref"])
+            seen += 1
+        return schema if isinstance(schema, Mapping) else {}
+
+
+class _Compiled(NamedTuple):
+    schema: Mapping[str, Any]
+    text: str
+    is_strict: bool
+    validator: Draft202012Validator
+
+
+@lru_cache(maxsize=256)
+def _compile(text: str) -> _Compiled:
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchemaError(f"is not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise InvalidSchemaError("must be a JSON object")
+    try:
+        Draft202012Validator.check_schema(schema)
+        for part in _subschemas(schema):
+            _check_reference(schema, part)
+    except SchemaError as error:
+        raise InvalidSchemaError(f"is no JSON Schema: {error.message[:MAX_ERROR_LENGTH]}") from None
+    except RecursionError:
+        raise InvalidSchemaError("is nested too deeply") from None
+    # An empty registry: a schema never makes the service fetch another document.
+    validator = Draft202012Validator(schema, registry=Registry())
+    canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return _Compiled(schema, canonical, _is_strict(schema), validator)
+
+
+def _is_strict(schema: Mapping[str, Any]) -> bool:
+    return all(
+        part.get("additionalProperties") is False
+        and set(part.get("required", ())) == set(part.get("properties", {}))
+        for part in _subschemas(schema)
+        if part.get("type") == "object" or "properties" in part
+    )
+
+
+def _check_reference(schema: Mapping[str, Any], part: Mapping[str, Any]) -> None:
+    reference = part.get("$ref")
+    if isinstance(reference, str) and _lookup(schema, reference) is None:
+        raise InvalidSchemaError(f"has the reference {reference!r}, which names nothing within it")
+
+
+def _lookup(schema: Mapping[str, Any], reference: str) -> Any:
+    """Resolves a JSON Pointer fragment (RFC 6901, section 6). None: it names nothing in this document."""
+    if reference != "#" and not reference.startswith("#/"):
+        return None
+    part: Any = schema
+    for token in unquote(reference).split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(part, list) and key.isdecimal() and int(key) < len(part):
+            part = part[int(key)]
+        elif isinstance(part, Mapping) and key in part:
+            part = part[key]
+        else:
+            return None
+    return part
+
+
+def _subschemas(part: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(part, Mapping):
+        yield part
+        for value in part.values():
+            yield from _subschemas(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from _subschemas(value)
+
+
+def _describe(error: ValidationError) -> str:
+    where = error.json_path.removeprefix("$.").removeprefix("$")
+    message = error.message
+    if len(message) > MAX_ERROR_LENGTH:
+        message = message[:MAX_ERROR_LENGTH] + "..."
+    return f"{where}: {message}" if where else message

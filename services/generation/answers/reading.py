@@ -1,0 +1,75 @@
+"""Reads an answer as JSON of a form: the one way from a model's text to a value that callers may trust."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from services.generation.answers.coercion import conform
+from services.generation.answers.extraction import Extracted, UnreadableError, extract
+from services.generation.answers.forms import JsonForm
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer as read: canonical JSON, or why there is none."""
+
+    json: str | None
+    """Compact, members in the schema's order."""
+    repairs: tuple[str, ...] = ()
+    error: str = ""
+
+
+def read_answer(text: str, form: JsonForm) -> Reading:
+    """Reads the one JSON value in ``text`` that ``form`` asks for.
+
+    Code fences, prose around the value and a leading block of reasoning are removed; trailing commas, quotes
+    and the like are mended; members in another type that mean the same are converted. Each is named in
+    ``repairs``. What is never done: closing what was left open, choosing between two values that disagree,
+    dropping a member. Never raises.
+    """
+    try:
+        return _read(text, form)
+    except UnreadableError as error:
+        return Reading(None, error=str(error))
+    except RecursionError:
+        return Reading(None, error="the JSON is nested too deeply")
+
+
+def _read(text: str, form: JsonForm) -> Reading:
+    names = form.resolve(form.schema).get("properties") or {}
+    lists = "array" in str(form.resolve(form.schema).get("type", ""))
+    read = [_canonical(part, form) for part in extract(text, names=[*names], lists=lists)]
+    if len(read) > 1:
+        # An example or a note in braces is no answer; whatever has a member of the form may be one.
+        read = [part for part in read if not names or names.keys() & _members(part.value)] or read
+    if len({part.text for part in read}) > 1:
+        raise UnreadableError("the answer has several JSON values, which disagree")
+    violation = form.violation(read[0].value)
+    if violation:
+        return Reading(None, read[0].repairs, violation)
+    return Reading(read[0].text, read[0].repairs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Canonical:
+    value: Any
+    text: str
+    repairs: tuple[str, ...]
+
+
+def _canonical(part: Extracted, form: JsonForm) -> _Canonical:
+    value, conversions = conform(part.value, form)
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text.encode()
+    except UnicodeEncodeError:
+        raise UnreadableError("a string has half of a surrogate pair, which is no character") from None
+    except ValueError:
+        raise UnreadableError("a number is too large") from None
+    return _Canonical(value, text, (*part.repairs, *conversions))
+
+
+def _members(value: Any) -> set[str]:
+    return set(value) if isinstance(value, dict) else set()

@@ -1,0 +1,94 @@
+"""Wires the generation service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from dramaturg.api.generation.v1 import (
+    authoring_service_pb2,
+    authoring_service_pb2_grpc,
+    generation_service_pb2,
+    generation_service_pb2_grpc,
+)
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.service.server import Contract
+from dramaturg.service.settings import SettingsError
+from services.generation.authoring.scripts import ScriptPrompt
+from services.generation.authoring.servicer import AuthoringServicer
+from services.generation.completions import Completer
+from services.generation.ledger import LedgerError, SqliteLedger
+from services.generation.patience import Patience
+from services.generation.providers.factory import open_providers
+from services.generation.registry import Registry
+from services.generation.servicer import GenerationServicer
+from services.generation.settings import IN_MEMORY, GenerationSettings
+
+PROMPTS = Path(__file__).parent / "prompts"
+_AUTHOR = "llm-author"
+
+
+class App:
+    """The generation service, with the providers and the ledger that its settings name."""
+
+    name = "generation"
+
+    def __init__(self, settings: GenerationSettings | None = None) -> None:
+        self._settings = settings or GenerationSettings()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """Opens the providers and the ledger, and closes them at the end.
+
+        Raises:
+            SettingsError: a key, a recording, a price table, a prompt or the ledger cannot be used.
+        """
+        settings, release = self._settings, version("dramaturg")
+        prompts = PromptLibrary(PROMPTS, settings.prompts)
+        script_prompt = ScriptPrompt(prompts)
+        async with AsyncExitStack() as stack:
+            providers = open_providers(settings, os.environ)
+            for configured in providers:
+                stack.push_async_callback(configured.provider.close)
+            ledger = _open_ledger(settings)
+            stack.push_async_callback(ledger.close)
+            registry = Registry(providers, settings.default_model)
+            completer = Completer(registry, ledger, repair_request(prompts), settings.doubled_default_tokens)
+            patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
+            yield [
+                Contract.make(
+                    generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
+                    generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
+                    GenerationServicer(completer, registry, patience),
+                    name="generation",
+                    version=release,
+                    description="Completes conversations with the models of the configured providers.",
+                    capabilities=[CALLS_MODELS],
+                ),
+                Contract.make(
+                    authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"],
+                    authoring_service_pb2_grpc.add_AuthoringServiceServicer_to_server,
+                    AuthoringServicer(completer, patience, script_prompt, name=_AUTHOR, version=release),
+                    name=_AUTHOR,
+                    version=release,
+                    description="Writes, with any model, what is then judged.",
+                    capabilities=[CALLS_MODELS],
+                ),
+            ]
+
+
+def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:
+    """How a model is asked to repair an answer, given what is wrong with it."""
+    prompt = prompts.load("repair_json", placeholders=["error"])
+    return lambda error: prompt.render({"error": error})[-1].text
+
+
+def _open_ledger(settings: GenerationSettings) -> SqliteLedger:
+    try:
+        return SqliteLedger(None if settings.ledger == IN_MEMORY else Path(settings.ledger).expanduser())
+    except LedgerError as error:
+        raise SettingsError(f"generation.ledger: {error}") from error

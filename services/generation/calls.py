@@ -1,0 +1,160 @@
+"""What is asked of a model, and what comes back: the nouns that every module of the service shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from services.generation.answers.forms import JsonForm
+
+
+class Role(StrEnum):
+    """Who speaks, as the OpenAI protocol spells it."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class FinishReason(StrEnum):
+    """Why a model stopped."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    REFUSAL = "refusal"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Role
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a model draws its tokens. None leaves the provider's default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question to one model: all that decides its answer, and nothing else."""
+
+    model: str
+    """The model as its provider names it."""
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    json_form: JsonForm | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    repeat_index: int = 0
+    """Which of several independent answers this is, from 0."""
+    ask_index: int = 0
+    """How often the very same question was asked before for this answer, because it came back empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have stood instead, with the natural logarithm of its probability."""
+
+    token: str
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of an answer, with the natural logarithm of its probability, at most 0."""
+
+    text: str
+    logprob: float
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """How many tokens a provider counted; ``cached_prompt`` are part of ``prompt``."""
+
+    prompt: int
+    completion: int
+    cached_prompt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a provider answered to one call."""
+
+    text: str
+    finish: FinishReason = FinishReason.STOP
+    refusal: str = ""
+    """What a model says in declining, where the provider keeps it apart from the text."""
+    model: str = ""
+    """The model that the provider says answered."""
+    counts: TokenCounts | None = None
+    """None: the provider does not say."""
+    tokens: tuple[Token, ...] = ()
+    latency: float = 0.0
+    """How long the provider took, in seconds."""
+    retried: int = field(default=0, compare=False)
+    """Attempts that failed before this answer came. A fact of the purchase, not of the answer."""
+    replayed: bool = field(default=False, compare=False)
+    """Whether it was played back from a recording, and so cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """An answer together with where it came from and what it cost this time."""
+
+    fingerprint: str
+    provider: str
+    requested_model: str
+    answer: Answer
+    cached: bool = False
+    """Whether nothing was bought for it this time."""
+    cost: float | None = None
+    """In US dollars, this time. None: the price is not known."""
+
+
+class Status(StrEnum):
+    """Whether a completion is of use, and if not, why."""
+
+    OK = "ok"
+    UNPARSABLE = "unparsable"
+    REFUSED = "refused"
+    TRUNCATED = "truncated"
+    EMPTY = "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The outcome of a request: the last answer as read, and every call that led to it."""
+
+    status: Status
+    purchases: tuple[Purchase, ...]
+    json: str | None = None
+    """Canonical JSON that fits the form; None without a form or a usable answer."""
+    repairs: tuple[str, ...] = ()
+    parse_error: str = ""
+    latency: float = 0.0
+    """How long the whole request took here, in seconds."""
+
+    @property
+    def text(self) -> str:
+        """The last answer as it came."""
+        return self.answer.text
+
+    @property
+    def answer(self) -> Answer:
+        """The last answer."""
+        return self.purchases[-1].answer
+
+    @property
+    def fingerprint(self) -> str:
+        """The content address of the request: its first call's."""
+        return self.purchases[0].fingerprint

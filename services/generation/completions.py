@@ -1,0 +1,203 @@
+"""Completes a request: out of the ledger, or by as many calls as a usable answer takes.
+
+An answer that is of no use is given one remedy of its kind: one cut off is asked for again with a doubled
+cap, an empty one as it was, one that does not fit its form with a word on what is wrong. Every call shows
+in the completion. Only completions that are of use are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from services.generation.answers.reading import Reading, read_answer
+from services.generation.calls import (
+    Answer,
+    Call,
+    Completion,
+    FinishReason,
+    Message,
+    Purchase,
+    Role,
+    Status,
+)
+from services.generation.deadlines import Deadline
+from services.generation.errors import FailureKind, ProviderError
+from services.generation.fingerprints import fingerprint
+from services.generation.flights import Flights
+from services.generation.ledger import Ledger
+from services.generation.registry import ConfiguredProvider, Registry
+
+logger = logging.getLogger(__name__)
+
+
+class CachePolicy(Enum):
+    """How the ledger is used."""
+
+    USE = auto()
+    """Serve what is kept; keep what is bought."""
+    REFRESH = auto()
+    """Buy anew, and keep it in place of the old."""
+    BYPASS = auto()
+    """Neither serve nor keep."""
+
+
+class Completer:
+    """The way from a request to a completion."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        ledger: Ledger,
+        repair_request: Callable[[str], str],
+        doubled_default: int = 8192,
+    ) -> None:
+        """Makes a completer.
+
+        Args:
+            registry: The providers.
+            ledger: What was bought before.
+            repair_request: Words the request to repair an answer, given what is wrong with it.
+            doubled_default: The cap, in tokens, with which an answer is asked for again that was cut off
+                although the request set no cap and the provider counted no tokens.
+        """
+        self._registry = registry
+        self._ledger = ledger
+        self._flights: Flights[Completion] = Flights()
+        self._remedies = _Remedies(repair_request, doubled_default)
+
+    async def complete(
+        self, call: Call, deadline: Deadline, policy: CachePolicy = CachePolicy.USE
+    ) -> Completion:
+        """Completes ``call``, whose model is named as callers do ("provider/model").
+
+        Raises:
+            ModelUnknownError: no model can be chosen.
+            ProviderError, NotRecordedError: the provider gave no answer.
+            DeadlinePassedError: the time was over.
+        """
+        begun = time.perf_counter()
+        configured, model = self._registry.resolve(call.model)
+        call = replace(call, model=model)
+        completion = await self._complete(configured, call, deadline, policy)
+        return replace(completion, latency=time.perf_counter() - begun)
+
+    async def _complete(
+        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, policy: CachePolicy
+    ) -> Completion:
+        if policy is CachePolicy.BYPASS:
+            return await self._buy(configured, call, deadline)
+        key = fingerprint(call, configured.provider.address)
+        if policy is CachePolicy.REFRESH:
+            return await self._buy_and_keep(configured, call, deadline, key)
+        kept = None if configured.provider.keeps else await self._kept(call, key)
+        if kept is not None:
+            return kept
+        completion, begun = await self._flights.join(
+            f"{configured.provider.name}/{key}",
+            deadline,
+            lambda shared: self._buy_and_keep(configured, call, shared, key),
+        )
+        return completion if begun else _at_no_cost(completion)
+
+    async def _kept(self, call: Call, key: str) -> Completion | None:
+        purchases = await self._ledger.get(key)
+        completion = _read(purchases, call) if purchases else None
+        return completion if completion is not None and completion.status is Status.OK else None
+
+    async def _buy_and_keep(
+        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, key: str
+    ) -> Completion:
+        completion = await self._buy(configured, call, deadline)
+        if completion.status is Status.OK and not configured.provider.keeps:
+            try:
+                await self._ledger.put(key, completion.purchases)
+            except OSError:
+                # It is paid for and of use: the caller gets it, and the operator hears of the disk.
+                logger.exception("a completion could not be kept and may be bought again")
+        return completion
+
+    async def _buy(self, configured: ConfiguredProvider, call: Call, deadline: Deadline) -> Completion:
+        provider = configured.provider
+        purchases: list[Purchase] = []
+        tried: set[Status] = set()
+        ask = call
+        while True:
+            try:
+                answer = await provider.complete(ask, deadline)
+            except ProviderError as fault:
+                if purchases and fault.kind is FailureKind.REJECTED:
+                    # The remedy itself is refused, such as a cap above the model's: the first answer stands.
+                    return _read(purchases, call)
+                raise
+            purchases.append(_purchase(configured, ask, answer))
+            completion = _read(purchases, call)
+            if completion.status in tried or completion.status in {Status.OK, Status.REFUSED}:
+                return completion
+            tried.add(completion.status)
+            ask = self._remedies.ask_again(ask, completion)
+
+
+def _purchase(configured: ConfiguredProvider, call: Call, answer: Answer) -> Purchase:
+    return Purchase(
+        fingerprint(call, configured.provider.address),
+        configured.provider.name,
+        call.model,
+        answer,
+        cached=answer.replayed,
+        cost=0.0 if answer.replayed else configured.prices.cost(call.model, answer),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Remedies:
+    repair_request: Callable[[str], str]
+    doubled_default: int
+
+    def ask_again(self, call: Call, completion: Completion) -> Call:
+        answer = completion.answer
+        if completion.status is Status.EMPTY:
+            return replace(call, ask_index=call.ask_index + 1)
+        if completion.status is Status.TRUNCATED:
+            cap = call.sampling.max_output_tokens or (answer.counts.completion if answer.counts else 0)
+            doubled = 2 * cap or self.doubled_default
+            return replace(call, sampling=replace(call.sampling, max_output_tokens=doubled))
+        repair = Message(Role.USER, self.repair_request(completion.parse_error))
+        return replace(call, messages=(*call.messages, Message(Role.ASSISTANT, answer.text), repair))
+
+
+def _read(purchases: Sequence[Purchase], call: Call) -> Completion:
+    """What the last of the answers is worth."""
+    answer = purchases[-1].answer
+    again = ("asked-again",) if len(purchases) > 1 else ()
+    status = _status(answer)
+    if status is not Status.OK or call.json_form is None:
+        return Completion(status, tuple(purchases), repairs=again)
+    reading: Reading = read_answer(answer.text, call.json_form)
+    return Completion(
+        Status.OK if reading.json is not None else Status.UNPARSABLE,
+        tuple(purchases),
+        json=reading.json,
+        repairs=again + reading.repairs,
+        parse_error=reading.error,
+    )
+
+
+def _status(answer: Answer) -> Status:
+    if answer.finish is FinishReason.REFUSAL:
+        return Status.REFUSED
+    if answer.finish is FinishReason.LENGTH:
+        return Status.TRUNCATED
+    return Status.OK if answer.text.strip() else Status.EMPTY
+
+
+def _at_no_cost(completion: Completion) -> Completion:
+    """The completion as it is given to those who waited for another's purchase."""
+    purchases = tuple(
+        replace(purchase, cached=True, cost=0.0, answer=replace(purchase.answer, retried=0))
+        for purchase in completion.purchases
+    )
+    return replace(completion, purchases=purchases)

@@ -1,0 +1,40 @@
+"""Until when an answer is of use."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+
+class Deadline(Protocol):
+    """A moment that may move later while one waits for it."""
+
+    def remaining(self) -> float:
+        """Seconds until then; negative once it has passed, infinite where there is none."""
+
+
+class Until:
+    """A fixed moment, in seconds from now. None: never."""
+
+    __slots__ = ("_at", "_clock")
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = math.inf if seconds is None else clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds until then."""
+        return self._at - self._clock()
+
+
+def latest(deadlines: Iterable[Deadline]) -> float:
+    """Seconds until the last of several deadlines; 0 where there is none left."""
+    return max((deadline.remaining() for deadline in deadlines), default=0.0)
+
+
+def timeout(deadline: Deadline, limit: float = math.inf) -> float | None:
+    """What is left, at most ``limit``, as asyncio's timeouts want it: None for no limit, never negative."""
+    seconds = min(limit, deadline.remaining())
+    return None if math.isinf(seconds) else max(0.0, seconds)

@@ -1,0 +1,75 @@
+"""What can go wrong between a request and an answer, in the words of the domain."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FailureKind(StrEnum):
+    """What a provider's failure means for the next attempt."""
+
+    RATE_LIMITED = "rate-limited"
+    """Later, and slower."""
+    TRANSIENT = "transient"
+    """Later."""
+    REJECTED = "rejected"
+    """Never: the provider refuses this request."""
+    MODEL_UNKNOWN = "model-unknown"
+    """Never: the provider has no such model."""
+    UNAUTHENTICATED = "unauthenticated"
+    """Never: the provider refuses our credentials."""
+
+
+class ProviderError(Exception):
+    """A provider did not answer.
+
+    Attributes:
+        kind: What it means for the next attempt.
+        provider: The provider's name.
+        status: The HTTP status, 0 where there was none.
+        retry_after: How many seconds the provider asks to wait, if it says.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        provider: str,
+        message: str,
+        *,
+        status: int = 0,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.provider = provider
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def passes(self) -> bool:
+        """Whether a later attempt may succeed."""
+        return self.kind in {FailureKind.RATE_LIMITED, FailureKind.TRANSIENT}
+
+
+class DeadlinePassedError(Exception):
+    """The time for the answer was over before anything went wrong."""
+
+
+class ModelUnknownError(Exception):
+    """No model can be chosen; the message says what to do."""
+
+    def __init__(self, model: str, message: str) -> None:
+        super().__init__(message)
+        self.model = model
+
+
+class NotRecordedError(Exception):
+    """A replayed file holds no answer to the call."""
+
+    def __init__(self, provider: str, fingerprint: str) -> None:
+        super().__init__(
+            f"provider {provider!r} replays a recording, which has no completion with fingerprint "
+            f"{fingerprint}; record it, or name a provider to record from"
+        )
+        self.provider = provider
+        self.fingerprint = fingerprint

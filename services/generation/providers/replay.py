@@ -1,0 +1,120 @@
+"""A recording of completions in a file, played back without any network."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from services.generation.calls import Answer, Call
+from services.generation.deadlines import Deadline
+from services.generation.errors import NotRecordedError
+from services.generation.fingerprints import fingerprint
+from services.generation.providers.base import Provider
+from services.generation.records import answer_from_record, answer_to_record
+
+logger = logging.getLogger(__name__)
+
+
+class RecordingError(ValueError):
+    """The file cannot be read or written; the message names the file, and the line where it is at fault."""
+
+
+class ReplayProvider(Provider):
+    """Plays back a recording: a JSON Lines file with a completion a line.
+
+    A line has ``fingerprint`` (of the call, whichever endpoint answered), ``model`` (as asked for) and
+    ``answer`` (see [records]). Of lines with the same fingerprint the last one counts. Whatever was answered
+    is recorded, a refusal and an unusable answer too, so that a replayed run goes the same way; failures
+    are not.
+    """
+
+    keeps = True
+
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        *,
+        source: Provider | None = None,
+        default_model: str = "",
+    ) -> None:
+        """Reads the recording.
+
+        Args:
+            name: The provider's name.
+            path: The file. It need not exist where there is a source.
+            source: Where a missing completion is bought, to be recorded. None: nowhere.
+            default_model: The model where a request names none. Empty: the source's.
+
+        Raises:
+            RecordingError: the file is missing without a source, or a line cannot be read.
+        """
+        self.name = name
+        self.address = ""
+        self.default_model = default_model or (source.default_model if source is not None else "")
+        self._path = path
+        self._source = source
+        self._answers: dict[str, Answer] = {}
+        self._models: set[str] = set()
+        if path.exists() or source is None:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            with self._path.open(encoding="utf-8") as file:
+                for number, line in enumerate(file, start=1):
+                    self._read_line(number, line)
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecordingError(f"the recording {self._path} cannot be read: {error}") from error
+
+    def _read_line(self, number: int, line: str) -> None:
+        try:
+            if line.strip():
+                self._add(json.loads(line))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RecordingError(f"the recording {self._path}, line {number}: {error!r}") from error
+
+    def _add(self, record: dict[str, Any]) -> None:
+        self._answers[record["fingerprint"]] = answer_from_record(record["answer"])
+        self._models.add(record["model"])
+
+    async def complete(self, call: Call, deadline: Deadline) -> Answer:
+        """The recorded answer, or one bought now and recorded.
+
+        Raises:
+            NotRecordedError: there is none, and no source to buy it from.
+            ProviderError: the source failed.
+        """
+        address = fingerprint(call)
+        recorded = self._answers.get(address)
+        if recorded is not None:
+            return replace(recorded, replayed=True)
+        if self._source is None:
+            raise NotRecordedError(self.name, address)
+        answer = await self._source.complete(call, deadline)
+        self._record(call.model, address, answer)
+        return answer
+
+    def _record(self, model: str, address: str, answer: Answer) -> None:
+        record = {"fingerprint": address, "model": model, "answer": answer_to_record(answer)}
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
+        self._add(record)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # One unbuffered write in append mode: what several processes record does not mingle.
+            with self._path.open("ab", buffering=0) as file:
+                file.write(line.encode())
+        except OSError:
+            # It is paid for and of use: the caller gets it, and the operator hears of the disk.
+            logger.exception("a completion could not be recorded in %s", self._path)
+
+    async def models(self) -> Sequence[str]:
+        """The models that were recorded, sorted."""
+        return sorted(self._models)
+
+    async def close(self) -> None:
+        """Nothing is held open. The source belongs to whoever configured it."""

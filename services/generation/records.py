@@ -1,0 +1,69 @@
+"""Answers and purchases as JSON objects: what the ledger and the recordings keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
+
+
+def answer_to_record(answer: Answer) -> dict[str, Any]:
+    """The answer as JSON members; what was not said is left out."""
+    record: dict[str, Any] = {"text": answer.text, "finish": answer.finish.value}
+    if answer.refusal:
+        record["refusal"] = answer.refusal
+    if answer.model:
+        record["model"] = answer.model
+    if answer.counts is not None:
+        record["counts"] = [answer.counts.prompt, answer.counts.completion, answer.counts.cached_prompt]
+    if answer.tokens:
+        record["tokens"] = [
+            [token.text, token.logprob, [[other.token, other.logprob] for other in token.alternatives]]
+            for token in answer.tokens
+        ]
+    record["latency"] = answer.latency
+    return record
+
+
+def answer_from_record(record: Mapping[str, Any]) -> Answer:
+    """The inverse of [answer_to_record].
+
+    Raises:
+        ValueError, TypeError, KeyError: it is no such record.
+    """
+    counts = record.get("counts")
+    return Answer(
+        text=str(record["text"]),
+        finish=FinishReason(record.get("finish", FinishReason.STOP)),
+        refusal=str(record.get("refusal", "")),
+        model=str(record.get("model", "")),
+        counts=None if counts is None else TokenCounts(*map(int, counts)),
+        tokens=tuple(
+            Token(text, logprob, tuple(Alternative(*other) for other in others))
+            for text, logprob, others in record.get("tokens", ())
+        ),
+        latency=float(record.get("latency", 0.0)),
+    )
+
+
+def purchase_to_record(purchase: Purchase) -> dict[str, Any]:
+    """The purchase as JSON members, without what it cost."""
+    return {
+        "fingerprint": purchase.fingerprint,
+        "provider": purchase.provider,
+        "requested_model": purchase.requested_model,
+        "answer": answer_to_record(purchase.answer),
+    }
+
+
+def kept_purchase_from_record(record: Mapping[str, Any]) -> Purchase:
+    """The purchase as it is served from the cache: at no cost."""
+    return Purchase(
+        fingerprint=record["fingerprint"],
+        provider=record["provider"],
+        requested_model=record["requested_model"],
+        answer=answer_from_record(record["answer"]),
+        cached=True,
+        cost=0.0,
+    )

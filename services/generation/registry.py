@@ -1,0 +1,94 @@
+"""Which provider and model a name stands for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from services.generation.errors import ModelUnknownError, ProviderError
+from services.generation.pricing import PriceTable
+from services.generation.providers.base import Provider
+
+HOW_TO_CONFIGURE = (
+    "name one in the table [generation.providers.<name>] of the file that DRAMATURG_CONFIG names, or set "
+    "OPENAI_API_KEY or OPENAI_BASE_URL, and MODEL, in the environment of the generation service"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredProvider:
+    """A provider, and what its tokens cost."""
+
+    provider: Provider
+    prices: PriceTable
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModels:
+    """The models of one provider, or why they could not be listed."""
+
+    provider: str
+    models: tuple[str, ...] = ()
+    error: str = ""
+
+
+class Registry:
+    """The configured providers, in their order; the first is the default unless another is named."""
+
+    def __init__(self, providers: Sequence[ConfiguredProvider], default_model: str = "") -> None:
+        """Checks the default model.
+
+        Args:
+            providers: The providers, by distinct names.
+            default_model: What an empty name stands for, as "provider/model" or a model of the first
+                provider. Empty: the first provider's own default.
+        """
+        self._providers: Mapping[str, ConfiguredProvider] = {
+            configured.provider.name: configured for configured in providers
+        }
+        self._default_model = default_model
+
+    def resolve(self, name: str) -> tuple[ConfiguredProvider, str]:
+        """Finds the provider and the model, as the provider names it.
+
+        Raises:
+            ModelUnknownError: there is no provider, or no model was named and there is no default.
+        """
+        if not self._providers:
+            raise ModelUnknownError(name, f"no model provider is configured; {HOW_TO_CONFIGURE}")
+        prefix, slash, rest = (name or self._default_model).partition("/")
+        if slash and prefix in self._providers:
+            configured, model = self._providers[prefix], rest
+        else:
+            configured, model = next(iter(self._providers.values())), name or self._default_model
+        model = model or configured.provider.default_model
+        if not model:
+            provider = configured.provider.name
+            raise ModelUnknownError(
+                name,
+                "the request names no model and there is no default; set default_model in the table "
+                f"[generation] or [generation.providers.{provider}]",
+            )
+        return configured, model
+
+    @property
+    def default_model(self) -> str:
+        """What an empty name stands for, as "provider/model". Empty: nothing."""
+        try:
+            configured, model = self.resolve("")
+        except ModelUnknownError:
+            return ""
+        return f"{configured.provider.name}/{model}"
+
+    async def list_models(self) -> list[ListedModels]:
+        """Asks every provider at once, in the order configured."""
+        providers = [configured.provider for configured in self._providers.values()]
+        return list(await asyncio.gather(*map(_list_models, providers)))
+
+
+async def _list_models(provider: Provider) -> ListedModels:
+    try:
+        return ListedModels(provider.name, tuple(await provider.models()))
+    except ProviderError as fault:
+        return ListedModels(provider.name, error=str(fault))

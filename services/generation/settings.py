@@ -1,0 +1,136 @@
+"""What the generation service can be told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from dramaturg.service.settings import Settings
+from services.generation.providers.wire import StructuredOutput, TokenCapName
+
+IN_MEMORY = ":memory:"
+
+
+def default_ledger() -> str:
+    """The ledger's file in the user's data folder (XDG Base Directory Specification)."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return str(Path(home) / "dramaturg" / "completions.sqlite3")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
+
+
+class ConcurrencySettings(_Part):
+    """How many calls a provider gets at once. It is found out between these bounds."""
+
+    minimum: int = Field(default=1, ge=1)
+    """The fewest, however often the provider limits."""
+    start: int = Field(default=32, ge=1)
+    """The first guess, at most the maximum; doubled after every full round until the provider limits."""
+    maximum: int = Field(default=256, ge=1, le=1000)
+    """The most."""
+    cooldown_seconds: float = Field(default=5.0, ge=0)
+    """How long the number stays after a rate limit lowered it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ConcurrencySettings:
+        if self.minimum > min(self.start, self.maximum):
+            raise ValueError("minimum must not be above start or maximum")
+        return self
+
+
+class RetrySettings(_Part):
+    """How long to try."""
+
+    attempt_timeout_seconds: float = Field(default=120.0, gt=0)
+    """After this an attempt is taken for hung and made again."""
+    transient_attempts: int = Field(default=6, ge=1)
+    """The most attempts that end in a passing failure other than a rate limit."""
+    first_wait_seconds: float = Field(default=0.5, ge=0)
+    """The longest first wait; it doubles with every failure. Waits are drawn at random from 0."""
+    longest_wait_seconds: float = Field(default=30.0, ge=0)
+    """Up to this, unless the provider asks for more."""
+
+
+class OpenAISettings(_Part):
+    """An endpoint that speaks the OpenAI protocol."""
+
+    kind: Literal["openai"] = "openai"
+    """What the provider is."""
+    base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
+    """Where it is, version included."""
+    api_key_env: str = ""
+    """The environment variable that holds its key."""
+    api_key_file: Path | None = None
+    """The file that holds its key. Without either, calls carry no credentials of use."""
+    default_model: str = ""
+    """The model where a request names none."""
+    prices: Path | None = None
+    """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
+    ``completion`` and optionally ``cached``, in US dollars per million tokens. Absent: costs are unknown.
+    """
+    structured_output: StructuredOutput = StructuredOutput.JSON_SCHEMA
+    """How much of a JSON form the endpoint enforces. Less is tried where it refuses."""
+    token_cap: TokenCapName | None = None
+    """What the endpoint calls the cap on an answer's tokens. Absent: ``max_completion_tokens`` at OpenAI
+    itself, ``max_tokens`` elsewhere.
+    """
+    concurrency: ConcurrencySettings = ConcurrencySettings()
+    """How many calls at once."""
+    retries: RetrySettings = RetrySettings()
+    """How long to try."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OpenAISettings:
+        if self.api_key_env and self.api_key_file is not None:
+            raise ValueError("api_key_env and api_key_file exclude each other")
+        return self
+
+
+class ReplaySettings(_Part):
+    """A recording that is played back."""
+
+    kind: Literal["replay"]
+    """What the provider is."""
+    path: Path
+    """The recording, a JSON Lines file."""
+    record_from: str = ""
+    """The provider from which a missing completion is bought, to be recorded. Empty: it is an error."""
+    default_model: str = ""
+    """The model where a request names none. Empty: that of ``record_from``."""
+
+
+ProviderSettings = Annotated[OpenAISettings | ReplaySettings, Field(discriminator="kind")]
+
+
+class GenerationSettings(Settings):
+    """The generation service."""
+
+    section: ClassVar[str] = "generation"
+
+    providers: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")], ProviderSettings] = Field(
+        default_factory=dict
+    )
+    """The providers by name, in order; the first is the default. None at all: one named "openai" is made of
+    OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, where the environment has one of the first two.
+    """
+    default_model: str = ""
+    """What a request that names no model gets, as "provider/model" or a model of the first provider. Empty:
+    the first provider's own default.
+    """
+    ledger: str = Field(default_factory=default_ledger, min_length=1)
+    """The file of kept completions; ":memory:" forgets them with the process."""
+    doubled_default_tokens: int = Field(default=8192, ge=1)
+    """The cap with which an answer is asked for again that was cut off although nobody set a cap."""
+    prompts: Path | None = None
+    """A folder of prompt files that replace the service's own of the same names."""
+    deadline_reserve_seconds: float = Field(default=0.05, ge=0)
+    """What is kept of a request's time to still answer it with the reason why it failed."""
+    maximum_seconds: float = Field(default=600.0, gt=0)
+    """The longest that a request without a deadline may take."""

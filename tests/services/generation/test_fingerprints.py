@@ -1,0 +1,67 @@
+"""The content address of a call: stable for ever, and different for all that decides the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.generation.answers.forms import JsonForm
+from services.generation.calls import Call, Message, Role, Sampling
+from services.generation.fingerprints import fingerprint
+
+PLAIN = Call("m", (Message(Role.USER, "Is it good? 好吗"),))
+FULL = Call(
+    "m",
+    (Message(Role.SYSTEM, "Judge."), Message(Role.USER, "Is it good?")),
+    Sampling(temperature=0.0, top_p=0.9, max_output_tokens=100, seed=-1, stop=("END",)),
+    JsonForm("verdict", '{"type": "object", "properties": {"b": {}, "a": {}}}'),
+    logprobs=True,
+    top_logprobs=3,
+    repeat_index=2,
+)
+
+
+def test_the_fingerprint_of_a_call_never_changes() -> None:
+    """Ledgers and recordings are addressed by it: a change here makes every kept completion unfindable."""
+    assert fingerprint(PLAIN) == "e3bd63e7b88b7aee04861763ab1d3d0327f9f33c6d19467d566b5e53b4cfb76e"
+    assert fingerprint(FULL) == "be538475855508e7fa4b6b1adbb847975cfe3c5ff254ba99041c4d66763f3c1a"
+    assert (
+        fingerprint(FULL, "http://127.0.0.1/v1")
+        == "32770dadf264531f1f9d3e86808e9ff89822237df80ef374042d36bfb1ce589e"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(FULL, model="n"),
+        replace(FULL, messages=FULL.messages[1:]),
+        replace(FULL, messages=(Message(Role.USER, "Judge."), FULL.messages[1])),
+        replace(FULL, sampling=replace(FULL.sampling, temperature=None)),
+        replace(FULL, sampling=replace(FULL.sampling, top_p=0.8)),
+        replace(FULL, sampling=replace(FULL.sampling, max_output_tokens=200)),
+        replace(FULL, sampling=replace(FULL.sampling, seed=None)),
+        replace(FULL, sampling=replace(FULL.sampling, stop=())),
+        replace(FULL, json_form=None),
+        replace(FULL, json_form=JsonForm("other", FULL.json_form.text if FULL.json_form else "")),
+        # The order of members decides the order in which a model reasons.
+        replace(FULL, json_form=JsonForm("verdict", '{"type": "object", "properties": {"a": {}, "b": {}}}')),
+        replace(FULL, logprobs=False),
+        replace(FULL, top_logprobs=4),
+        replace(FULL, repeat_index=3),
+        replace(FULL, ask_index=1),
+    ],
+)
+def test_whatever_decides_the_answer_takes_part(other: Call) -> None:
+    assert fingerprint(other) != fingerprint(FULL)
+
+
+def test_the_endpoint_takes_part_where_it_is_named() -> None:
+    assert len({fingerprint(FULL), fingerprint(FULL, "a"), fingerprint(FULL, "b")}) == 3
+
+
+def test_what_only_looks_different_does_not() -> None:
+    spaced = JsonForm("verdict", '{"type":  "object","properties": {"b": {},\n"a": {}}}')
+    zero = replace(FULL.sampling, temperature=0)
+    assert fingerprint(replace(FULL, json_form=spaced, sampling=zero)) == fingerprint(FULL)

@@ -1,0 +1,78 @@
+"""The ledger: what is kept, and what a broken one does."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
+from services.generation.ledger import LedgerError, SqliteLedger
+
+ANSWER = Answer(
+    text="text 好",
+    finish=FinishReason.LENGTH,
+    refusal="r",
+    model="m-1",
+    counts=TokenCounts(10, 5, 2),
+    tokens=(Token("t", -0.5, (Alternative("u", -1.0),)),),
+    latency=0.25,
+    retried=3,
+)
+PURCHASE = Purchase("f", "p", "m", ANSWER, cost=0.5)
+
+
+async def test_what_is_put_is_there_after_a_restart_and_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "ledger.sqlite3"
+    ledger = SqliteLedger(path)
+    bare = Purchase("g", "p", "m", Answer("x"))
+    await ledger.put("f", [PURCHASE, bare])
+    await ledger.close()
+    ledger = SqliteLedger(path)
+    first, second = await ledger.get("f")
+    assert first.answer == ANSWER
+    assert (first.cached, first.cost, first.answer.retried) == (True, 0.0, 0)
+    assert (first.fingerprint, first.provider, first.requested_model) == ("f", "p", "m")
+    assert second.answer == bare.answer
+    assert await ledger.get("g") == ()
+    await ledger.put("f", [bare])
+    assert len(await ledger.get("f")) == 1
+    await ledger.close()
+
+
+async def test_two_processes_may_share_a_file(tmp_path: Path) -> None:
+    one, two = SqliteLedger(tmp_path / "l"), SqliteLedger(tmp_path / "l")
+    await one.put("f", [PURCHASE])
+    await two.put("g", [PURCHASE])
+    assert await two.get("f")
+    assert await one.get("g")
+    await one.close()
+    await two.close()
+
+
+def test_a_file_that_is_no_ledger_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_text("not a database, and long enough to be taken for none" * 10)
+    with pytest.raises(LedgerError, match=str(path)):
+        SqliteLedger(path)
+    with pytest.raises(LedgerError, match=str(path)):
+        SqliteLedger(path / "below a file")
+
+
+def test_a_ledger_of_another_version_is_refused(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "l")
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    with pytest.raises(LedgerError, match="version 99"):
+        SqliteLedger(tmp_path / "l")
+
+
+async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "l")
+    connection = sqlite3.connect(tmp_path / "l")
+    connection.execute("DROP TABLE completions")
+    connection.close()
+    with pytest.raises(OSError, match="could not keep"):
+        await ledger.put("f", [PURCHASE])
+    await ledger.close()

@@ -1,0 +1,100 @@
+"""Patience with a provider, where no gRPC deadline cuts in before the reason is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.generation.calls import Call, Message, Role
+from services.generation.completions import Completer
+from services.generation.deadlines import Until
+from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
+from services.generation.ledger import SqliteLedger
+from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
+from services.generation.pricing import PriceTable
+from services.generation.providers.openai_compatible import OpenAICompatibleProvider
+from services.generation.registry import ConfiguredProvider, Registry
+from services.generation.retries import PatientProvider, RetryPolicy
+from tests.support.openai_server import Misbehaviour, OpenAIServer
+
+CALL = Call("m", (Message(Role.USER, "hello"),))
+
+
+@asynccontextmanager
+async def patient(
+    server: OpenAIServer, bounds: ConcurrencyBounds | None = None, **policy: float
+) -> AsyncIterator[PatientProvider]:
+    waits = RetryPolicy(**{"first_wait": 0.0, "longest_wait": 0.0, **policy})  # type: ignore[arg-type]
+    endpoint = OpenAICompatibleProvider("p", server.base_url)
+    provider = PatientProvider(endpoint, AdaptiveLimiter(bounds), waits)
+    yield provider
+    await provider.close()
+
+
+async def test_a_hang_to_the_deadline_is_a_deadline_passed() -> None:
+    async with OpenAIServer(misbehaviour=Misbehaviour({"hang": 1.0})) as server, patient(server) as provider:
+        with pytest.raises(DeadlinePassedError, match="no answer of provider 'p'"):
+            await provider.complete(CALL, Until(0.2))
+        assert provider.limiter.in_flight == 0
+
+
+async def test_a_hang_after_a_failure_is_that_failure() -> None:
+    async with (
+        OpenAIServer(misbehaviour=Misbehaviour({"hang": 1.0})) as server,
+        patient(server, attempt_timeout=0.1) as provider,
+    ):
+        with pytest.raises(ProviderError, match=r"no answer within 0\.1 s") as raised:
+            await provider.complete(CALL, Until(0.25))
+    assert raised.value.kind is FailureKind.TRANSIENT
+
+
+async def test_a_turn_that_never_comes_is_a_deadline_passed() -> None:
+    bounds = ConcurrencyBounds(start=1, maximum=1)
+    async with (
+        OpenAIServer(misbehaviour=Misbehaviour({"hang": 1.0})) as server,
+        patient(server, bounds) as provider,
+    ):
+        first = asyncio.create_task(provider.complete(CALL, Until(0.5)))
+        await asyncio.sleep(0)
+        with pytest.raises(DeadlinePassedError, match="no turn"):
+            await provider.complete(CALL, Until(0.1))
+        with pytest.raises(DeadlinePassedError, match="no answer"):
+            await first
+        assert (provider.limiter.in_flight, provider.limiter.waiting) == (0, 0)
+
+
+async def test_waits_double_at_random_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    ceilings: list[float] = []
+
+    def longest(_: float, ceiling: float) -> float:
+        ceilings.append(ceiling)
+        return 0.0
+
+    monkeypatch.setattr("services.generation.retries.random.uniform", longest)
+    async with (
+        OpenAIServer(misbehaviour=Misbehaviour({"server_error": 1.0})) as server,
+        patient(server, first_wait=1.0, longest_wait=5.0) as provider,
+    ):
+        with pytest.raises(ProviderError, match="500"):
+            await provider.complete(CALL, Until(60))
+    assert ceilings == [1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+
+
+class FullLedger(SqliteLedger):
+    """A ledger on a full disk."""
+
+    async def put(self, fingerprint: str, purchases: Sequence[object]) -> None:
+        raise OSError("no space left on device")
+
+
+async def test_an_answer_that_cannot_be_kept_is_given_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    async with OpenAIServer(lambda _: "text") as server, patient(server) as provider:
+        ledger = FullLedger(None)
+        registry = Registry([ConfiguredProvider(provider, PriceTable())])
+        completion = await Completer(registry, ledger, str).complete(CALL, Until(10))
+        await ledger.close()
+    assert completion.text == "text"
+    assert "no space left on device" in caplog.text

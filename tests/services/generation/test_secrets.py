@@ -1,0 +1,98 @@
+"""Keys reach the provider and no one else."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from dramaturg.service.settings import SettingsError
+from services.generation.app import App
+from services.generation.providers.factory import open_providers
+from tests.support.generation import GOOD, Service, endpoint, generation_service, generation_settings
+from tests.support.openai_server import Answer, OpenAIServer
+
+SECRET = "sk-planted-0123456789abcdef"
+
+
+async def messages_of(service: Service) -> list[str]:
+    """What callers see of a question and of the list of models, errors included."""
+    seen = []
+    try:
+        seen.append(str(await service.generate()))
+    except grpc.aio.AioRpcError as error:
+        seen += [str(error), repr(error), str(error.trailing_metadata())]
+    seen.append(str(await service.generation.ListModels(pb.ListModelsRequest())))
+    return seen
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(GOOD),
+        Answer(f"bad key {SECRET}", status=401),
+        Answer(f"bad request by {SECRET}", status=400),
+        Answer(f"out of order: {SECRET}", status=500),
+    ],
+)
+async def test_a_key_is_sent_and_never_shown(
+    answer: Answer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("TEST_KEY", SECRET)
+    async with OpenAIServer(lambda _: answer) as server:
+        table = endpoint(server, api_key_env="TEST_KEY")
+        table["retries"] |= {"transient_attempts": 2}
+        async with generation_service(providers={"p": table}) as service:
+            seen = await messages_of(service)
+        assert server.requests[0].headers["Authorization"] == f"Bearer {SECRET}"
+    settings = generation_settings(providers={"p": table})
+    (configured,) = open_providers(settings, {"TEST_KEY": SECRET})
+    seen += [repr(settings), repr(configured), settings.model_dump_json(), caplog.text]
+    await configured.provider.close()
+    assert not [text for text in seen if SECRET in text or SECRET[:12] in text]
+
+
+async def test_a_key_that_the_provider_refuses_is_not_quoted() -> None:
+    async with OpenAIServer(api_key="another") as server, generation_service(server) as service:
+        seen = await messages_of(service)
+    assert not [text for text in seen if "Bearer" in text]
+
+
+async def test_a_key_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(SECRET + "\n")
+    async with (
+        OpenAIServer(lambda _: GOOD, api_key=SECRET) as server,
+        generation_service(providers={"p": endpoint(server, api_key_file=file)}) as service,
+    ):
+        assert (await service.generate()).json == GOOD
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({"api_key_env": "NOT_SET"}, "NOT_SET"),
+        ({"api_key_file": "/nowhere/key"}, "/nowhere/key"),
+        ({"prices": "/nowhere/prices.toml"}, "/nowhere/prices.toml"),
+    ],
+)
+async def test_what_is_missing_is_named_at_the_start(fields: dict[str, Any], names: str) -> None:
+    settings = generation_settings(providers={"p": {"kind": "openai", **fields}})
+    with pytest.raises(SettingsError, match=names):
+        async with App(settings).open():
+            pass
+
+
+async def test_what_the_environment_says_of_an_account_at_openai_stays_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, SECRET)
+    async with OpenAIServer(lambda _: GOOD) as server, generation_service(server) as service:
+        await service.generate()
+        assert SECRET not in str(server.requests[0].headers)
