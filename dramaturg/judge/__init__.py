@@ -1,0 +1,8 @@
+"""What a judge is built from: reading candidates, fences, prompts, answer forms, verdicts, serving."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+VERSION = version("dramaturg")
+"""The version of this package, which the judges that come with it give as theirs."""

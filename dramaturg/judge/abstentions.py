@@ -1,0 +1,81 @@
+"""Which failures keep a judge from one judgement, and which from judging at all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.generation.v1.generation_service_pb2 import Completion
+from dramaturg.service.errors import ServiceError
+
+# Whatever the judge is asked, its configuration will fail it: the caller must know, not each verdict.
+_CONFIGURATION = frozenset(
+    {
+        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
+        error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
+    }
+)
+# What a dependency answers to a request that is no valid one: a fault of ours.
+_OUR_FAULT = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})
+
+_STATUSES = {
+    generation_service_pb2.COMPLETION_STATUS_UNPARSABLE: (
+        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        "The model's answer could not be read",
+    ),
+    generation_service_pb2.COMPLETION_STATUS_REFUSED: (
+        verdict_pb2.ABSTAIN_REASON_REFUSED,
+        "The model declined to answer",
+    ),
+    generation_service_pb2.COMPLETION_STATUS_TRUNCATED: (
+        verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+        "The model's answer was cut off",
+    ),
+    generation_service_pb2.COMPLETION_STATUS_EMPTY: (
+        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        "The model's answer was empty",
+    ),
+}
+
+
+class Abstention(NamedTuple):
+    """Why a judgement was not reached."""
+
+    reason: AbstainReason.ValueType
+    """The reason."""
+    explanation: str
+    """The same in words."""
+
+
+def of_completion(completion: Completion) -> Abstention | None:
+    """Why a completion is of no use; None where it is."""
+    if completion.status == generation_service_pb2.COMPLETION_STATUS_OK:
+        return None
+    reason, explanation = _STATUSES.get(
+        completion.status,
+        (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The model's answer has a status that is not known here"),
+    )
+    detail = f": {completion.parse_error}" if completion.parse_error else ""
+    return Abstention(reason, f"{explanation}{detail}.")
+
+
+def of_failure(error: ServiceError) -> Abstention | None:
+    """Why a failed call keeps a judge from a judgement; None where it keeps it from judging at all.
+
+    Args:
+        error: What ``dramaturg.service.errors.downstream`` made of the failure.
+    """
+    explanation = f"The model could not be asked: {error.message}"
+    if error.reason in _CONFIGURATION or error.metadata.get("code") in _OUR_FAULT:
+        return None
+    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Abstention(verdict_pb2.ABSTAIN_REASON_TIMED_OUT, explanation)
+    if error.reason == error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED:
+        return Abstention(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, explanation)
+    return Abstention(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation)

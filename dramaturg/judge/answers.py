@@ -1,0 +1,166 @@
+"""Forms of a model's answer: schema, instruction and parser of each in one class, so that they cannot drift.
+
+In every form the reason comes first and the verdict last. A verdict is one of the words "pass", "fail" and
+"unsure" (never a boolean, whose sense depends on how the question was put), and every criterion is worded
+so that "pass" is good. What is not clearly one of them is an abstention.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Verdict
+from dramaturg.judge import criteria as names
+from dramaturg.judge.findings import FindingsSection
+from dramaturg.judge.items import ItemsSection
+from dramaturg.judge.sections import Section
+from dramaturg.judge.shapes import ListOf, Record, Shape, Text
+from dramaturg.judge.steps import is_blank, split_steps
+from dramaturg.judge.verdicts import abstained
+
+UNPARSABLE = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+"""The reason to abstain from an answer that cannot be read."""
+
+MAX_STEPS = 1000
+"""The most steps of a script (``common.v1.Script``)."""
+MAX_STEP_LENGTH = 20_000
+"""The most characters of a step (``common.v1.Step``)."""
+
+Parsed_co = TypeVar("Parsed_co", covariant=True)
+
+
+class UnclearAnswerError(ValueError):
+    """An answer from which no judgement can be read.
+
+    Attributes:
+        reason: Why, as an abstention gives it.
+    """
+
+    def __init__(self, message: str, reason: AbstainReason.ValueType = UNPARSABLE) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class AnswerForm(Protocol[Parsed_co]):
+    """What a model is asked to answer with, and how it is read."""
+
+    @property
+    def name(self) -> str:
+        """The form's name (``[a-zA-Z0-9_-]+``), for providers that want one."""
+
+    @property
+    def shape(self) -> Shape:
+        """What the answer must look like."""
+
+    def parse(self, value: Any) -> Parsed_co:
+        """Reads an answer: any JSON value, not only one that fits the shape.
+
+        Raises:
+            UnclearAnswerError: Nothing can be read from it.
+        """
+
+
+def schema(form: AnswerForm[object]) -> str:
+    """The JSON Schema of a form, as JSON text."""
+    return json.dumps(form.shape.schema(), ensure_ascii=False)
+
+
+def instruction(form: AnswerForm[object]) -> str:
+    """What a model is told of a form."""
+    return (
+        "Answer with one JSON object and nothing else, its members in this order. A list has as many items "
+        "as there are things to list, or none.\n" + form.shape.sketch()
+    )
+
+
+@dataclass(frozen=True)
+class VerdictsForm:
+    """Verdicts on several criteria, after one walk through the script."""
+
+    sections: Mapping[str, Section]
+    """How each criterion is answered, in the order asked."""
+
+    @classmethod
+    def of(cls, criteria: Sequence[str], *, step_count: int, constraints: Sequence[str]) -> VerdictsForm:
+        """The form for some of ABSEval's criteria.
+
+        Args:
+            criteria: The criteria, in order.
+            step_count: How many steps the candidate has; 0 where it is read as text.
+            constraints: The task's constraints.
+        """
+        return cls({criterion: _section(criterion, step_count, constraints) for criterion in criteria})
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "verdicts"
+
+    @property
+    def shape(self) -> Record:
+        """First the walk, then a section for each criterion."""
+        walk = Text("walk through the script from start to end and say what you notice")
+        return Record({"walk": walk} | {name: section.shape for name, section in self.sections.items()})
+
+    def parse(self, value: Any) -> list[Verdict]:
+        """One verdict for each criterion, in order; those that cannot be read abstain each for itself."""
+        if not isinstance(value, Mapping):
+            raise UnclearAnswerError("the answer is no JSON object")
+        return [
+            section.parse(criterion, value[criterion])
+            if criterion in value
+            else abstained(criterion, UNPARSABLE, "The answer does not judge this criterion.")
+            for criterion, section in self.sections.items()
+        ]
+
+
+@dataclass(frozen=True)
+class StepsForm:
+    """A script, after what was learned for it."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "script"
+
+    @property
+    def shape(self) -> Record:
+        """First the considerations, then the steps."""
+        return Record(
+            {
+                "considerations": Text("what the script must achieve and what is worth adopting or avoiding"),
+                "steps": ListOf(Text("one step, in one short sentence, without its number")),
+            }
+        )
+
+    def parse(self, value: Any) -> tuple[str, ...]:
+        """The steps, none blank.
+
+        Raises:
+            UnclearAnswerError: There are none, or one is no text.
+        """
+        steps = value.get("steps") if isinstance(value, Mapping) else None
+        if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
+            raise UnclearAnswerError("the answer has no list of steps")
+        written = tuple(step.strip() for step in steps if not is_blank(step))
+        if not written:
+            raise UnclearAnswerError("the answer has no steps")
+        if len(written) > MAX_STEPS or max(map(len, written)) > MAX_STEP_LENGTH:
+            raise UnclearAnswerError(
+                f"the answer is no script: over {MAX_STEPS} steps or {MAX_STEP_LENGTH} characters in one"
+            )
+        # Some models number the steps all the same.
+        unmarked = split_steps("\n".join(written))
+        return unmarked if len(unmarked) == len(written) else written
+
+
+def _section(criterion: str, step_count: int, constraints: Sequence[str]) -> Section:
+    if criterion == names.SATISFIES_CONSTRAINTS:
+        return ItemsSection.constraints(constraints, step_count)
+    if criterion == names.EXECUTABLE and step_count:
+        return ItemsSection.steps(step_count)
+    return FindingsSection(names.FINDING_KINDS[criterion], step_count)

@@ -1,0 +1,78 @@
+"""Wires a judge: its settings, its prompts, the channel to what it asks, and its contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
+from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.settings import AgentSettings, JudgeSettings
+from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Contract
+
+if TYPE_CHECKING:
+    from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
+
+
+class JudgeApp(ABC):
+    """A service with one judge that asks a model. A subclass says which.
+
+    Args:
+        settings: Its settings.
+        prompts: The folder of its own prompts.
+    """
+
+    def __init__(self, settings: JudgeSettings, prompts: Path) -> None:
+        self.name = settings.section
+        self._settings = settings
+        self._prompts = prompts
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """Opens the channel to what the judge asks, yields its contract, and closes the channel.
+
+        Raises:
+            PromptError: A prompt file cannot be used.
+        """
+        settings = self._settings
+        library = PromptLibrary(self._prompts, settings.prompts_dir)
+        async with open_channel(settings.generation_target) as channel:
+            asker = Asker(
+                GenerationServiceStub(channel),
+                model=settings.model,
+                max_output_tokens=settings.max_output_tokens,
+            )
+            yield [self.llm(asker, library)]
+
+    @abstractmethod
+    def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
+        """The contract, served by a model."""
+
+
+class AgentApp(JudgeApp):
+    """An agent that can also work offline."""
+
+    def __init__(self, settings: AgentSettings, prompts: Path) -> None:
+        super().__init__(settings, prompts)
+        self._backend = settings.backend
+        self._embedding_target = settings.embedding_target
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """Opens the channel to what the configured backend needs, yields the contract, and closes it."""
+        if self._backend == "llm":
+            async with super().open() as contracts:
+                yield contracts
+        else:
+            async with open_channel(self._embedding_target) as channel:
+                yield [self.offline(EmbeddingServiceStub(channel))]
+
+    @abstractmethod
+    def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
+        """The contract, served without a model."""

@@ -1,0 +1,52 @@
+"""The seven criteria of ABSEval (section 3.1), as they are named everywhere in this API.
+
+Each is worded so that PASS is good. Other judges bring criteria of their own, in lower snake case; nothing
+here needs to know them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import FindingKind
+
+NO_MISSING_STEPS = "no_missing_steps"
+"""Every step that the goal needs is there (NM)."""
+NO_REDUNDANT_STEPS = "no_redundant_steps"
+"""Every step serves the goal (NR)."""
+NO_DUPLICATE_STEPS = "no_duplicate_steps"
+"""No step repeats another one (ND)."""
+EXECUTABLE = "executable"
+"""Every step agrees with common sense (EX)."""
+SATISFIES_CONSTRAINTS = "satisfies_constraints"
+"""The script respects the constraints of the task (SC)."""
+COMPLETES_GOAL = "completes_goal"
+"""Following the script reaches the goal (CG)."""
+ORDER_CORRECT = "order_correct"
+"""No step stands before one that it needs (OC)."""
+
+ABSEVAL: tuple[str, ...] = (
+    NO_MISSING_STEPS,
+    NO_REDUNDANT_STEPS,
+    NO_DUPLICATE_STEPS,
+    EXECUTABLE,
+    SATISFIES_CONSTRAINTS,
+    COMPLETES_GOAL,
+    ORDER_CORRECT,
+)
+"""All seven, in the paper's order."""
+
+FINDING_KINDS: Mapping[str, FindingKind.ValueType] = MappingProxyType(
+    {
+        NO_MISSING_STEPS: verdict_pb2.FINDING_KIND_MISSING_STEP,
+        NO_REDUNDANT_STEPS: verdict_pb2.FINDING_KIND_REDUNDANT_STEP,
+        NO_DUPLICATE_STEPS: verdict_pb2.FINDING_KIND_DUPLICATE_STEP,
+        EXECUTABLE: verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP,
+        SATISFIES_CONSTRAINTS: verdict_pb2.FINDING_KIND_BROKEN_CONSTRAINT,
+        COMPLETES_GOAL: verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED,
+        ORDER_CORRECT: verdict_pb2.FINDING_KIND_WRONG_ORDER,
+    }
+)
+"""The kind of finding that breaks each criterion."""

@@ -1,0 +1,107 @@
+"""A criterion answered by a reason, what is wrong, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
+from dramaturg.judge.sections import (
+    MALFORMED,
+    OUTCOME,
+    PASS,
+    UNSURE,
+    contradiction,
+    stated_outcome,
+    stated_steps,
+    stated_text,
+    strangers_note,
+)
+from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
+from dramaturg.judge.verdicts import abstained, failed, finding, passed
+
+_PROBLEMS = {
+    verdict_pb2.FINDING_KIND_MISSING_STEP: "why the goal needs it",
+    verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "why this step does not serve the goal",
+    verdict_pb2.FINDING_KIND_DUPLICATE_STEP: "what these steps repeat",
+    verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP: "why this cannot be done or goes against common sense",
+    verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED: "what of the goal is not reached",
+    verdict_pb2.FINDING_KIND_WRONG_ORDER: "which step must come before which, and why",
+}
+
+
+@dataclass(frozen=True)
+class FindingsSection:
+    """A reason, what is wrong, and the verdict."""
+
+    kind: FindingKind.ValueType
+    """What kind of thing can be wrong."""
+    step_count: int
+    """How many steps the candidate has; 0 where it is read as text, and findings point at no step."""
+
+    @property
+    def shape(self) -> Record:
+        """Reason, findings, verdict."""
+        return Record(
+            {
+                "reason": Text("your reasoning on this criterion"),
+                "findings": ListOf(Record(self._finding_members())),
+                "verdict": OUTCOME,
+            }
+        )
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section."""
+        outcome = stated_outcome(value)
+        entries = value.get("findings") if isinstance(value, Mapping) else None
+        reason = stated_text(value, "reason")
+        if (
+            outcome is None
+            or not isinstance(entries, list)
+            or not all(isinstance(e, Mapping) for e in entries)
+        ):
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        findings = [self._finding(entry) for entry in entries]
+        if outcome == UNSURE:
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason, findings)
+        if outcome == PASS:
+            if findings:
+                return contradiction(criterion, reason, "passes, though something is wrong", findings)
+            return passed(criterion, rationale=reason)
+        if entries and not any(self._is_grounded(entry) for entry in entries):
+            return contradiction(criterion, reason, "fails for steps that do not exist", findings)
+        return failed(criterion, findings, rationale=reason)
+
+    @property
+    def _missing(self) -> bool:
+        return self.kind == verdict_pb2.FINDING_KIND_MISSING_STEP
+
+    def _finding_members(self) -> dict[str, Shape]:
+        members: dict[str, Shape] = {}
+        if self._missing:
+            members["missing_step"] = Text("the step that should be there")
+        if self.step_count:
+            members["steps"] = ListOf(
+                Number(
+                    "the number of the step after which it belongs" if self._missing else "a step's number"
+                )
+            )
+        return members | {"problem": Text(_PROBLEMS[self.kind])}
+
+    def _finding(self, entry: Mapping[str, Any]) -> Finding:
+        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
+        # Before the first step is after none.
+        strangers = [stranger for stranger in strangers if not (self._missing and stranger == "0")]
+        return finding(
+            self.kind,
+            stated_text(entry, "problem") + strangers_note(strangers),
+            steps=steps,
+            missing_step=stated_text(entry, "missing_step") if self._missing else "",
+        )
+
+    def _is_grounded(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the finding is about the candidate: one that names only strange steps is not."""
+        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
+        return self._missing or bool(steps) or not strangers

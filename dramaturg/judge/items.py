@@ -1,0 +1,134 @@
+"""A criterion answered item by item - constraints, steps - with a verdict on each, then on all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
+from dramaturg.judge.sections import (
+    FAIL,
+    MALFORMED,
+    OUTCOME,
+    PASS,
+    UNSURE,
+    contradiction,
+    stated_outcome,
+    stated_steps,
+    stated_text,
+    strangers_note,
+)
+from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
+from dramaturg.judge.verdicts import abstained, failed, finding, passed
+
+
+@dataclass(frozen=True)
+class ItemsSection:
+    """A reason and a verdict for each of several items, then the verdict on all."""
+
+    kind: FindingKind.ValueType
+    """What kind of thing is wrong with an item that fails."""
+    list_name: str
+    """The member that holds the items."""
+    item_name: str
+    """The member that holds an item's number; also what an item is called."""
+    contents: tuple[str, ...]
+    """The items as worded in the task; blank where findings need not quote them."""
+    step_count: int = 0
+    """How many steps the candidate has, where items can point at steps."""
+
+    @classmethod
+    def constraints(cls, constraints: Sequence[str], step_count: int) -> ItemsSection:
+        """Judges constraint by constraint."""
+        kind = verdict_pb2.FINDING_KIND_BROKEN_CONSTRAINT
+        return cls(kind, "constraints", "constraint", tuple(constraints), step_count)
+
+    @classmethod
+    def steps(cls, step_count: int) -> ItemsSection:
+        """Judges step by step."""
+        return cls(verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP, "steps", "step", ("",) * step_count)
+
+    @property
+    def shape(self) -> Record:
+        """The items, then the verdict."""
+        members: dict[str, Shape] = {
+            self.item_name: Number(f"the {self.item_name}'s number; each one once"),
+            "reason": Text(f"your reasoning on this {self.item_name}"),
+        }
+        if self.step_count:
+            members["steps"] = ListOf(Number("the number of a step that breaks it"))
+        members["verdict"] = OUTCOME
+        return Record({self.list_name: ListOf(Record(members)), "verdict": OUTCOME})
+
+    def parse(self, criterion: str, value: Any) -> Verdict:
+        """Reads the section. The score is the share of items that pass, where all were decided."""
+        outcome = stated_outcome(value)
+        entries = value.get(self.list_name) if isinstance(value, Mapping) else None
+        if outcome is None or not isinstance(entries, list) or not all(map(self._is_readable, entries)):
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        known = [entry for entry in entries if 1 <= entry[self.item_name] <= len(self.contents)]
+        rationale = self._rationale(known, [entry for entry in entries if entry not in known])
+        decided: dict[int, str | None] = {}
+        for entry in known:
+            number, said = entry[self.item_name], stated_outcome(entry)
+            if decided.setdefault(number, said) != said:
+                return contradiction(criterion, rationale, f"judges {self.item_name} {number} in two ways")
+        findings = [self._finding(entry) for entry in known if stated_outcome(entry) == FAIL]
+        return self._decide(criterion, outcome, [*decided.values()], rationale, findings)
+
+    def _decide(
+        self,
+        criterion: str,
+        outcome: str,
+        decided: Sequence[str | None],
+        rationale: str,
+        findings: Sequence[Finding],
+    ) -> Verdict:
+        complete = len(decided) == len(self.contents)
+        if outcome == PASS:
+            if FAIL in decided:
+                return contradiction(
+                    criterion, rationale, f"passes, though a {self.item_name} fails", findings
+                )
+            if not complete:
+                missing = f" The answer does not judge every {self.item_name}."
+                return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, rationale + missing)
+        elif outcome == FAIL and FAIL not in decided:
+            return contradiction(criterion, rationale, f"fails, though no {self.item_name} does")
+        if outcome == UNSURE or (outcome == PASS and UNSURE in decided):
+            return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, rationale, findings)
+        score = decided.count(PASS) / len(decided) if complete and UNSURE not in decided else None
+        if outcome == PASS:
+            return passed(criterion, rationale=rationale, score=score)
+        return failed(criterion, findings, rationale=rationale, score=score)
+
+    def _is_readable(self, entry: Any) -> bool:
+        if not isinstance(entry, Mapping) or stated_outcome(entry) is None:
+            return False
+        number = entry.get(self.item_name)
+        return isinstance(number, int) and not isinstance(number, bool)
+
+    def _finding(self, entry: Mapping[str, Any]) -> Finding:
+        number = entry[self.item_name]
+        if self.item_name == "step":
+            return finding(self.kind, stated_text(entry, "reason"), steps=[number - 1])
+        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
+        return finding(
+            self.kind,
+            stated_text(entry, "reason") + strangers_note(strangers),
+            steps=steps,
+            constraint=self.contents[number - 1],
+        )
+
+    def _rationale(self, known: Sequence[Mapping[str, Any]], strange: Sequence[Mapping[str, Any]]) -> str:
+        lines = [
+            f"{self.item_name.capitalize()} {entry[self.item_name]} ({stated_outcome(entry)}): "
+            f"{stated_text(entry, 'reason')}"
+            for entry in known
+        ]
+        if strange:
+            numbers = ", ".join(sorted({str(entry[self.item_name]) for entry in strange}))
+            lines.append(f"(The answer also judges {self.item_name} {numbers}, which does not exist.)")
+        return "\n".join(lines)

@@ -1,0 +1,135 @@
+"""Asks a language model, through GenerationService, for an answer of a given form.
+
+It asks once: retries and the request to repair an answer are GenerationService's, and only its.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import grpc
+
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest, JsonFormat
+from dramaturg.judge import abstentions, answers
+from dramaturg.judge.abstentions import Abstention
+from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
+from dramaturg.judge.prompts import Prompt
+from dramaturg.service.errors import downstream
+
+if TYPE_CHECKING:
+    from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
+
+Parsed = TypeVar("Parsed")
+
+ANSWER_PLACEHOLDER = "answer"
+"""The placeholder for the form's instruction; every prompt has it."""
+
+
+@dataclass(frozen=True)
+class Answer(Generic[Parsed]):
+    """What came of asking: a parsed value or an abstention, and where it comes from."""
+
+    value: Parsed | None
+    """What the form read. None: nothing, and there is an abstention."""
+    abstention: Abstention | None
+    """Why nothing could be read."""
+    provenance: Provenance
+    """The prompt, the calls, what they cost and the parameters; the judge's own name is still missing."""
+
+
+class Asker:
+    """Asks questions of one GenerationService.
+
+    Args:
+        stub: The service.
+        model: The model to use where the options name none. Empty: the service's default.
+        max_output_tokens: The cap on an answer where the options set none. None: the provider's.
+    """
+
+    def __init__(
+        self,
+        stub: GenerationServiceAsyncStub,
+        *,
+        model: str = "",
+        max_output_tokens: int | None = None,
+    ) -> None:
+        self._stub = stub
+        self._model = model
+        self._max_output_tokens = max_output_tokens
+
+    async def ask(
+        self,
+        prompt: Prompt,
+        values: Mapping[str, str],
+        form: AnswerForm[Parsed],
+        options: JudgeOptions,
+    ) -> Answer[Parsed]:
+        """Asks one question.
+
+        Args:
+            prompt: The prompt, with a placeholder ``answer`` for what the form wants to say.
+            values: The values of its other placeholders.
+            form: The form of the answer.
+            options: The model, the sampling and which repeat this is.
+
+        Raises:
+            ServiceError: The call failed, as ``dramaturg.service.errors.downstream`` says it.
+        """
+        request = GenerateRequest(
+            model=options.model or self._model,
+            messages=prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)}),
+            sampling=self._sampling(options),
+            json_format=JsonFormat(name=form.name, schema=answers.schema(form)),
+            repeat_index=options.repeat_index,
+            request_id=options.request_id,
+        )
+        try:
+            response = await self._stub.Generate(request)
+        except grpc.aio.AioRpcError as error:
+            raise downstream(error, "generation") from error
+        completion = response.completion
+        value, abstention = _read(completion, form)
+        provenance = Provenance(
+            prompts=[prompt.reference],
+            completions=completion.calls,
+            usage=completion.usage,
+            parameters=_parameters(request),
+        )
+        return Answer(value, abstention, provenance)
+
+    def _sampling(self, options: JudgeOptions) -> Sampling:
+        sampling = Sampling()
+        if options.HasField("sampling"):
+            sampling.CopyFrom(options.sampling)
+        else:
+            sampling.temperature = 0.0
+        if self._max_output_tokens is not None and not sampling.HasField("max_output_tokens"):
+            sampling.max_output_tokens = self._max_output_tokens
+        return sampling
+
+
+def _read(completion: Completion, form: AnswerForm[Parsed]) -> tuple[Parsed, None] | tuple[None, Abstention]:
+    abstention = abstentions.of_completion(completion)
+    if abstention is not None:
+        return None, abstention
+    try:
+        return form.parse(json.loads(completion.json)), None
+    except (UnclearAnswerError, ValueError, RecursionError) as error:
+        reason = error.reason if isinstance(error, UnclearAnswerError) else answers.UNPARSABLE
+        return None, Abstention(reason, f"The model's answer could not be read: {error}.")
+
+
+def _parameters(request: GenerateRequest) -> dict[str, str]:
+    """The sampling settings and the repeat, by name, where they are set."""
+    parameters = {
+        field.name: ", ".join(value) if field.name == "stop" else f"{value:g}"
+        for field, value in request.sampling.ListFields()
+    }
+    if request.repeat_index:
+        parameters["repeat_index"] = str(request.repeat_index)
+    return parameters

@@ -1,0 +1,143 @@
+"""The roles of an evaluation, and how the contract of each is called.
+
+This is the only place that knows how a contract is called. A new role is one more entry of ``ROLES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import grpc
+
+from dramaturg.api.agents.v1 import (
+    commonsense_service_pb2,
+    commonsense_service_pb2_grpc,
+    critic_service_pb2,
+    critic_service_pb2_grpc,
+    execute_service_pb2,
+    execute_service_pb2_grpc,
+    synthesize_service_pb2,
+)
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.judging.v1 import script_judge_service_pb2, script_judge_service_pb2_grpc
+from dramaturg.judge import criteria
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a judge is asked about one candidate."""
+
+    task: Task
+    """The task."""
+    candidate: Candidate
+    """The script to judge."""
+    reference: Script | None
+    """The script to compare with, if there is one and the judge wants it."""
+    pool: Sequence[Candidate]
+    """The other candidates of the task. Empty for judges that do not want them."""
+    options: JudgeOptions
+    """The model and how it samples."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part in an evaluation, played by any service that implements its contract."""
+
+    name: str
+    """The name that requests and configurations use."""
+    contract: str
+    """The full name of the gRPC service."""
+
+
+@dataclass(frozen=True)
+class JudgeRole(Role):
+    """A role whose players give verdicts on one candidate."""
+
+    criteria: tuple[str, ...]
+    """The criteria that the contract promises, in the order of ABSEval's section 3.1."""
+    compares: bool
+    """Whether the contract itself compares with a reference, so that it is always sent where there is one."""
+    method: Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryMultiCallable[Any, Any]]
+    """The contract's one method, on a channel."""
+    request: Callable[..., Any]
+    """The method's request message."""
+
+    async def ask(self, channel: grpc.aio.Channel, question: Question, timeout: float | None) -> Assessment:
+        """Asks the judge behind a channel.
+
+        Args:
+            channel: Where the judge is reached.
+            question: What it is asked.
+            timeout: The most seconds to wait, or None.
+
+        Returns:
+            The assessment as it came; without verdicts where the answer is not of the contract's form.
+
+        Raises:
+            grpc.aio.AioRpcError: The judge failed.
+        """
+        response = await self.method(channel)(
+            self.request(
+                task=question.task,
+                candidate=question.candidate,
+                reference=question.reference,
+                pool=question.pool,
+                options=question.options,
+            ),
+            timeout=timeout,
+        )
+        # gRPC hands over None where the bytes do not parse as the response.
+        return Assessment() if response is None else response.assessment
+
+
+SYNTHESIZE = Role(
+    name="synthesize",
+    contract=synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"].full_name,
+)
+"""Writes the reference script."""
+CRITIC = JudgeRole(
+    name="critic",
+    contract=critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"].full_name,
+    criteria=(criteria.NO_MISSING_STEPS, criteria.NO_REDUNDANT_STEPS, criteria.NO_DUPLICATE_STEPS),
+    compares=True,
+    method=lambda channel: critic_service_pb2_grpc.CriticServiceStub(channel).Critique,
+    request=critic_service_pb2.CritiqueRequest,
+)
+"""Compares a script with the reference."""
+EXECUTE = JudgeRole(
+    name="execute",
+    contract=execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"].full_name,
+    criteria=(criteria.SATISFIES_CONSTRAINTS, criteria.COMPLETES_GOAL, criteria.ORDER_CORRECT),
+    compares=False,
+    method=lambda channel: execute_service_pb2_grpc.ExecuteServiceStub(channel).Execute,
+    request=execute_service_pb2.ExecuteRequest,
+)
+"""Walks through a script."""
+COMMONSENSE = JudgeRole(
+    name="commonsense",
+    contract=commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"].full_name,
+    criteria=(criteria.EXECUTABLE,),
+    compares=False,
+    method=lambda channel: commonsense_service_pb2_grpc.CommonsenseServiceStub(channel).CheckCommonsense,
+    request=commonsense_service_pb2.CheckCommonsenseRequest,
+)
+"""Holds every step against common sense."""
+SCRIPT_JUDGE = JudgeRole(
+    name="script-judge",
+    contract=script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"].full_name,
+    criteria=criteria.ABSEVAL,
+    compares=True,
+    method=lambda channel: script_judge_service_pb2_grpc.ScriptJudgeServiceStub(channel).JudgeScript,
+    request=script_judge_service_pb2.JudgeScriptRequest,
+)
+"""Judges all seven criteria alone."""
+
+ROLES: Mapping[str, Role] = MappingProxyType(
+    {role.name: role for role in (SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)}
+)
+"""Every role by its name, in the order in which results list them."""

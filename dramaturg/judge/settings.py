@@ -1,0 +1,35 @@
+"""What can be configured of every judge that asks a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from dramaturg.judge.excerpts import ExcerptLimits
+from dramaturg.service.settings import Settings
+
+
+class JudgeSettings(Settings):
+    """The settings of a judge; a subclass names its ``section``."""
+
+    generation_target: str = "localhost:50051"
+    """Where GenerationService is reached."""
+    model: str = Field(default="", max_length=200)
+    """The model to use where a request names none. Empty: the generation service's default."""
+    max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    """The cap on an answer, in tokens, where a request sets none. Absent: the provider's."""
+    prompts_dir: Path | None = None
+    """A folder whose prompt files replace the service's own ones of the same name."""
+    excerpts: ExcerptLimits = ExcerptLimits()
+    """How much of a request is shown to the model."""
+
+
+class AgentSettings(JudgeSettings):
+    """The settings of an agent that can also work without a model."""
+
+    backend: Literal["llm", "offline"] = "llm"
+    """What judges: a language model, or embeddings and rules."""
+    embedding_target: str = "localhost:50051"
+    """Where EmbeddingService is reached, for the backend "offline"."""

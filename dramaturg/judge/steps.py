@@ -1,0 +1,154 @@
+"""Reads a candidate: splits what a model wrote into steps, where it has steps.
+
+A list is recognised by its numbering, which must ascend from 0 or 1, else by its bullets, else by short
+lines of one sentence each. "2.5 cups", "at 10. Then", years and times number nothing. What stands around
+the list is kept apart from the steps, never lost.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.common.v1.verdict_pb2 import Reading
+from dramaturg.judge.markers import Marker, find_bullets, find_markers
+from dramaturg.judge.numbering import ascending
+
+MIN_LINES = 3
+"""The fewest lines without marks that are taken for steps."""
+MAX_LINE_LENGTH = 200
+"""The longest line without a mark that is taken for a step, in characters."""
+
+_SENTENCE_END = re.compile(r"[.!?][\"')\]]?\s+\S|[。！？]\s*\S")
+_NOTE = re.compile(
+    r"\s*[*_#> ]*(?:notes?|tips?|warnings?|caution|reminder|disclaimer|important"
+    r"|注意|注|提示|小贴士|备注|警告)"
+    r"[*_ ]*(?:\d{1,2})?[*_ ]*[:：]",
+    re.IGNORECASE,
+)
+_CODE_FENCE = re.compile(r"[ \t]*(?:```|~~~)[\w-]*[ \t]*\Z")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A text taken apart."""
+
+    steps: tuple[str, ...] = ()
+    """The steps without their marks, none blank. Empty: there is no list in the text."""
+    preamble: str = ""
+    """What stands before the first step."""
+    notes: str = ""
+    """What stands after the last one."""
+
+
+@dataclass(frozen=True)
+class ReadCandidate:
+    """A candidate as a judge reads it."""
+
+    id: str
+    """Its id within the request."""
+    steps: tuple[str, ...]
+    """Its steps, where the reading is READING_STEPS; findings point into them."""
+    text: str
+    """The whole text as it came; steps that came separated stand one a line."""
+    reading: Reading.ValueType
+    """How it was read."""
+    preamble: str = ""
+    """What stands before the first step of a text."""
+    notes: str = ""
+    """What stands after the last step of a text."""
+
+
+def read_candidate(candidate: Candidate) -> ReadCandidate:
+    """Reads a candidate. Steps that came separated stay as they are, blank ones included, unless all are."""
+    notes = preamble = ""
+    if candidate.WhichOneof("content") == "script":
+        steps = tuple(step.text for step in candidate.script.steps)
+        text = "\n".join(steps)
+    else:
+        text = candidate.text
+        listing = read_listing(text)
+        steps, preamble, notes = listing.steps, listing.preamble, listing.notes
+    if is_blank(text):
+        return ReadCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
+    reading = verdict_pb2.READING_STEPS if steps else verdict_pb2.READING_TEXT
+    return ReadCandidate(candidate.id, steps, text, reading, preamble, notes)
+
+
+def split_steps(text: str) -> tuple[str, ...]:
+    """The steps of a text without their marks, none blank; () where it has no list."""
+    return read_listing(text).steps
+
+
+def read_listing(text: str) -> Listing:
+    """Takes a text apart into the steps of its list and what stands around them. Never raises."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    markers = ascending(text, find_markers(text)) or _bulleted(text)
+    return _cut(text, markers) if markers else _lines(text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text shows nothing: white space, control characters and invisible signs alone."""
+    return all(character.isspace() or unicodedata.category(character) in {"Cc", "Cf"} for character in text)
+
+
+def _bulleted(text: str) -> Sequence[Marker]:
+    bullets = find_bullets(text)
+    if not bullets:
+        return ()
+    outermost = min(bullet.indent for bullet in bullets)
+    bullets = [bullet for bullet in bullets if bullet.indent <= outermost + 1]
+    alone = len(bullets) == 1 and bool(text[: bullets[0].start].strip())
+    return () if alone else bullets
+
+
+def _cut(text: str, markers: Sequence[Marker]) -> Listing:
+    ends = [*(marker.start for marker in markers[1:]), len(text)]
+    pieces = [
+        marker.prefix + text[marker.end : end].lstrip() for marker, end in zip(markers, ends, strict=True)
+    ]
+    pieces[-1], notes = _split_notes(pieces[-1], within_line=markers[-1].within_line)
+    steps = tuple(step for piece in pieces if not is_blank(step := _tidy(piece)))
+    if not steps:
+        return Listing()
+    return Listing(steps, _tidy(text[: markers[0].start]), _tidy(notes))
+
+
+def _split_notes(last: str, *, within_line: bool) -> tuple[str, str]:
+    """Parts the last step from what follows the list: a paragraph of its own, or a line that says "Note:"."""
+    lines = last.split("\n")
+    for index, line in enumerate(lines[1:], start=1):
+        begun = not is_blank("".join(lines[:index]))
+        own_paragraph = not lines[index - 1].strip() and line.strip() and not line[0].isspace()
+        if begun and (own_paragraph or _NOTE.match(line) or (within_line and line.strip())):
+            return "\n".join(lines[:index]), "\n".join(lines[index:])
+    return last, ""
+
+
+def _tidy(piece: str) -> str:
+    lines = (line.strip() for line in piece.split("\n") if not _CODE_FENCE.match(line))
+    return "\n".join(line for line in lines if line)
+
+
+def _lines(text: str) -> Listing:
+    lines = [line for line in _tidy(text).split("\n") if line]
+    preamble = ""
+    if lines and lines[0].endswith((":", "：")):
+        preamble, *lines = lines
+    if len(lines) < MIN_LINES or not all(map(_looks_like_step, lines)):
+        return Listing()
+    return Listing(tuple(lines), preamble)
+
+
+def _looks_like_step(line: str) -> bool:
+    """Whether a line could be one step: short, one sentence, and not the middle of a wrapped paragraph."""
+    return (
+        len(line) <= MAX_LINE_LENGTH
+        and not line[0].islower()
+        and not is_blank(line)
+        and _SENTENCE_END.search(line) is None
+    )

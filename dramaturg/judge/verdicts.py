@@ -1,0 +1,167 @@
+"""Makes verdicts, so that a malformed one cannot be made.
+
+A failed judgement is an abstention with its reason, never a FAIL, a PASS or a zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, FindingKind, Verdict
+from dramaturg.judge import criteria as names
+
+
+def passed(
+    criterion: str,
+    *,
+    rationale: str = "",
+    score: float | None = None,
+    confidence: float | None = None,
+) -> Verdict:
+    """The verdict that a criterion is met.
+
+    Args:
+        criterion: The criterion's id.
+        rationale: The reason, in words.
+        score: How well it is met, in [0, 1], where the judge grades.
+        confidence: The probability that the outcome is right, in [0, 1], where it can be had honestly.
+
+    Raises:
+        ValueError: A score or confidence outside [0, 1].
+    """
+    return Verdict(
+        criterion=criterion,
+        outcome=verdict_pb2.OUTCOME_PASS,
+        rationale=rationale,
+        score=_share("score", score),
+        confidence=_share("confidence", confidence),
+    )
+
+
+def failed(
+    criterion: str,
+    findings: Iterable[Finding] = (),
+    *,
+    rationale: str = "",
+    score: float | None = None,
+    confidence: float | None = None,
+) -> Verdict:
+    """The verdict that a criterion is not met.
+
+    Args:
+        criterion: The criterion's id.
+        findings: What exactly is wrong.
+        rationale: The reason, in words.
+        score: How well it is met, in [0, 1], where the judge grades.
+        confidence: The probability that the outcome is right, in [0, 1], where it can be had honestly.
+
+    Raises:
+        ValueError: A score or confidence outside [0, 1].
+    """
+    return Verdict(
+        criterion=criterion,
+        outcome=verdict_pb2.OUTCOME_FAIL,
+        findings=findings,
+        rationale=rationale,
+        score=_share("score", score),
+        confidence=_share("confidence", confidence),
+    )
+
+
+def abstained(
+    criterion: str,
+    reason: AbstainReason.ValueType,
+    rationale: str = "",
+    findings: Iterable[Finding] = (),
+) -> Verdict:
+    """The verdict that no judgement was reached.
+
+    Args:
+        criterion: The criterion's id.
+        reason: Why not.
+        rationale: The same in words.
+        findings: What was found all the same, such as advice that is too weak for a verdict.
+
+    Raises:
+        ValueError: The reason is unspecified.
+    """
+    if reason == verdict_pb2.ABSTAIN_REASON_UNSPECIFIED:
+        raise ValueError(f"an abstention from {criterion} needs its reason")
+    return Verdict(
+        criterion=criterion,
+        outcome=verdict_pb2.OUTCOME_ABSTAIN,
+        abstain_reason=reason,
+        rationale=rationale,
+        findings=findings,
+    )
+
+
+def finding(
+    kind: FindingKind.ValueType,
+    description: str,
+    *,
+    steps: Iterable[int] = (),
+    constraint: str = "",
+    missing_step: str = "",
+) -> Finding:
+    """One thing that is wrong.
+
+    Args:
+        kind: What kind of thing.
+        description: What is wrong, in words.
+        steps: The steps concerned, from 0; sorted here, each once.
+        constraint: The broken constraint, as worded in the task.
+        missing_step: The step that should have been there.
+    """
+    return Finding(
+        kind=kind,
+        description=description,
+        step_indices=sorted(set(steps)),
+        constraint=constraint,
+        missing_step=missing_step,
+    )
+
+
+def empty_candidate(criteria: Iterable[str]) -> list[Verdict]:
+    """The defined result for a candidate without content, one verdict a criterion.
+
+    It lacks every step and does not reach the goal; of what is not there nothing else can be said.
+    """
+    return [_empty(criterion) for criterion in criteria]
+
+
+def in_order(verdicts: Iterable[Verdict], criteria: Sequence[str]) -> list[Verdict]:
+    """One verdict for each criterion, in order; what is not among ``verdicts`` abstains as not supported.
+
+    Raises:
+        ValueError: A verdict of a criterion that was not asked for, or two of one.
+    """
+    given: dict[str, Verdict] = {}
+    for verdict in verdicts:
+        if verdict.criterion in given or verdict.criterion not in criteria:
+            problem = "twice" if verdict.criterion in given else "though it was not asked for"
+            raise ValueError(f"{verdict.criterion!r} was judged {problem}")
+        given[verdict.criterion] = verdict
+    return [given.get(criterion) or _unsupported(criterion) for criterion in criteria]
+
+
+def _empty(criterion: str) -> Verdict:
+    description = "The candidate has no content."
+    if criterion in (names.NO_MISSING_STEPS, names.COMPLETES_GOAL):
+        return failed(
+            criterion, [finding(names.FINDING_KINDS[criterion], description)], rationale=description
+        )
+    return abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, description)
+
+
+def _unsupported(criterion: str) -> Verdict:
+    return abstained(
+        criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, "This judge does not judge this criterion."
+    )
+
+
+def _share(name: str, value: float | None) -> float | None:
+    if value is not None and not 0.0 <= value <= 1.0:
+        raise ValueError(f"the {name} is {value}; it must be in [0, 1]")
+    return value

@@ -1,0 +1,176 @@
+"""``make demo``: evaluates the samples and shows the verdicts beside the planted labels.
+
+Without a model at hand the judges' answers are replayed from a file that was written for the samples; with
+``OPENAI_API_KEY`` or ``OPENAI_BASE_URL``, and ``MODEL``, set, that model answers instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = ROOT / "examples" / "scripts"
+OUT = ROOT / "out" / "demo"
+CRITERIA = {
+    "no_missing_steps": "missing",
+    "no_redundant_steps": "redundant",
+    "no_duplicate_steps": "duplicate",
+    "executable": "executable",
+    "satisfies_constraints": "constraints",
+    "completes_goal": "goal",
+    "order_correct": "order",
+}
+MARKS = {"OUTCOME_PASS": "pass", "OUTCOME_FAIL": "FAIL", "OUTCOME_ABSTAIN": "-"}
+
+Labels = Mapping[tuple[str, str], Mapping[str, str]]
+
+
+def main() -> int:
+    """Runs the demo; returns the exit code."""
+    console = Console(width=max(Console().width, 110))
+    replayed = not (os.environ.get("MODEL") and ({"OPENAI_API_KEY", "OPENAI_BASE_URL"} & os.environ.keys()))
+    console.print(
+        "Eight tasks, four candidates each, defects planted in most of them. The judges' answers are "
+        + (
+            "[bold]replayed: they were written for these samples, no model was asked to judge[/]."
+            if replayed
+            else ""
+        )
+        + ("" if replayed else f"those of [bold]{os.environ['MODEL']}[/].")
+    )
+    summary = evaluate(replayed=replayed)
+    if summary is None:
+        return 1
+    results = list(read_lines(OUT / "results.jsonl"))
+    labels = {
+        (row["task_id"], row["candidate_id"]): row["labels"] for row in read_lines(SAMPLES / "labels.jsonl")
+    }
+    console.print(verdict_table(results, labels))
+    console.print(agreement_table(results, labels))
+    show_summary(console, summary, replayed=replayed)
+    return 0
+
+
+def evaluate(*, replayed: bool) -> dict[str, Any] | None:
+    """Evaluates the samples through the real services; returns what ``--json`` prints, or None on failure."""
+    environment = dict(os.environ)
+    if replayed:
+        environment["DRAMATURG_CONFIG"] = str(SAMPLES / "replay.toml")
+        # A ledger of its own: the demo shows the same usage every time.
+        environment["DRAMATURG_GENERATION_LEDGER"] = ":memory:"
+    command = [
+        sys.executable,
+        "-m",
+        "dramaturg.cli.main",
+        "evaluate",
+        "scripts",
+        str(SAMPLES / "tasks.jsonl"),
+    ]
+    finished = subprocess.run(  # noqa: S603
+        [*command, "--out", str(OUT), "--json"],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    if finished.returncode not in (0, 1):
+        return None
+    summary: dict[str, Any] = json.loads(finished.stdout)
+    return summary
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a JSONL file."""
+    with path.open(encoding="utf-8") as lines:
+        yield from (json.loads(line) for line in lines)
+
+
+def verdicts(results: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every candidate with its outcomes by criterion."""
+    for result in results:
+        for candidate in result["candidates"]:
+            outcomes = {verdict["criterion"]: verdict["outcome"] for verdict in candidate["verdicts"]}
+            yield result["task"]["id"], candidate["candidateId"], outcomes
+
+
+def is_right(outcome: str, label: str) -> bool:
+    """Whether a PASS or FAIL agrees with the planted label."""
+    return outcome == f"OUTCOME_{label.upper()}"
+
+
+def verdict_table(results: list[dict[str, Any]], labels: Labels) -> Table:
+    """Each candidate's verdicts; one that differs from the planted label is marked with it."""
+    table = Table(title="Verdicts (in brackets: the planted label, where it differs)", box=box.SIMPLE_HEAD)
+    table.add_column("task")
+    table.add_column("script")
+    for short in CRITERIA.values():
+        table.add_column(short, justify="center")
+    previous = ""
+    for task, candidate, outcomes in verdicts(results):
+        cells = []
+        for criterion in CRITERIA:
+            outcome, label = outcomes[criterion], labels[task, candidate][criterion]
+            color = {"OUTCOME_PASS": "green", "OUTCOME_FAIL": "red"}.get(outcome, "yellow")
+            differs = "" if is_right(outcome, label) else f" [dim]({label})[/]"
+            cells.append(f"[{color}]{MARKS[outcome]}[/]{differs}")
+        table.add_row("" if task == previous else task, candidate, *cells)
+        previous = task
+    return table
+
+
+def agreement_table(results: list[dict[str, Any]], labels: Labels) -> Table:
+    """How many verdicts agree with the planted labels, and how many abstained."""
+    table = Table(title="Against the planted labels", box=box.SIMPLE_HEAD)
+    table.add_column("criterion")
+    for column in ("right", "wrong", "abstained"):
+        table.add_column(column, justify="right")
+    for criterion in CRITERIA:
+        tally: Counter[str] = Counter()
+        for task, candidate, outcomes in verdicts(results):
+            outcome = outcomes[criterion]
+            if outcome == "OUTCOME_ABSTAIN":
+                tally["abstained"] += 1
+            else:
+                tally["right" if is_right(outcome, labels[task, candidate][criterion]) else "wrong"] += 1
+        table.add_row(criterion, *(str(tally[column]) for column in ("right", "wrong", "abstained")))
+    return table
+
+
+def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -> None:
+    """Prints counts, usage, where the results are, and what to try next."""
+    counted = summary["verdicts"]
+    console.print(
+        f"{summary['candidates']} candidates, {sum(counted.values())} verdicts: {counted['PASS']} PASS, "
+        f"{counted['FAIL']} FAIL, {counted['ABSTAIN']} ABSTAIN {summary['abstentions'] or ''}",
+        highlight=False,
+    )
+    console.print(f"usage: {json.dumps(summary['usage'])}", highlight=False)
+    if replayed:
+        console.print(
+            "[dim]Replayed answers: the figures above say how the samples were written, no more.[/]"
+        )
+    console.print(f"results: {OUT.relative_to(ROOT)}/results.jsonl\n", highlight=False)
+    console.print(
+        "Try next:\n"
+        "  1. your own model:  OPENAI_BASE_URL=http://localhost:8000/v1 MODEL=my-model make demo\n"
+        "  2. another judge:   .venv/bin/dramaturg evaluate scripts examples/scripts/tasks.jsonl "
+        "--judge critic=offline\n"
+        "  3. the services:    make up, then .venv/bin/dramaturg judges --target localhost:50051",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Makes ``completions.jsonl`` out of ``answers.jsonl``: run it after a prompt or an answer has changed.
+
+A recording is addressed by what the judges really send, so every agent is asked about every sample, and
+whatever it sends is answered with what was written for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
+from dramaturg.judge.criteria import EXECUTABLE, NO_MISSING_STEPS, SATISFIES_CONSTRAINTS
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, JudgeRole, Question
+from dramaturg.judge.steps import read_candidate, split_steps
+from dramaturg.service.app import App
+from dramaturg.service.channel import open_channel
+from dramaturg.service.server import Contract, Server
+from dramaturg.service.settings import ServerSettings
+from services.agents.commonsense.app import App as CommonsenseApp
+from services.agents.commonsense.settings import CommonsenseSettings
+from services.agents.critic.app import App as CriticApp
+from services.agents.critic.settings import CriticSettings
+from services.agents.execute.app import App as ExecuteApp
+from services.agents.execute.settings import ExecuteSettings
+from services.agents.synthesize.app import App as SynthesizeApp
+from services.agents.synthesize.settings import SynthesizeSettings
+from services.generation.app import PROMPTS, repair_request
+from services.generation.calls import Answer, Call, FinishReason
+from services.generation.completions import Completer
+from services.generation.deadlines import Deadline
+from services.generation.ledger import SqliteLedger
+from services.generation.patience import Patience
+from services.generation.pricing import PriceTable
+from services.generation.providers.base import Provider
+from services.generation.providers.replay import ReplayProvider
+from services.generation.registry import ConfiguredProvider, Registry
+from services.generation.servicer import GenerationServicer
+from services.judging.app import App as ScriptJudgeApp
+from services.judging.settings import ScriptJudgeSettings
+
+FOLDER = Path(__file__).resolve().parent
+RECORDING = FOLDER / "completions.jsonl"
+
+
+class Written(Provider):
+    """A provider that answers whatever it is asked with the text at hand."""
+
+    name = "written"
+    address = "written"
+    default_model = "written"
+    keeps = False
+
+    def __init__(self) -> None:
+        self.answer = Answer("")
+
+    async def complete(self, call: Call, deadline: Deadline) -> Answer:
+        """The text at hand."""
+        del call, deadline
+        return self.answer
+
+    async def models(self) -> Sequence[str]:
+        """Its one model."""
+        return ["written"]
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+
+def completion(answer: Mapping[str, Any], candidate: Candidate, constraints: Sequence[str]) -> Answer:
+    """What a model would have sent for a written answer."""
+    if "raw" in answer:
+        refused = bool(answer.get("refused"))
+        return Answer(
+            answer["raw"],
+            FinishReason.REFUSAL if refused else FinishReason.STOP,
+            refusal=answer["raw"] if refused else "",
+        )
+    steps = len(read_candidate(candidate).steps)
+    sections = {
+        criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
+    }
+    walk = "I go through the script from start to end."
+    return Answer(json.dumps({"walk": walk} | sections, ensure_ascii=False))
+
+
+def section(
+    criterion: str, judged: Mapping[str, Any], steps: int, constraints: Sequence[str]
+) -> dict[str, Any]:
+    """One criterion in the form that ``dramaturg.judge.answers`` asks for."""
+    findings, verdict, reason = judged["findings"], judged["verdict"], judged["rationale"]
+    if criterion == SATISFIES_CONSTRAINTS:
+        broken = {finding["constraint"]: finding for finding in findings}
+        items = []
+        for number, constraint in enumerate(constraints, start=1):
+            finding = broken.get(constraint)
+            item = {"constraint": number, "reason": finding["description"] if finding else reason}
+            if steps:
+                item["steps"] = finding["steps"] if finding else []
+            items.append(item | {"verdict": "fail" if finding else "pass"})
+        return {"constraints": items, "verdict": verdict}
+    if criterion == EXECUTABLE and steps:
+        faults = {step: finding["description"] for finding in findings for step in finding["steps"]}
+        verdicts = [
+            {
+                "step": step,
+                "reason": faults.get(step, reason),
+                "verdict": "fail" if step in faults else "pass",
+            }
+            for step in range(1, steps + 1)
+        ]
+        return {"steps": verdicts, "verdict": verdict}
+    entries = []
+    for finding in findings:
+        entry = {"missing_step": finding["missing_step"]} if criterion == NO_MISSING_STEPS else {}
+        if steps:
+            entry["steps"] = finding["steps"]
+        entries.append(entry | {"problem": finding["description"]})
+    return {"reason": reason, "findings": entries, "verdict": verdict}
+
+
+def gold(text: str) -> Answer:
+    """The gold answer in the form that the synthesizer asks for."""
+    considerations = "The task needs every step below; nothing else is needed."
+    steps = {"considerations": considerations, "steps": list(split_steps(text))}
+    return Answer(json.dumps(steps, ensure_ascii=False))
+
+
+@asynccontextmanager
+async def serving(app: App) -> AsyncIterator[str]:
+    """Serves an app on a free port; gives its target."""
+    async with app.open() as contracts, Server(contracts, free_port()) as server:
+        yield server.target
+
+
+def free_port() -> ServerSettings:
+    """Settings of a server on a free port that stops at once."""
+    return ServerSettings(port=0, drain_delay_seconds=0)
+
+
+def generation(written: Written) -> Contract:
+    """A generation service that records what is written."""
+    recording = ReplayProvider("samples", RECORDING, source=written)
+    registry = Registry([ConfiguredProvider(recording, PriceTable())])
+    # A repair is answered like the first request: what cannot be read stays so.
+    repair = repair_request(PromptLibrary(PROMPTS))
+    completer = Completer(registry, SqliteLedger(None), repair, 8192)
+    return Contract.make(
+        generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
+        generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
+        GenerationServicer(completer, registry, Patience(60, 0)),
+        name="generation",
+        version="0.0.0",
+        description="Records the samples.",
+    )
+
+
+async def record() -> int:
+    """Records every answer; returns how many completions there are."""
+    RECORDING.unlink(missing_ok=True)
+    tasks = [ParseDict(json.loads(line), EvaluateScriptsRequest()) for line in lines("tasks.jsonl")]
+    rows = [json.loads(line) for line in lines("answers.jsonl")]
+    answers = {(row["task_id"], row.get("candidate_id"), row["agent"]): row["answer"] for row in rows}
+    written = Written()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(Server([generation(written)], free_port()))
+        apps: dict[str, App] = {
+            "synthesize": SynthesizeApp(SynthesizeSettings(generation_target=server.target)),
+            "critic": CriticApp(CriticSettings(generation_target=server.target)),
+            "execute": ExecuteApp(ExecuteSettings(generation_target=server.target)),
+            "commonsense": CommonsenseApp(CommonsenseSettings(generation_target=server.target)),
+            "script-judge": ScriptJudgeApp(ScriptJudgeSettings(generation_target=server.target)),
+        }
+        channels = {
+            name: await stack.enter_async_context(open_channel(await stack.enter_async_context(serving(app))))
+            for name, app in apps.items()
+        }
+        for sample in tasks:
+            written.answer = gold(answers[sample.task.id, None, "synthesize"])
+            response = await SynthesizeServiceStub(channels["synthesize"]).Synthesize(
+                SynthesizeRequest(task=sample.task, candidates=sample.candidates)
+            )
+            for candidate in sample.candidates:
+                for role in (CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE):
+                    answer = answers[sample.task.id, candidate.id, role.name]
+                    written.answer = completion(answer, candidate, sample.task.constraints)
+                    reference = response.script if role is CRITIC else None
+                    await ask(role, channels[role.name], sample, candidate, reference)
+    return len(lines("completions.jsonl"))
+
+
+async def ask(
+    role: JudgeRole,
+    channel: Any,
+    sample: EvaluateScriptsRequest,
+    candidate: Candidate,
+    reference: Script | None,
+) -> None:
+    """Has a judge ask its question."""
+    question = Question(sample.task, candidate, reference, (), JudgeOptions())
+    await role.ask(channel, question, timeout=30)
+
+
+def lines(name: str) -> Sequence[str]:
+    """The lines of one of the samples' files."""
+    return (FOLDER / name).read_text(encoding="utf-8").splitlines()
+
+
+if __name__ == "__main__":
+    count = asyncio.run(record())
+    print(f"{count} completions in {RECORDING.name}")  # noqa: T201

@@ -1,0 +1,1 @@
+"""Judges whether every step agrees with common sense (ABSEval, section 3.2)."""

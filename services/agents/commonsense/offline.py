@@ -1,0 +1,44 @@
+"""Abstains: without a language model there is no telling whether a step agrees with common sense."""
+
+from __future__ import annotations
+
+from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
+from dramaturg.judge import roles, verdicts
+from dramaturg.judge.steps import read_candidate
+from services.agents.offline.identity import DESCRIPTION, VERSION
+
+
+class OfflineCommonsenseChecker:
+    """Plays the role "commonsense" where no model is to be had, so that its verdict is accounted for.
+
+    Args:
+        stub: Taken like the other offline agents do; of no use here.
+    """
+
+    name = "offline-commonsense"
+    version = VERSION
+    description = DESCRIPTION
+    criteria = roles.COMMONSENSE.criteria
+    capabilities: tuple[str, ...] = ()
+
+    def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub | None = None) -> None:
+        del stub
+
+    async def check(self, request: CheckCommonsenseRequest) -> Assessment:
+        """Abstains from executable."""
+        if read_candidate(request.candidate).reading == verdict_pb2.READING_EMPTY:
+            return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
+        return Assessment(
+            verdicts=[
+                verdicts.abstained(
+                    criterion,
+                    verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+                    "Common sense cannot be judged by similarity: a step with one word changed is as like "
+                    "the others as before.",
+                )
+                for criterion in self.criteria
+            ]
+        )

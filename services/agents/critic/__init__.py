@@ -1,0 +1,1 @@
+"""Compares a script with a reference (ABSEval, section 3.2)."""

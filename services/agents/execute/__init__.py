@@ -1,0 +1,1 @@
+"""Walks through a script as one who carries it out (ABSEval, section 3.2)."""

@@ -1,0 +1,37 @@
+"""Wires the execute agent: its settings, its backend and its contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dramaturg.judge.apps import AgentApp
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.serving import execute_contract
+from dramaturg.service.contract import Contract
+from services.agents.execute.llm import LlmExecutor
+from services.agents.execute.settings import ExecuteSettings
+
+if TYPE_CHECKING:
+    from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
+
+PROMPTS = Path(__file__).parent / "prompts"
+"""The folder of the service's own prompts."""
+
+
+class App(AgentApp):
+    """The execute agent as a service."""
+
+    def __init__(self, settings: ExecuteSettings | None = None) -> None:
+        super().__init__(settings or ExecuteSettings(), PROMPTS)
+
+    def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
+        """The contract, served by a model."""
+        return execute_contract(LlmExecutor(asker, library, self._settings.excerpts))
+
+    def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
+        """The contract, served by embeddings and rules."""
+        from services.agents.execute.offline import OfflineExecutor
+
+        return execute_contract(OfflineExecutor(embeddings))

@@ -1,0 +1,67 @@
+"""The answer synthesizer with a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.judge import VERSION
+from dramaturg.judge.answers import StepsForm
+from dramaturg.judge.excerpts import ExcerptLimits, constraints_excerpt, goal_excerpt
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.protocols import CALLS_MODELS
+from services.agents.synthesize.pool import draw_pool
+
+_GOAL, _CONSTRAINTS, _EXAMPLES = "goal", "constraints", "examples"
+
+
+class LlmSynthesizer:
+    """Learns from the pool and writes one better script, or writes it from the task alone.
+
+    Args:
+        asker: Asks the model.
+        library: The prompts.
+        limits: How much of a request the model is shown.
+    """
+
+    name: str = "llm-synthesize"
+    version: str = VERSION
+    description: str = "Has a language model write a reference script, learning from all candidates."
+    criteria: Sequence[str] = ()
+    capabilities: Sequence[str] = (CALLS_MODELS,)
+
+    def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
+        placeholders = {_GOAL, _CONSTRAINTS, ANSWER_PLACEHOLDER}
+        self._pooling = library.load("synthesize", placeholders={*placeholders, _EXAMPLES})
+        self._alone = library.load("synthesize_alone", placeholders=placeholders)
+        self._asker = asker
+        self._limits = limits
+
+    async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
+        """Writes a reference script; an answer that is none gives a response that says why.
+
+        Raises:
+            ServiceError: The model cannot be asked.
+        """
+        pool = draw_pool(request.candidates, self._limits)
+        excerpts = {
+            _GOAL: goal_excerpt(request.task, self._limits),
+            _CONSTRAINTS: constraints_excerpt(request.task, self._limits),
+            _EXAMPLES: pool.excerpt,
+        }
+        answer = await self._asker.ask(
+            self._pooling if pool.ids else self._alone,
+            {name: excerpt.text for name, excerpt in excerpts.items()},
+            StepsForm(),
+            request.options,
+        )
+        for excerpt in excerpts.values():
+            answer.provenance.parameters.update(excerpt.parameters)
+        return SynthesizeResponse(
+            script=Script(steps=[Step(text=step) for step in answer.value or ()]),
+            failure=answer.abstention.explanation if answer.abstention else "",
+            pool_ids=pool.ids,
+            provenance=answer.provenance,
+        )

@@ -1,0 +1,75 @@
+"""Chooses a reference script without a language model: the candidate that is most like all the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
+from services.agents.offline.consensus import script_similarities
+from services.agents.offline.embeddings import Embedded, Embeddings
+from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline.pool import Pool, read_pool
+
+METHOD = "medoid of the pool"
+"""What the reference is, in the provenance: it is chosen, not written."""
+
+
+class OfflineSynthesizer:
+    """Plays the role "synthesize" by choosing the medoid of the pool.
+
+    Args:
+        stub: The embedding service.
+    """
+
+    name = "offline-synthesize"
+    version = VERSION
+    description = f"{DESCRIPTION}: chooses the candidate most like the others, writes nothing"
+    criteria: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+    def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub) -> None:
+        self._embeddings = Embeddings(stub)
+
+    async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
+        """Chooses a reference script; says why not where no candidate can be used.
+
+        Raises:
+            ServiceError: The embedding service failed.
+        """
+        pool = read_pool(request.candidates)
+        if not pool.scripts:
+            return SynthesizeResponse(failure=_failure(len(request.candidates)))
+        embedded = await self._embeddings.embed(pool.steps)
+        return await asyncio.to_thread(_choose, pool, embedded)
+
+
+def _choose(pool: Pool, embedded: Embedded) -> SynthesizeResponse:
+    similarities = script_similarities([embedded.rows(script.steps) for script in pool.scripts])
+    # Rounded, so that the order of two equally good ones is the pool's and not the arithmetic's.
+    medoid = pool.scripts[int(np.argmax(similarities.mean(axis=1).round(5)))]
+    return SynthesizeResponse(
+        script=Script(steps=[Step(text=step) for step in medoid.steps]),
+        pool_ids=sorted(script.id for script in pool.scripts),
+        provenance=Provenance(
+            parameters={
+                "method": METHOD,
+                "encoder": embedded.model,
+                "pool_size": str(pool.size),
+                "pool_left_out": str(pool.left_out),
+            }
+        ),
+    )
+
+
+def _failure(candidates: int) -> str:
+    if not candidates:
+        return "Without candidates there is none to choose, and without a language model none can be written."
+    return (
+        f"None of the {candidates} candidates can be used: they are empty, have no steps that can be told "
+        "apart, or are not in Latin script. Without a language model none can be written."
+    )

@@ -1,0 +1,13 @@
+"""What can be configured of the answer synthesize agent."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dramaturg.judge.settings import AgentSettings
+
+
+class SynthesizeSettings(AgentSettings):
+    """Section ``synthesize``."""
+
+    section: ClassVar[str] = "synthesize"

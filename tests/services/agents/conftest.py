@@ -1,0 +1,75 @@
+"""The four agents, each as a real service in front of a generation service that answers as told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.judge import roles
+from services.agents.commonsense import app as commonsense
+from services.agents.commonsense.settings import CommonsenseSettings
+from services.agents.critic import app as critic
+from services.agents.critic.settings import CriticSettings
+from services.agents.execute import app as execute
+from services.agents.execute.settings import ExecuteSettings
+from services.agents.synthesize import app as synthesize
+from services.agents.synthesize.settings import SynthesizeSettings
+from tests.support.judges import TASK, FakeGeneration, serve_app, serve_generation
+
+AGENTS = {
+    "critic": (roles.CRITIC, critic.App, CriticSettings),
+    "execute": (roles.EXECUTE, execute.App, ExecuteSettings),
+    "commonsense": (roles.COMMONSENSE, commonsense.App, CommonsenseSettings),
+}
+"""The agents that judge candidates: role, service, settings."""
+
+
+class Agents:
+    """Asks the agents; every call starts the service anew, with the settings given."""
+
+    def __init__(self, target: str, generation: FakeGeneration) -> None:
+        self.generation = generation
+        self._target = target
+
+    async def ask(
+        self,
+        agent: str,
+        candidate: Candidate,
+        *,
+        task: Task = TASK,
+        reference: Script | None = None,
+        pool: tuple[Candidate, ...] = (),
+        options: JudgeOptions | None = None,
+        **settings: Any,
+    ) -> Assessment:
+        role, app, make_settings = AGENTS[agent]
+        service: Any = app(make_settings(**{"generation_target": self._target, **settings}))
+        question = roles.Question(task, candidate, reference, pool, options or JudgeOptions())
+        async with serve_app(service) as channel:
+            return await role.ask(channel, question, None)
+
+    async def synthesize(
+        self, *candidates: Candidate, task: Task = TASK, options: JudgeOptions | None = None, **settings: Any
+    ) -> SynthesizeResponse:
+        service = synthesize.App(SynthesizeSettings(**{"generation_target": self._target, **settings}))
+        request = SynthesizeRequest(task=task, candidates=candidates, options=options)
+        async with serve_app(service) as channel:
+            return await SynthesizeServiceStub(channel).Synthesize(request)
+
+
+@pytest.fixture
+def generation() -> FakeGeneration:
+    return FakeGeneration()
+
+
+@pytest.fixture
+async def agents(generation: FakeGeneration) -> AsyncIterator[Agents]:
+    async with serve_generation(generation) as target:
+        yield Agents(target, generation)

@@ -1,0 +1,68 @@
+"""The agents as services: backends, prompts, and the contract they keep."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from dramaturg.conformance import kit
+from dramaturg.judge import roles
+from dramaturg.judge.prompts import PromptError
+from dramaturg.service.app import App
+from dramaturg.service.server import Server
+from dramaturg.service.settings import SettingsError
+from services.agents.critic.app import App as CriticApp
+from services.agents.critic.settings import CriticSettings
+from tests.services.agents.conftest import AGENTS
+from tests.support.grpc_servers import server_settings
+from tests.support.judges import FakeGeneration, serve_generation
+
+NAMES = ("synthesize", *AGENTS)
+
+
+def service(name: str) -> type[App]:
+    module = import_module(f"services.agents.{name}.app")
+    app: type[App] = module.App
+    return app
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("backend", "calls_models"), [("llm", True), ("offline", False)])
+async def test_the_backend_is_a_setting(
+    name: str, backend: str, calls_models: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"DRAMATURG_{name.upper()}_BACKEND", backend)
+    app = service(name)()
+    assert app.name == name
+    async with app.open() as [contract]:
+        assert contract.full_name == roles.ROLES[name].contract
+        assert ("calls-models" in contract.identity.capabilities) == calls_models
+        assert contract.identity.description
+
+
+async def test_settings_come_from_the_file_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "dramaturg.toml"
+    monkeypatch.setenv("DRAMATURG_CONFIG", str(file))
+    file.write_text('[critic]\nmodel = "p/m"\n\n[critic.excerpts]\ncandidate = 5000\n', encoding="utf-8")
+    assert (CriticSettings().model, CriticSettings().excerpts.candidate) == ("p/m", 5000)
+
+
+async def test_a_bad_prompt_keeps_the_service_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "critique.md").write_text("# user\nJudge {{candidat}}.", encoding="utf-8")
+    app = CriticApp(CriticSettings(prompts_dir=tmp_path))
+    with pytest.raises(PromptError, match=r"critique\.md") as caught:
+        async with app.open():
+            pass
+    assert isinstance(caught.value, SettingsError)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+async def test_keeps_the_contract_of_its_role(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve_generation(FakeGeneration()) as generation:
+        monkeypatch.setenv(f"DRAMATURG_{name.upper()}_GENERATION_TARGET", generation)
+        async with service(name)().open() as contracts, Server(contracts, server_settings()) as server:
+            outcomes = await kit.run(AGENTS[name][0], server.target, timeout=20)
+    assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
+    assert len(outcomes) > 5

@@ -1,0 +1,235 @@
+"""The verdicts of the agents that judge with a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate, Task
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
+from dramaturg.service.errors import ServiceError, from_rpc_error
+from tests.services.agents.conftest import AGENTS, Agents
+from tests.support.judges import STEPS, candidate, completion, items, section
+
+PASS, FAIL, ABSTAIN = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN
+
+
+def outcomes(assessment: Assessment) -> list[int]:
+    return [verdict.outcome for verdict in assessment.verdicts]
+
+
+def reasons(assessment: Assessment) -> set[str]:
+    return {
+        AbstainReason.Name(verdict.abstain_reason).removeprefix("ABSTAIN_REASON_")
+        for verdict in assessment.verdicts
+    }
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_a_good_script_passes_everything_in_one_call(agent: str, agents: Agents) -> None:
+    assessment = await agents.ask(agent, candidate(*STEPS))
+    role = AGENTS[agent][0]
+    assert [verdict.criterion for verdict in assessment.verdicts] == list(role.criteria)
+    assert set(outcomes(assessment)) == {PASS}
+    assert assessment.provenance.name == f"llm-{agent}"
+    assert assessment.provenance.contract == role.contract
+    assert assessment.provenance.usage.provider_call_count == 1
+    assert len(agents.generation.requests) == 1
+
+
+async def test_the_critic_points_at_steps(agents: Agents) -> None:
+    agents.generation.reply = lambda _: completion(
+        {
+            "walk": "...",
+            "no_missing_steps": section(
+                "fail", {"missing_step": "Boil it.", "steps": [1], "problem": "Cold."}
+            ),
+            "no_redundant_steps": section("pass"),
+            "no_duplicate_steps": section("fail", {"steps": [2, 3], "problem": "Twice."}),
+        }
+    )
+    assessment = await agents.ask("critic", candidate(*STEPS))
+    assert outcomes(assessment) == [FAIL, PASS, FAIL]
+    assert assessment.verdicts[0].findings[0].missing_step == "Boil it."
+    assert list(assessment.verdicts[2].findings[0].step_indices) == [1, 2]
+
+
+async def test_the_executor_judges_constraint_by_constraint(agents: Agents) -> None:
+    agents.generation.reply = lambda _: completion(
+        {
+            "walk": "...",
+            "satisfies_constraints": items("constraint", ["pass", "fail"], "fail", steps=[]),
+            "completes_goal": section("unsure"),
+            "order_correct": section("pass"),
+        }
+    )
+    assessment = await agents.ask("execute", candidate(*STEPS))
+    assert outcomes(assessment) == [FAIL, ABSTAIN, PASS]
+    assert assessment.verdicts[0].findings[0].constraint == "in five minutes"
+    assert assessment.verdicts[0].score == 0.5
+    assert assessment.verdicts[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
+
+
+async def test_without_constraints_the_executor_abstains_from_them_alone(agents: Agents) -> None:
+    assessment = await agents.ask("execute", candidate(*STEPS), task=Task(goal="Make tea"))
+    assert outcomes(assessment) == [ABSTAIN, PASS, PASS]
+    assert assessment.verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
+
+
+async def test_the_commonsense_checker_scores_the_share_of_sensible_steps(agents: Agents) -> None:
+    agents.generation.reply = lambda _: completion(
+        {"walk": "...", "executable": items("step", ["pass", "fail", "pass"], "fail")}
+    )
+    [verdict] = (await agents.ask("commonsense", candidate(*STEPS))).verdicts
+    assert verdict.outcome == FAIL
+    assert verdict.score == pytest.approx(2 / 3)
+    assert [list(found.step_indices) for found in verdict.findings] == [[1]]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("empty", [Candidate(id="a"), Candidate(id="a", text="\n"), candidate(" ")])
+async def test_an_empty_candidate_needs_no_model(agent: str, empty: Candidate, agents: Agents) -> None:
+    assessment = await agents.ask(agent, empty)
+    assert not agents.generation.requests
+    assert assessment.reading == verdict_pb2.READING_EMPTY
+    for verdict in assessment.verdicts:
+        fails = verdict.criterion in {"no_missing_steps", "completes_goal"}
+        assert verdict.outcome == (FAIL if fails else ABSTAIN)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_a_text_without_steps_is_judged_as_text_and_says_so(agent: str, agents: Agents) -> None:
+    assessment = await agents.ask(agent, Candidate(id="a", text="Just heat it and drink it."))
+    assert assessment.reading == verdict_pb2.READING_TEXT
+    assert set(outcomes(assessment)) == {PASS}
+    assert "\nJust heat it and drink it.\n" in agents.generation.messages[-1]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_chinese_steps_are_read_and_shown(agent: str, agents: Agents) -> None:
+    one = Candidate(id="a", text="第一步：在锅里把水烧开。\n第二步：把茶包放进杯子。\n第三步：倒入热水。")
+    assessment = await agents.ask(agent, one, task=Task(goal="泡一杯茶", constraints=["不用水壶"]))
+    assert set(outcomes(assessment)) == {PASS}
+    assert assessment.reading == verdict_pb2.READING_STEPS
+    assert "Step 2: 把茶包放进杯子。\n" in agents.generation.messages[-1]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_steps_of_ten_thousand_characters_are_shown_whole(agent: str, agents: Agents) -> None:
+    steps = ["x" * 10_000, "y" * 10_000, *STEPS]
+    assessment = await agents.ask(agent, candidate(*steps))
+    assert set(outcomes(assessment)) == {PASS}
+    assert all(f": {step}\n" in agents.generation.messages[-1] for step in steps)
+    assert "candidate.shown" not in assessment.provenance.parameters
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_what_is_too_long_is_cut_and_every_verdict_says_so(agent: str, agents: Agents) -> None:
+    one = candidate("x" * 10_000, *STEPS)
+    assessment = await agents.ask(agent, one, excerpts={"candidate": 1000})
+    total = 10_000 + sum(map(len, STEPS))
+    assert assessment.provenance.parameters["candidate.shown"] == f"1000 of {total} characters"
+    notice = f"(Only 1000 of the {total} characters of the candidate were shown to the judge.)"
+    assert all(verdict.rationale.endswith(notice) for verdict in assessment.verdicts)
+    assert all(step in agents.generation.messages[-1] for step in STEPS), "only the longest step is cut"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_hidden_characters_are_counted(agent: str, agents: Agents) -> None:
+    assessment = await agents.ask(agent, candidate("Heat\u202e it.", *STEPS))
+    assert assessment.provenance.parameters["candidate.escaped_characters"] == "1"
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (generation_service_pb2.COMPLETION_STATUS_REFUSED, "REFUSED"),
+        (generation_service_pb2.COMPLETION_STATUS_TRUNCATED, "TRUNCATED"),
+        (generation_service_pb2.COMPLETION_STATUS_UNPARSABLE, "UNPARSABLE"),
+        (generation_service_pb2.COMPLETION_STATUS_EMPTY, "UNPARSABLE"),
+    ],
+)
+async def test_an_answer_of_no_use_makes_every_criterion_abstain(
+    agent: str, status: Any, reason: str, agents: Agents
+) -> None:
+    agents.generation.reply = lambda _: completion({}, status=status, json=None)
+    assessment = await agents.ask(agent, candidate(*STEPS))
+    assert set(outcomes(assessment)) == {ABSTAIN}
+    assert reasons(assessment) == {reason}
+    assert assessment.provenance.usage.completion_token_count == 5, "it was paid for"
+    assert len(agents.generation.requests) == 1
+
+
+def failing(code: grpc.StatusCode, reason: Any) -> Any:
+    def reply(request: GenerateRequest) -> Completion:
+        raise ServiceError(code, reason, "No.")
+
+    return reply
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("code", "reason", "abstains"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "OVER_BUDGET"),
+        (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
+            "JUDGE_UNAVAILABLE",
+        ),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, "TIMED_OUT"),
+        (grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "JUDGE_UNAVAILABLE"),
+    ],
+)
+async def test_a_failure_of_the_moment_makes_every_criterion_abstain(
+    agent: str, code: grpc.StatusCode, reason: Any, abstains: str, agents: Agents
+) -> None:
+    agents.generation.reply = failing(code, reason)
+    assessment = await agents.ask(agent, candidate(*STEPS))
+    assert set(outcomes(assessment)) == {ABSTAIN}
+    assert reasons(assessment) == {abstains}
+    assert all(verdict.rationale for verdict in assessment.verdicts)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN),
+        (grpc.StatusCode.FAILED_PRECONDITION, error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED),
+        (grpc.StatusCode.NOT_FOUND, error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED),
+    ],
+)
+async def test_a_failure_of_the_configuration_is_an_error_of_the_call(
+    agent: str, code: grpc.StatusCode, reason: Any, agents: Agents
+) -> None:
+    agents.generation.reply = failing(code, reason)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await agents.ask(agent, candidate(*STEPS))
+    error = from_rpc_error(caught.value)
+    assert (error.code, error.reason) == (code, reason)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_forty_candidates_in_the_pool_change_nothing_for_those_who_do_not_use_it(
+    agent: str, agents: Agents
+) -> None:
+    pool: Sequence[Candidate] = [candidate(f"Do it {n}.", id=f"c{n}") for n in range(40)]
+    alone = await agents.ask(agent, candidate(*STEPS))
+    crowded = await agents.ask(agent, candidate(*STEPS), pool=tuple(pool))
+    assert alone.verdicts == crowded.verdicts
+    assert agents.generation.requests[0] == agents.generation.requests[1]
+
+
+async def test_repeats_are_different_questions(agents: Agents) -> None:
+    for repeat in range(2):
+        await agents.ask("critic", candidate(*STEPS), options=JudgeOptions(repeat_index=repeat))
+    assert [request.repeat_index for request in agents.generation.requests] == [0, 1]

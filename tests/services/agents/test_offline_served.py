@@ -1,0 +1,72 @@
+"""The offline agents as services, asked over the network through the contracts of the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole, Question
+from dramaturg.service.channel import open_channel
+from services.agents.commonsense.app import App as CommonsenseApp
+from services.agents.commonsense.settings import CommonsenseSettings
+from services.agents.critic.app import App as CriticApp
+from services.agents.critic.settings import CriticSettings
+from services.agents.execute.app import App as ExecuteApp
+from services.agents.execute.settings import ExecuteSettings
+from services.embedding.settings import EmbeddingSettings
+from tests.support.embedding import WarmApp
+from tests.support.grpc_servers import serve
+from tests.support.scripts import TEA, candidate, pool, tea_scripts
+
+
+@pytest_asyncio.fixture
+async def embedding_target() -> AsyncIterator[str]:
+    async with WarmApp(EmbeddingSettings()).open() as contracts, serve(*contracts) as server:
+        yield server.target
+
+
+async def ask(app: Any, role: JudgeRole, judged: Candidate) -> Assessment:
+    question = Question(TEA, judged, None, pool(*tea_scripts(12)), JudgeOptions())
+    async with (
+        app.open() as contracts,
+        serve(*contracts) as server,
+        open_channel(server.target) as channel,
+    ):
+        return await role.ask(channel, question, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("role", "make", "name"),
+    [
+        (CRITIC, lambda **s: CriticApp(CriticSettings(**s)), "offline-critic"),
+        (EXECUTE, lambda **s: ExecuteApp(ExecuteSettings(**s)), "offline-execute"),
+        (COMMONSENSE, lambda **s: CommonsenseApp(CommonsenseSettings(**s)), "offline-commonsense"),
+    ],
+)
+async def test_an_offline_agent_answers_its_contract(
+    embedding_target: str, role: JudgeRole, make: Callable[..., Any], name: str
+) -> None:
+    app = make(backend="offline", embedding_target=embedding_target)
+    assessment = await ask(app, role, candidate(["Fill the kettle.", "Fill the kettle.", "Drink the tea."]))
+    assert tuple(verdict.criterion for verdict in assessment.verdicts) == role.criteria
+    assert assessment.provenance.name == name
+    assert assessment.provenance.contract == role.contract
+    assert not assessment.provenance.usage.provider_call_count
+    for verdict in assessment.verdicts:
+        abstains = verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN
+        assert abstains == (verdict.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
+        assert verdict.rationale
+
+
+async def test_an_agent_whose_embedding_service_is_down_still_answers() -> None:
+    app = CriticApp(CriticSettings(backend="offline", embedding_target="127.0.0.1:9"))
+    assessment = await ask(app, CRITIC, candidate(["Fill the kettle.", "Drink the tea.", "Wash up."]))
+    reasons = {verdict.abstain_reason for verdict in assessment.verdicts}
+    assert reasons == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}
