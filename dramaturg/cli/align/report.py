@@ -1,0 +1,128 @@
+"""Shows what AlignmentService answered: as JSON values, or as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+
+_COEFFICIENTS = ("pearson", "spearman", "kendall")
+_AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
+
+
+def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
+    """Correlations by measure, and differences: figures and ``n``, ``null`` where undefined."""
+    return {
+        "measures": {
+            one.measure: {"n": one.pearson.count, **_figures(one, _COEFFICIENTS)} for one in response.measures
+        },
+        "differences": [
+            {
+                "first": one.first_measure,
+                "second": one.second_measure,
+                "n": one.williams_t.count,
+                **_figures(one, ("williams_t", "kendall_difference")),
+                "williams_p": one.williams_p if one.HasField("williams_p") else None,
+            }
+            for one in response.differences
+        ],
+    }
+
+
+def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
+    """The agreement on one group: figures and ``n``, ``null`` where undefined."""
+    return {
+        "group": group.group,
+        "n": group.item_count,
+        **_figures(group, _AGREEMENTS),
+        "pairs": [
+            {
+                "first": pair.first_annotator,
+                "second": pair.second_annotator,
+                "n": pair.cohen_kappa.count,
+                **_figures(pair, ("cohen_kappa",)),
+            }
+            for pair in group.pairs
+        ],
+        "majority_labels": dict(sorted(group.majority_labels.items())),
+    }
+
+
+def _figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Each figure under its name, ``null`` where undefined; its interval and the reasons beside it."""
+    figures: dict[str, Any] = {}
+    undefined: dict[str, str] = {}
+    for name in names:
+        estimate: Estimate = getattr(message, name)
+        figures[name] = estimate.value if estimate.HasField("value") else None
+        if estimate.HasField("lower"):
+            figures[f"{name}_interval"] = [estimate.lower, estimate.upper]
+        if estimate.undefined:
+            undefined[name] = estimate.undefined
+    return {**figures, "undefined": undefined} if undefined else figures
+
+
+def print_correlations(response: correlation_pb2.CorrelateScoresResponse, console: Console) -> None:
+    """Prints a line for each measure, and one for every two."""
+    table = _table("measure", *_COEFFICIENTS, "n")
+    for one in response.measures:
+        table.add_row(
+            escape(one.measure),
+            *(_shown(getattr(one, name)) for name in _COEFFICIENTS),
+            str(one.pearson.count),
+        )
+    console.print(table)
+    if not response.differences:
+        return
+    table = _table("first", "second", "Williams t", "p", "difference of tau", "n")
+    for pair in response.differences:
+        p = f"{pair.williams_p:.4f}" if pair.HasField("williams_p") else ""
+        table.add_row(
+            escape(pair.first_measure),
+            escape(pair.second_measure),
+            _shown(pair.williams_t),
+            p,
+            _shown(pair.kendall_difference),
+            str(pair.kendall_difference.count),
+        )
+    console.print(table)
+
+
+def print_agreement(response: agreement_pb2.MeasureAgreementResponse, console: Console) -> None:
+    """Prints a line for each group, and for each pair of annotators and majority label in it."""
+    table = _table("group", "Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
+    pairs = _table("group", "annotators", "Cohen kappa", "n")
+    majorities = _table("group", "majority label", "items")
+    for group in response.groups:
+        name = escape(group.group) or "all"
+        table.add_row(
+            name, *(_shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count)
+        )
+        for pair in group.pairs:
+            annotators = escape(f"{pair.first_annotator} - {pair.second_annotator}")
+            pairs.add_row(name, annotators, _shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
+        for label, count in sorted(group.majority_labels.items()):
+            majorities.add_row(name, escape(label) or "(none)", str(count))
+    for one in (table, pairs, majorities):
+        console.print(one)
+
+
+def _table(*columns: str) -> Table:
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _shown(estimate: Estimate) -> str:
+    if not estimate.HasField("value"):
+        return escape(f"undefined: {estimate.undefined}")
+    if not estimate.HasField("lower"):
+        return f"{estimate.value:.3f}"
+    return escape(f"{estimate.value:.3f} [{estimate.lower:.3f}, {estimate.upper:.3f}]")

@@ -1,0 +1,157 @@
+"""Annotations, as arrays: which annotator gave which item which category."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+
+from services.alignment.bootstrap import Array, Index
+
+Category = tuple[str, ...] | float
+"""What annotators choose between: a set of labels, sorted, or a number."""
+
+
+class Distance(Enum):
+    """How two categories differ, for Krippendorff's alpha."""
+
+    NOMINAL = "equal or not"
+    ORDINAL = "by rank"
+    INTERVAL = "by squared difference"
+    MASI = "by overlap of sets"
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the labels are numbers."""
+        return self in {Distance.ORDINAL, Distance.INTERVAL}
+
+
+@dataclass(frozen=True)
+class AnnotatedItem:
+    """One item, with the category that each annotator gave it."""
+
+    categories: Mapping[str, Category]
+    """By annotator."""
+    group: str = ""
+    """Empty: the item is in no group, only among all items."""
+
+
+class Annotations:
+    """The annotations of a request.
+
+    Attributes:
+        categories: The scale: every category of the request, in order.
+        annotators: Every annotator, by name.
+        item, annotator, category: One element an annotation: indices of what it is about, by whom, and what.
+        groups: The groups, by name.
+    """
+
+    def __init__(self, items: Sequence[AnnotatedItem]) -> None:
+        self.groups = sorted({item.group for item in items if item.group})
+        self._group_codes = {group: index for index, group in enumerate(self.groups)}
+        self._group_of_item = np.array([self._group_codes.get(item.group, -1) for item in items], np.intp)
+        self.categories = _sorted({one for item in items for one in item.categories.values()})
+        self.annotators = sorted({name for item in items for name in item.categories})
+        code = {category: index for index, category in enumerate(self.categories)}
+        who = {name: index for index, name in enumerate(self.annotators)}
+        triples = [
+            (index, who[name], code[category])
+            for index, item in enumerate(items)
+            for name, category in item.categories.items()
+        ]
+        columns = np.array(triples, np.intp).reshape(-1, 3)
+        self.item, self.annotator, self.category = columns.T.copy()
+
+    def of_group(self, group: str = "") -> Sample:
+        """The items of a group, or all of them."""
+        chosen = np.ones(self._group_of_item.size, np.bool_)
+        if group:
+            chosen = self._group_of_item == self._group_codes[group]
+        kept = chosen[self.item]
+        return Sample(
+            categories=self.categories,
+            annotators=self.annotators,
+            size=int(chosen.sum()),
+            item=self.item[kept],
+            annotator=self.annotator[kept],
+            category=self.category[kept],
+        )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The annotations of some items; see ``Annotations``."""
+
+    categories: Sequence[Category]
+    annotators: Sequence[str]
+    size: int
+    """How many items there are, with annotations or without."""
+    item: Index
+    annotator: Index
+    category: Index
+
+    def patterns(self) -> Patterns:
+        """The items that have annotations, equal ones together."""
+        order = np.lexsort((self.category, self.item))
+        item, category = self.item[order], self.category[order]
+        starts = np.flatnonzero(np.diff(item, prepend=-1))
+        found = Counter(tuple(part) for part in _parts(category.tolist(), starts.tolist()))
+        rows = sorted(found)
+        lengths = [len(row) for row in rows]
+        counts = sparse.csr_array(
+            (
+                np.ones(sum(lengths)),
+                np.array([code for row in rows for code in row], np.intp),
+                np.cumsum([0, *lengths]),
+            ),
+            shape=(len(rows), len(self.categories)),
+        )
+        counts.sum_duplicates()
+        return Patterns(self.categories, counts, np.array([found[row] for row in rows], np.intp))
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """How often items were given which categories, whoever gave them; equal items are one row."""
+
+    categories: Sequence[Category]
+    counts: sparse.csr_array
+    """Rows x categories: how many annotators chose each."""
+    multiplicities: Index
+    """How many items each row stands for."""
+
+    @property
+    def totals(self) -> Array:
+        """How many annotations an item of each row has, at least 1."""
+        return np.asarray(self.counts.sum(axis=1), np.float64)
+
+    @property
+    def squares(self) -> Array:
+        """The sum of the squares of each row's counts."""
+        return np.asarray(self.counts.power(2).sum(axis=1), np.float64)
+
+    @property
+    def pairable(self) -> Patterns:
+        """The items with two annotations or more."""
+        kept = self.totals >= 2
+        return Patterns(self.categories, self.counts[kept], self.multiplicities[kept])
+
+    @property
+    def items(self) -> int:
+        """How many items there are."""
+        return int(self.multiplicities.sum())
+
+
+def _parts(values: list[int], starts: list[int]) -> Iterator[list[int]]:
+    for start, end in pairwise([*starts, len(values)]):
+        yield values[start:end]
+
+
+def _sorted(categories: set[Category]) -> list[Category]:
+    """In order: numbers by size, sets of labels by their labels; a request has one kind only."""
+    return sorted(categories, key=lambda one: (one, ()) if isinstance(one, float) else (0.0, one))

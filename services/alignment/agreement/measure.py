@@ -1,0 +1,179 @@
+"""All figures of agreement for the items of a request, together and by group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy import sparse
+
+from services.alignment.agreement.alpha import krippendorff_alpha
+from services.alignment.agreement.annotations import Annotations, Category, Distance, Patterns, Sample
+from services.alignment.agreement.chance import cohen_kappa, fleiss_kappa, gwet_ac1, observed_agreement
+from services.alignment.bootstrap import Resampling, Statistic, bootstrap
+from services.alignment.errors import too_large
+from services.alignment.estimates import Estimate, absent
+
+MOST_PAIRS = 20_000
+"""The most pairs of annotators of one answer, over all its groups. 200 annotators make 19,900."""
+MOST_GROUPS = 2000
+"""The most groups of one answer."""
+
+_ONE_LABEL = "all annotations have the same label"
+_NO_PAIR = "no item has two annotations"
+
+
+@dataclass(frozen=True)
+class PairAgreement:
+    """How far two annotators agree, the first by name first."""
+
+    first: str
+    second: str
+    cohen_kappa: Estimate
+
+
+@dataclass(frozen=True)
+class AgreementGroup:
+    """The figures of some items; see ``AgreementGroup`` in the contract, field by field."""
+
+    group: str
+    item_count: int
+    fleiss_kappa: Estimate
+    krippendorff_alpha: Estimate
+    gwet_ac1: Estimate
+    observed_agreement: Estimate
+    pairs: list[PairAgreement]
+    majority_labels: Mapping[str, int]
+
+
+def measure(
+    annotations: Annotations, distance: Distance, *, grouped: bool, resampling: Resampling
+) -> list[AgreementGroup]:
+    """Measures all items together and, where they are grouped, each group by name.
+
+    Raises:
+        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups, pairs of annotators, or
+            different sets of labels for their distances.
+    """
+    if grouped and len(annotations.groups) > MOST_GROUPS:
+        raise too_large("groups", limit=MOST_GROUPS, actual=len(annotations.groups))
+    groups: list[AgreementGroup] = []
+    pairs = 0
+    for name in ("", *annotations.groups) if grouped else ("",):
+        resampling.checkpoint()
+        sample = annotations.of_group(name)
+        shared = _annotator_pairs(sample)
+        pairs += len(shared)
+        if pairs > MOST_PAIRS:
+            raise too_large("pairs of annotators", limit=MOST_PAIRS, actual=pairs)
+        groups.append(_measure_group(name, sample, shared, distance, resampling))
+    return groups
+
+
+def _measure_group(
+    name: str, sample: Sample, shared: list[tuple[int, int]], distance: Distance, resampling: Resampling
+) -> AgreementGroup:
+    patterns = sample.patterns()
+    pairable = patterns.pairable
+    return AgreementGroup(
+        group=name,
+        item_count=pairable.items,
+        fleiss_kappa=_fleiss(patterns, resampling),
+        krippendorff_alpha=_alpha(pairable, distance, resampling),
+        gwet_ac1=_ac1(patterns, resampling),
+        observed_agreement=_observed(pairable, resampling),
+        pairs=list(_pairs(sample, shared, resampling)),
+        majority_labels=_majorities(patterns, sample.size),
+    )
+
+
+def _observed(pairable: Patterns, resampling: Resampling) -> Estimate:
+    if not pairable.items:
+        return absent(_NO_PAIR)
+    return _estimate(observed_agreement(pairable), pairable, _NO_PAIR, resampling)
+
+
+def _fleiss(patterns: Patterns, resampling: Resampling) -> Estimate:
+    totals = patterns.totals
+    if not patterns.items or totals.max() < 2:
+        return absent(_NO_PAIR)
+    fewest, most = int(totals.min()), int(totals.max())
+    if fewest != most:
+        return absent(f"items have from {fewest} to {most} annotations", patterns.items)
+    return _estimate(fleiss_kappa(patterns), patterns, _ONE_LABEL, resampling)
+
+
+def _alpha(pairable: Patterns, distance: Distance, resampling: Resampling) -> Estimate:
+    if not pairable.items:
+        return absent(_NO_PAIR)
+    undefined = f"{_ONE_LABEL}, where items have two annotations or more"
+    return _estimate(krippendorff_alpha(pairable, distance), pairable, undefined, resampling)
+
+
+def _ac1(patterns: Patterns, resampling: Resampling) -> Estimate:
+    if not patterns.pairable.items:
+        return absent(_NO_PAIR)
+    return _estimate(gwet_ac1(patterns), patterns, "the scale has one label only", resampling)
+
+
+def _estimate(statistic: Statistic, patterns: Patterns, undefined: str, resampling: Resampling) -> Estimate:
+    width = len(patterns.categories)
+    found = bootstrap(statistic, patterns.multiplicities, resampling, width=width)
+    return found.estimate(0, patterns.items, undefined)
+
+
+def _annotator_pairs(sample: Sample) -> list[tuple[int, int]]:
+    """The annotators, by index, who judged an item in common."""
+    seen = sparse.csr_array(
+        (np.ones(sample.item.size), (sample.annotator, sample.item)),
+        shape=(len(sample.annotators), int(sample.item.max(initial=-1)) + 1),
+    )
+    together = sparse.triu(seen @ seen.T, k=1).tocoo()
+    return sorted(zip(together.row.tolist(), together.col.tolist(), strict=True))
+
+
+def _pairs(sample: Sample, shared: list[tuple[int, int]], resampling: Resampling) -> Iterator[PairAgreement]:
+    order = np.lexsort((sample.item, sample.annotator))
+    item, category = sample.item[order], sample.category[order]
+    bounds = np.searchsorted(sample.annotator[order], np.arange(len(sample.annotators) + 1))
+    own = [slice(start, end) for start, end in pairwise(bounds.tolist())]
+    for first, second in shared:
+        resampling.checkpoint()
+        _, ours, theirs = np.intersect1d(
+            item[own[first]], item[own[second]], assume_unique=True, return_indices=True
+        )
+        chosen = np.stack([category[own[first]][ours], category[own[second]][theirs]])
+        cells, multiplicities = np.unique(chosen, axis=1, return_counts=True)
+        codes = np.unique(cells, return_inverse=True)[1].reshape(cells.shape)
+        found = bootstrap(cohen_kappa(codes[0], codes[1]), multiplicities, resampling)
+        yield PairAgreement(
+            sample.annotators[first],
+            sample.annotators[second],
+            found.estimate(0, ours.size, "both gave every item the same label"),
+        )
+
+
+def _majorities(patterns: Patterns, size: int) -> Mapping[str, int]:
+    """Counts items by the category that more than half of their annotators chose; none: the empty label."""
+    found: Counter[str] = Counter()
+    counts = patterns.counts
+    halves = patterns.totals / 2
+    for row, multiplicity in enumerate(patterns.multiplicities.tolist()):
+        inside = slice(counts.indptr[row], counts.indptr[row + 1])
+        best = int(np.argmax(counts.data[inside]))
+        won = counts.data[inside][best] > halves[row]
+        label = label_of(patterns.categories[counts.indices[inside][best]]) if won else ""
+        found[label] += multiplicity
+    if unannotated := size - patterns.items:
+        found[""] += unannotated
+    return found
+
+
+def label_of(category: Category) -> str:
+    """A category as one label: a number without needless digits, the labels of a set joined by ``|``."""
+    if isinstance(category, float):
+        return str(int(category)) if category.is_integer() else repr(category)
+    return "|".join(category)

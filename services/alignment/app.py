@@ -1,0 +1,65 @@
+"""Wires the alignment service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+
+from dramaturg.api.alignment.v1 import alignment_service_pb2, alignment_service_pb2_grpc
+from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Contract
+from services.alignment.accuracy import MOST_ROWS
+from services.alignment.agreement.alpha import MOST_SETS
+from services.alignment.agreement.measure import MOST_GROUPS, MOST_PAIRS
+from services.alignment.codec.correlation import MOST_MEASURES
+from services.alignment.embedder import RemoteEmbedder
+from services.alignment.servicer import AlignmentServicer
+from services.alignment.settings import AlignmentSettings
+from services.alignment.text.score import METRICS
+from services.alignment.workers import Workers
+
+
+class App:
+    """The alignment service; needs no other, and asks EmbeddingService where its address is set.
+
+    Args:
+        settings: By default those of the environment.
+    """
+
+    name = "alignment"
+
+    def __init__(self, settings: AlignmentSettings | None = None) -> None:
+        self._settings = settings or AlignmentSettings()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """See ``dramaturg.service.app.App``."""
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            embedder = None
+            if settings.embedding_target:
+                channel = await stack.enter_async_context(open_channel(settings.embedding_target))
+                embedder = RemoteEmbedder(channel, settings.embedding_model)
+            workers = Workers(settings.workers, settings.waiting)
+            stack.push_async_callback(workers.close)
+            yield [_contract(AlignmentServicer(workers, embedder))]
+
+
+def _contract(servicer: AlignmentServicer) -> Contract:
+    return Contract.make(
+        alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"],
+        alignment_service_pb2_grpc.add_AlignmentServiceServicer_to_server,
+        servicer,
+        name="alignment",
+        version=version("dramaturg"),
+        description="Accuracy, agreement, correlation with people, and text-overlap baselines.",
+        capabilities=METRICS,
+        limits={
+            "accuracy_rows": MOST_ROWS,
+            "agreement_groups": MOST_GROUPS,
+            "annotator_pairs": MOST_PAIRS,
+            "label_sets": MOST_SETS,
+            "measures": MOST_MEASURES,
+        },
+    )

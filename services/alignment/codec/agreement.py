@@ -1,0 +1,97 @@
+"""Messages of MeasureAgreement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.alignment.v1 import agreement_pb2 as pb
+from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.validation import MAX_VIOLATIONS
+from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
+from services.alignment.agreement.measure import AgreementGroup
+from services.alignment.codec.estimates import encode_estimate
+from services.alignment.workers import Checkpoint
+
+_DISTANCES = {
+    pb.LABEL_DISTANCE_UNSPECIFIED: Distance.NOMINAL,
+    pb.LABEL_DISTANCE_NOMINAL: Distance.NOMINAL,
+    pb.LABEL_DISTANCE_ORDINAL: Distance.ORDINAL,
+    pb.LABEL_DISTANCE_INTERVAL: Distance.INTERVAL,
+    pb.LABEL_DISTANCE_MASI: Distance.MASI,
+}
+_CHUNK = 10_000
+
+
+def decode_distance(request: pb.MeasureAgreementRequest) -> Distance:
+    """Reads how labels differ."""
+    return _DISTANCES[request.distance]
+
+
+def decode_annotations(request: pb.MeasureAgreementRequest, checkpoint: Checkpoint) -> Annotations:
+    """Reads what annotators said.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation: an annotator who judges an item twice; a label
+            that is not one number, where the distance needs numbers.
+    """
+    numeric = decode_distance(request).numeric
+    items: list[AnnotatedItem] = []
+    violations: list[Violation] = []
+    for index, item in enumerate(request.items):
+        if index % _CHUNK == 0:
+            checkpoint()
+        categories: dict[str, Category] = {}
+        for place, annotation in enumerate(item.annotations):
+            path = f"items[{index}].annotations[{place}]"
+            if annotation.annotator in categories:
+                violations.append(Violation(f"{path}.annotator", "has judged the item already"))
+            category = _number(annotation.labels) if numeric else tuple(sorted(set(annotation.labels)))
+            if category is None:
+                violations.append(
+                    Violation(f"{path}.labels", "is not one finite number, as the distance needs")
+                )
+            else:
+                categories[annotation.annotator] = category
+        items.append(AnnotatedItem(categories, item.tags.get(request.group_tag, "")))
+        if len(violations) >= MAX_VIOLATIONS:
+            break
+    if violations:
+        raise invalid_fields(violations[:MAX_VIOLATIONS])
+    return Annotations(items)
+
+
+def encode_agreement(groups: Sequence[AgreementGroup]) -> pb.MeasureAgreementResponse:
+    """Writes what was measured."""
+    return pb.MeasureAgreementResponse(groups=_encoded(groups))
+
+
+def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[pb.AgreementGroup]:
+    for group in groups:
+        yield pb.AgreementGroup(
+            group=group.group,
+            item_count=group.item_count,
+            fleiss_kappa=encode_estimate(group.fleiss_kappa),
+            krippendorff_alpha=encode_estimate(group.krippendorff_alpha),
+            gwet_ac1=encode_estimate(group.gwet_ac1),
+            observed_agreement=encode_estimate(group.observed_agreement),
+            pairs=[
+                pb.PairAgreement(
+                    first_annotator=pair.first,
+                    second_annotator=pair.second,
+                    cohen_kappa=encode_estimate(pair.cohen_kappa),
+                )
+                for pair in group.pairs
+            ],
+            majority_labels=group.majority_labels,
+        )
+
+
+def _number(labels: Sequence[str]) -> float | None:
+    if len(labels) != 1:
+        return None
+    try:
+        value = float(labels[0])
+    except ValueError:
+        return None
+    return value + 0.0 if math.isfinite(value) else None  # -0.0 and 0.0 are one category

@@ -1,0 +1,21 @@
+"""Messages of ScoreText."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.alignment.v1 import text_pb2 as pb
+from services.alignment.text.score import TextPair, TextReport
+
+
+def decode_pairs(request: pb.ScoreTextRequest) -> Sequence[TextPair]:
+    """Reads the texts."""
+    return [TextPair(pair.candidate, pair.reference) for pair in request.pairs]
+
+
+def encode_report(report: TextReport) -> pb.ScoreTextResponse:
+    """Writes the scores."""
+    return pb.ScoreTextResponse(
+        scores=[pb.TextScores(scores=one.scores, undefined=one.undefined) for one in report.scores],
+        methods=report.methods,
+    )

@@ -1,0 +1,1 @@
+"""How scores go with those of people, and whether one goes better than another."""

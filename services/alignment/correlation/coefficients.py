@@ -1,0 +1,143 @@
+"""Pearson's r, Spearman's rho and Kendall's tau-b of two columns, as functions of bootstrap weights.
+
+All three are undefined where a column, or what a resample drew of it, is constant.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from services.alignment.bootstrap import Array, Index, Statistic, gather
+
+MOST_DENSE_ROWS = 2048
+"""The most different pairs of scores whose concordance is kept as a matrix, in 32 MiB."""
+
+# Sums of squares keep about 16 digits, and columns are centred first.
+_CONSTANT = 1e-12
+
+
+class ScorePairs:
+    """Two scores of each of some items, equal pairs together.
+
+    Args:
+        first: One score of each item, finite.
+        second: The other, in the same order.
+    """
+
+    def __init__(self, first: Array, second: Array) -> None:
+        pairs, self._row_of_item = np.unique(np.stack([first, second]), axis=1, return_inverse=True)
+        self._rows = pairs.shape[1]
+        self._columns = (pairs[0], pairs[1])
+        self._groups = tuple(np.unique(column, return_inverse=True)[1] for column in self._columns)
+        self._constant = any(int(groups.max()) == 0 for groups in self._groups)
+        self._concordance: Array | None = None
+
+    def pearson(self, weights: Array) -> Array:
+        """Pearson's product-moment correlation, a figure for each row of weights over the items."""
+        if self._constant:
+            return np.full(weights.shape[0], np.nan)
+        first, second = (_centred(column) for column in self._columns)
+        gathered = self._gathered(weights)
+        return _ratio(
+            *(_moment(gathered, a, b) for a, b in ((first, second), (first, first), (second, second)))
+        )
+
+    def spearman(self, weights: Array) -> Array:
+        """Spearman's rank correlation: Pearson's, of mid-ranks within each resample."""
+        gathered = self._gathered(weights)
+        first, second = (_ranks(gathered, groups) for groups in self._groups)
+        weighted = gathered * first
+        covariance, variance = (weighted * second).sum(axis=1), (weighted * first).sum(axis=1)
+        return _ratio(
+            (covariance, np.abs(covariance)),
+            (variance, np.ones_like(variance)),
+            ((gathered * second**2).sum(axis=1), np.ones_like(variance)),
+        )
+
+    def kendall(self, weights: Array) -> Array:
+        """Kendall's tau-b (Kendall 1945, The treatment of ties in ranking problems).
+
+        It is the sum of the signs' products over all pairs of items, over the root of how many pairs each
+        column does not tie. With many different pairs of scores that sum comes from scipy's sort.
+        """
+        gathered = self._gathered(weights)
+        if self._rows > MOST_DENSE_ROWS:
+            return np.array([self._sorted_kendall(row) for row in gathered])
+        if self._concordance is None:
+            first, second = (_signs(groups) for groups in self._groups)
+            self._concordance = first * second
+        agreeing: Array = ((gathered @ self._concordance) * gathered).sum(axis=1)
+        first, second = (_untied(gathered, groups) for groups in self._groups)
+        tau = np.full_like(agreeing, np.nan)
+        np.divide(agreeing, np.sqrt(first) * np.sqrt(second), out=tau, where=(first > 0) & (second > 0))
+        return _clipped(tau)
+
+    def _gathered(self, weights: Array) -> Array:
+        return gather(weights, self._row_of_item, self._rows)
+
+    def _sorted_kendall(self, weights: Array) -> float:
+        drawn = np.repeat(np.arange(self._rows), weights.astype(np.intp))
+        first, second = (groups[drawn] for groups in self._groups)
+        return float(stats.kendalltau(first, second, method="asymptotic").statistic)
+
+
+def each(*figures: Statistic) -> Statistic:
+    """Several figures as one statistic, a column each."""
+    return lambda weights: np.stack([figure(weights) for figure in figures], axis=1)
+
+
+def pearson(first: Array, second: Array) -> float:
+    """Pearson's correlation of two columns; NaN where one is constant."""
+    if first.min() == first.max() or second.min() == second.max():
+        return float("nan")
+    a, b = _centred(first), _centred(second)
+    value = (a @ b) / np.sqrt(a @ a) / np.sqrt(b @ b)
+    return float(np.clip(value, -1.0, 1.0))
+
+
+def _centred(column: Array) -> Array:
+    """Moved to mean 0 and scaled to reach 1, which leaves a correlation as it is."""
+    centred: Array = column - column.mean()
+    return centred / (float(np.abs(centred).max()) or 1.0)
+
+
+def _moment(weights: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """The weighted sum of products of deviations, and that of the products as they are."""
+    raw = weights @ (first * second)
+    return raw - (weights @ first) * (weights @ second) / weights.sum(axis=1), raw
+
+
+def _ratio(covariance: tuple[Array, Array], *variances: tuple[Array, Array]) -> Array:
+    (first, first_raw), (second, second_raw) = variances
+    value = np.full_like(first, np.nan)
+    varied = (first > _CONSTANT * first_raw) & (second > _CONSTANT * second_raw)
+    with np.errstate(invalid="ignore"):
+        np.divide(covariance[0], np.sqrt(first) * np.sqrt(second), out=value, where=varied)
+    return _clipped(value)
+
+
+def _clipped(correlations: Array) -> Array:
+    """Without what rounding took beyond -1 and 1."""
+    clipped: Array = np.clip(correlations, -1.0, 1.0)
+    return clipped
+
+
+def _ranks(weights: Array, groups: Index) -> Array:
+    """The mid-rank of each row in each resample, in (-1/2, 1/2), with mean 0."""
+    drawn = gather(weights, groups, int(groups.max()) + 1)
+    ranks = (np.cumsum(drawn, axis=1) - drawn / 2) / drawn.sum(axis=1, keepdims=True) - 0.5
+    by_row: Array = ranks[:, groups]
+    return by_row
+
+
+def _signs(groups: Index) -> Array:
+    signs: Array = np.sign(groups[:, np.newaxis] - groups).astype(np.float64)
+    return signs
+
+
+def _untied(weights: Array, groups: Index) -> Array:
+    """How many ordered pairs of items differ in a column."""
+    drawn = gather(weights, groups, int(groups.max()) + 1)
+    untied: Array = weights.sum(axis=1) ** 2 - (drawn**2).sum(axis=1)
+    return untied

@@ -1,0 +1,1 @@
+"""Scores of texts against references: overlap, similarity, length."""

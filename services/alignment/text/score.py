@@ -1,0 +1,94 @@
+"""Scores pairs of texts by the metrics asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from dramaturg.service.errors import Violation, invalid_fields
+from services.alignment.text.metric import Metric, Undefined
+from services.alignment.text.overlap import Length, Meteor, bleu, chrf
+from services.alignment.text.rouge import RougeL, RougeN, RougeTokens
+from services.alignment.workers import Checkpoint
+
+EMBEDDING = "embedding"
+"""The one metric that needs another service."""
+
+_OFFLINE: Mapping[str, Callable[[RougeTokens], Metric]] = {
+    "rouge-1": partial(RougeN, 1),
+    "rouge-2": partial(RougeN, 2),
+    "rouge-l": RougeL,
+    "bleu": lambda _: bleu(),
+    "chrf": lambda _: chrf(),
+    "meteor": lambda _: Meteor(),
+    "length": lambda _: Length(),
+}
+METRICS = (*_OFFLINE, EMBEDDING)
+"""All that there are."""
+
+
+class TextPair(NamedTuple):
+    """A text and what it is compared with."""
+
+    candidate: str
+    reference: str
+
+
+@dataclass
+class TextScores:
+    """The scores of one pair: each metric is in one of the two."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    undefined: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TextReport:
+    """The scores of all pairs, in order, and how each metric was computed."""
+
+    scores: Sequence[TextScores]
+    methods: Mapping[str, str]
+
+
+def chosen(names: Sequence[str]) -> Sequence[str]:
+    """The metrics that are meant, each once: those named, or all.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every name that is no metric's.
+    """
+    unknown = [
+        Violation(f"metrics[{index}]", f"is {name!r}; there are {', '.join(METRICS)}")
+        for index, name in enumerate(names)
+        if name not in METRICS
+    ]
+    if unknown:
+        raise invalid_fields(unknown)
+    return list(dict.fromkeys(names or METRICS))
+
+
+def score_texts(
+    pairs: Sequence[TextPair], names: Sequence[str], similarity: Metric, checkpoint: Checkpoint
+) -> TextReport:
+    """Scores every pair by every metric.
+
+    Args:
+        pairs: The texts.
+        names: Metrics out of ``METRICS``.
+        similarity: What "embedding" stands for.
+        checkpoint: Called before every score.
+    """
+    tokens = RougeTokens()
+    metrics = {name: similarity if name == EMBEDDING else _OFFLINE[name](tokens) for name in names}
+    scores: list[TextScores] = []
+    for pair in pairs:
+        scores.append(TextScores())
+        for name, metric in metrics.items():
+            checkpoint()
+            score = metric.score(pair.candidate, pair.reference)
+            if isinstance(score, Undefined):
+                scores[-1].undefined[name] = score.reason
+            else:
+                scores[-1].scores[name] = score
+    return TextReport(scores, {name: metric.method for name, metric in metrics.items()})

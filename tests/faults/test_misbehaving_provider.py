@@ -1,0 +1,144 @@
+"""A whole evaluation before an endpoint that misbehaves: what can be saved is, the rest abstains."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.client import DramaturgClient
+from gateway.launch.platform import local_platform
+from tests.support.openai_server import FAILURES, Body, Misbehaviour, OpenAIServer
+
+SAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts" / "tasks.jsonl"
+CANDIDATE = re.compile(r"\[BEGIN candidate\b.*?\[END candidate\b", re.DOTALL)
+SAVED = FAILURES | {"code_fence", "string_booleans"}
+"""The troubles after which a retry, or a careful reading, gives the very same answer."""
+
+Key = tuple[str, str, str]
+
+
+def judge(body: Body) -> str:
+    """Answers by what is judged: equal scripts get equal verdicts, whatever else is in the prompt."""
+    schema = body["response_format"]["json_schema"]["schema"]["properties"]
+    # A request to repair an answer extends the conversation; the question stays its second message.
+    question = body["messages"][1]["content"]
+    if "considerations" in schema:
+        return json.dumps({"considerations": "None.", "steps": ["Begin.", "Go on.", "Finish."]})
+    shown = CANDIDATE.search(question)
+    assert shown is not None
+    answer: dict[str, Any] = {"walk": "From start to end."}
+    for criterion, shape in schema.items():
+        if criterion != "walk":
+            answer[criterion] = decide(f"{criterion}/{shown[0]}", shape["properties"], question, shown[0])
+    return json.dumps(answer)
+
+
+def decide(key: str, members: dict[str, Any], question: str, shown: str) -> dict[str, Any]:
+    verdict = "fail" if hashlib.sha256(key.encode()).digest()[0] < 80 else "pass"
+    for item, pattern, text in (("constraint", r"\nConstraint \d", question), ("step", r"\nStep \d", shown)):
+        if f"{item}s" in members:
+            verdicts = [verdict] + ["pass"] * (len(re.findall(pattern, text)) - 1)
+            listed = [
+                {item: number, "reason": "So it is.", "verdict": one}
+                | ({"steps": []} if "steps" in members[f"{item}s"]["items"]["properties"] else {})
+                for number, one in enumerate(verdicts, start=1)
+            ]
+            return {f"{item}s": listed, "verdict": verdict}
+    return {"reason": "So it is.", "findings": [], "verdict": verdict}
+
+
+async def evaluate(
+    server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> list[ScriptsResult]:
+    """Evaluates all samples through every service, each with a ledger of its own folder."""
+    configuration = folder / "dramaturg.toml"
+    configuration.write_text(
+        f"""
+        [generation]
+        ledger = "{folder / "ledger.sqlite3"}"
+        [generation.providers.local]
+        kind = "openai"
+        base_url = "{server.base_url}"
+        default_model = "test-model"
+        retries = {{ attempt_timeout_seconds = 0.5, transient_attempts = 20, first_wait_seconds = 0.0 }}
+        """
+    )
+    monkeypatch.setenv("DRAMATURG_CONFIG", str(configuration))
+    results: list[ScriptsResult] = []
+    async with local_platform() as target, DramaturgClient(target) as client:
+        for line in SAMPLES.read_text(encoding="utf-8").splitlines():
+            request = ParseDict(json.loads(line), EvaluateScriptsRequest())
+            events = client.evaluate_scripts(request, timeout=60)
+            results += [event.result async for event in events if event.HasField("result")]
+    return results
+
+
+def outcomes(results: list[ScriptsResult]) -> dict[Key, str]:
+    return {
+        (result.task.id, candidate.candidate_id, verdict.criterion): (
+            AbstainReason.Name(verdict.abstain_reason).removeprefix("ABSTAIN_REASON_")
+            if verdict.outcome == Outcome.OUTCOME_ABSTAIN
+            else Outcome.Name(verdict.outcome).removeprefix("OUTCOME_")
+        )
+        for result in results
+        for candidate in result.candidates
+        for verdict in candidate.verdicts
+    }
+
+
+@pytest.fixture
+async def undisturbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[Key, str]:
+    async with OpenAIServer(judge) as server:
+        verdicts = outcomes(await evaluate(server, monkeypatch, tmp_path))
+    assert len(verdicts) == 7 * 32
+    assert set(verdicts.values()) == {"PASS", "FAIL"}
+    return verdicts
+
+
+def assert_nothing_bought_twice(server: OpenAIServer) -> None:
+    assert not {mark: count for mark, count in server.answered.items() if count > 1}
+
+
+@pytest.mark.slow
+async def test_what_a_retry_or_a_careful_reading_can_save_is_saved(
+    undisturbed: dict[Key, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "disturbed"
+    folder.mkdir()
+    trouble = Misbehaviour(dict.fromkeys(sorted(SAVED), 0.1), seed=7)
+    async with OpenAIServer(judge, trouble) as server:
+        assert outcomes(await evaluate(server, monkeypatch, folder)) == undisturbed
+        assert set(server.troubles) == SAVED
+        assert_nothing_bought_twice(server)
+
+
+@pytest.mark.slow
+async def test_what_cannot_be_saved_abstains_with_its_reason_and_is_not_kept(
+    undisturbed: dict[Key, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "disturbed"
+    folder.mkdir()
+    async with OpenAIServer(judge, Misbehaviour.every_kind(0.09, seed=3)) as server:
+        verdicts = outcomes(await evaluate(server, monkeypatch, folder))
+        assert verdicts.keys() == undisturbed.keys()
+        differing = {key: verdict for key, verdict in verdicts.items() if verdict != undisturbed[key]}
+        reasons = Counter(differing.values())
+        assert set(reasons) <= {"REFUSED", "TRUNCATED", "UNPARSABLE"}
+        assert reasons["REFUSED"]
+        assert len(differing) < len(verdicts) / 2
+        assert_nothing_bought_twice(server)
+
+        # The same ledger, an endpoint that behaves: what failed was not kept, what stood is not bought anew.
+        bought = dict(server.answered)
+        server.misbehaviour = Misbehaviour()
+        assert outcomes(await evaluate(server, monkeypatch, folder)) == undisturbed
+        assert all(server.answered[mark] == count for mark, count in bought.items())
