@@ -15,7 +15,7 @@ from dramaturg.judge.criteria import NO_DUPLICATE_STEPS, NO_MISSING_STEPS, NO_RE
 from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.steps import ReadCandidate, read_candidate
 from services.agents.offline import calibration
-from services.agents.offline.duplicates import Repetition, repeated_meanings, repeated_wordings
+from services.agents.offline.duplicates import Repetition, grouped, repeated_meanings, repeated_wordings
 from services.agents.offline.embeddings import Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
 from services.agents.offline.quotes import quote, quote_all
@@ -131,7 +131,7 @@ def _redundant(material: Material) -> Verdict:
 def _duplicate(material: Material) -> Verdict:
     steps = material.candidate.steps
     near = repeated_meanings(steps, material.embedded)
-    certain = [*repeated_wordings(steps), *(pair for pair in near if not pair.doubt)]
+    certain = grouped([*repeated_wordings(steps), *(pair for pair in near if not pair.doubt)])
     possible = [pair for pair in near if pair.doubt]
     if certain:
         return _repeats(steps, certain)
@@ -155,8 +155,8 @@ def _repeats(steps: tuple[str, ...], repetitions: list[Repetition]) -> Verdict:
     return verdicts.failed(
         NO_DUPLICATE_STEPS,
         [_finding(steps, repetition) for repetition in repetitions],
-        rationale="Steps of the same wording, or nearer than a cosine of "
-        f"{calibration.DUPLICATE_SIMILARITY}, say the same.",
+        rationale="Steps of the same wording say the same, and so do steps of the same words of content that "
+        f"are nearer than a cosine of {calibration.DUPLICATE_SIMILARITY}.",
     )
 
 

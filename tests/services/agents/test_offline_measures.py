@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.agents.offline import calibration, screens
 from services.agents.offline.consensus import best_matches, script_similarities, support
 from services.agents.offline.constraints import undecidable_word
-from services.agents.offline.duplicates import repeated_wordings
+from services.agents.offline.duplicates import Repetition, grouped, repeated_wordings
 from services.agents.offline.embeddings import Floats
 from services.agents.offline.language import is_latin
 from services.agents.offline.pool import MAX_STEPS, read_pool
@@ -125,6 +125,16 @@ def test_repeated_wordings_are_disjoint_and_never_blank(steps: list[str]) -> Non
     repeated = [index for group in repeated_wordings(steps) for index in group.steps]
     assert len(repeated) == len(set(repeated))
     assert all(steps[index].strip() for index in repeated)
+
+
+def test_repetitions_that_share_a_step_are_one_group() -> None:
+    found = [
+        Repetition((4, 5), 1.0),
+        Repetition((0, 2), 0.99),
+        Repetition((2, 7), 0.96),
+        Repetition((1, 3), 1.0),
+    ]
+    assert grouped(found) == [Repetition((0, 2, 7), 0.96), Repetition((1, 3), 1.0), Repetition((4, 5), 1.0)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""How well a step is backed by the scripts of others."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from services.agents.offline.embeddings import Floats
+
+
+def best_matches(steps: Floats, scripts: Sequence[Floats]) -> Floats:
+    """The similarity of each step to the nearest step of each script.
+
+    Args:
+        steps: Unit vectors, (steps, dimension).
+        scripts: Unit vectors of each script's steps, each (its steps, dimension) and not empty.
+
+    Returns:
+        Cosines, (steps, scripts).
+    """
+    if not scripts:
+        return np.zeros((len(steps), 0), dtype=np.float32)
+    starts = np.cumsum([0, *(len(script) for script in scripts[:-1])])
+    nearest: Floats = np.maximum.reduceat(steps @ np.concatenate(scripts).T, starts, axis=1)
+    return nearest
+
+
+def support(steps: Floats, scripts: Sequence[Floats]) -> Floats:
+    """How well each step is backed: its best match in each script, averaged over the scripts, (steps,)."""
+    return np.asarray(best_matches(steps, scripts).mean(axis=1), dtype=np.float32)
+
+
+def script_similarities(scripts: Sequence[Floats]) -> NDArray[np.float64]:
+    """How much each two scripts say the same, (scripts, scripts), symmetric, 1 on the diagonal.
+
+    Steps are matched one to one so that their cosines sum to the most (linear assignment), and the sum is
+    taken like Dice's coefficient: twice the sum over the steps of both. So a script that stops early is less
+    like the others, which it would not be if each step were matched with its nearest.
+    """
+    similarity = np.eye(len(scripts))
+    for row, column in itertools.combinations(range(len(scripts)), 2):
+        first, second = scripts[row], scripts[column]
+        cosines = np.maximum(first @ second.T, 0)
+        matched = cosines[linear_sum_assignment(cosines, maximize=True)].sum()
+        similarity[row, column] = similarity[column, row] = 2 * matched / (len(first) + len(second))
+    return similarity

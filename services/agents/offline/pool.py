@@ -1,0 +1,75 @@
+"""The other candidates of a task, as a consensus is drawn from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.judge.steps import is_blank, read_candidate
+from services.agents.offline.language import is_latin
+
+MAX_STEPS = 4000
+"""The most steps that a consensus is drawn from. Similarities of all pairs are computed, so time and memory
+grow with the square; 200 scripts of 20 steps fit."""
+
+
+@dataclass(frozen=True)
+class PooledScript:
+    """A candidate that was read step by step."""
+
+    id: str
+    steps: tuple[str, ...]
+    """At least one, none blank."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The usable candidates in an order of their own, so that the order of the request changes nothing."""
+
+    scripts: tuple[PooledScript, ...]
+    left_out: int
+    """How many candidates are of no use: empty, without steps, not in Latin script, or over the limit."""
+
+    @property
+    def size(self) -> int:
+        """How many candidates are usable."""
+        return len(self.scripts)
+
+    @property
+    def steps(self) -> list[str]:
+        """All steps of all scripts, one script after the other."""
+        return [step for script in self.scripts for step in script.steps]
+
+
+def read_pool(candidates: Iterable[Candidate], *, without: str | None = None) -> Pool:
+    """Reads a pool.
+
+    Where it is over the limit, whole scripts are left out, chosen by the hash of their content.
+
+    Args:
+        candidates: The pool.
+        without: The id of the candidate that is judged, should it be among them.
+    """
+    scripts = []
+    total = 0
+    for candidate in candidates:
+        if candidate.id == without:
+            continue
+        total += 1
+        steps = tuple(step for step in read_candidate(candidate).steps if not is_blank(step))
+        if steps and is_latin(steps):
+            scripts.append(PooledScript(candidate.id, steps))
+    kept = []
+    room = MAX_STEPS
+    for script in sorted(scripts, key=_by_content):
+        if len(script.steps) <= room:
+            kept.append(script)
+            room -= len(script.steps)
+    return Pool(tuple(kept), total - len(kept))
+
+
+def _by_content(script: PooledScript) -> tuple[bytes, str]:
+    content = "\n".join(script.steps).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).digest(), script.id

@@ -1,0 +1,55 @@
+"""Where in a script a step usually stands, by the scripts of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.agents.offline.embeddings import Floats
+
+BANDWIDTH = 0.1
+"""By how much nearer, in cosine, a step must be to count e times as much."""
+
+
+def expected_positions(steps: Floats, scripts: Sequence[Floats]) -> NDArray[np.float64]:
+    """Where each step is expected, from 0 (first) to 1 (last).
+
+    The mean of the positions of the pool's steps, weighted by their similarity (Nadaraya-Watson regression
+    with an exponential kernel on the cosine).
+
+    Args:
+        steps: Unit vectors, (steps, dimension).
+        scripts: Unit vectors of each script's steps; those of one step say nothing of order and are skipped.
+
+    Returns:
+        (steps,); all 0.5 where no script has two steps.
+    """
+    telling = [script for script in scripts if len(script) > 1]
+    if not telling:
+        return np.full(len(steps), 0.5)
+    places = np.concatenate([np.linspace(0, 1, len(script)) for script in telling])
+    cosines = (steps @ np.concatenate(telling).T).astype(np.float64)
+    weights = np.exp((cosines - cosines.max(axis=1, keepdims=True)) / BANDWIDTH)
+    expected: NDArray[np.float64] = weights @ places / weights.sum(axis=1)
+    return expected
+
+
+def consistency(expected: NDArray[np.float64]) -> float:
+    """How well the order written agrees with the expected one: Kendall's tau-a, from -1 to 1.
+
+    The share of pairs in the expected order, less the share of pairs against it; 0 for fewer than two steps.
+    """
+    if len(expected) < 2:
+        return 0.0
+    signs = np.sign(expected[None, :] - expected[:, None])
+    return float(signs[np.triu_indices(len(expected), k=1)].mean())
+
+
+def most_inverted(expected: NDArray[np.float64]) -> tuple[int, int]:
+    """The two steps, the earlier first, whose expected order is most against the one written."""
+    drops = expected[:, None] - expected[None, :]
+    drops[np.tril_indices(len(expected))] = -np.inf
+    first, second = np.unravel_index(int(np.argmax(drops)), drops.shape)
+    return int(first), int(second)

@@ -1,0 +1,92 @@
+"""What the judges of one candidate read and embed before they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.judge.abstentions import Abstention, of_failure
+from dramaturg.judge.protocols import ScriptRequest
+from dramaturg.judge.steps import ReadCandidate, read_candidate
+from dramaturg.service.errors import ServiceError
+from services.agents.offline.embeddings import Embedded, Embeddings, Floats
+from services.agents.offline.language import UNSUPPORTED, is_latin
+from services.agents.offline.pool import Pool, PooledScript, read_pool
+
+
+@dataclass(frozen=True)
+class Material:
+    """A candidate, its pool and the vectors of both."""
+
+    candidate: ReadCandidate
+    pool: Pool
+    embedded: Embedded
+
+    @property
+    def script(self) -> str:
+        """The candidate as one text."""
+        return whole(self.candidate)
+
+    @property
+    def step_vectors(self) -> Floats:
+        """Those of the candidate's steps, (steps, dimension)."""
+        return self.embedded.rows(self.candidate.steps)
+
+    @property
+    def pool_step_vectors(self) -> list[Floats]:
+        """Those of each pooled script's steps, each (steps, dimension)."""
+        return [self.embedded.rows(script.steps) for script in self.pool.scripts]
+
+    @property
+    def pool_script_vectors(self) -> Floats:
+        """Those of the pooled scripts as a whole, (scripts, dimension)."""
+        if not self.pool.scripts:
+            return np.zeros((0, len(self.embedded.vectors[self.script])), dtype=np.float32)
+        return self.embedded.rows([joined(script) for script in self.pool.scripts])
+
+
+def whole(candidate: ReadCandidate) -> str:
+    """A candidate as one text: its steps where it has some, without what stands around them."""
+    return "\n".join(candidate.steps) or candidate.text
+
+
+def joined(script: PooledScript) -> str:
+    """A pooled script as one text."""
+    return "\n".join(script.steps)
+
+
+async def gather(
+    request: ScriptRequest, embeddings: Embeddings, extra: Iterable[str] = (), *, whole_scripts: bool = False
+) -> Material | Abstention:
+    """Reads and embeds what a request holds.
+
+    Args:
+        request: The request; its candidate is not empty.
+        embeddings: Where vectors come from.
+        extra: Further texts to embed, such as the goal.
+        whole_scripts: Whether scripts are embedded as one text too.
+
+    Returns:
+        The material, or why there is none.
+
+    Raises:
+        ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
+    """
+    candidate = read_candidate(request.candidate)
+    extra = list(extra)
+    if not is_latin([whole(candidate)]) or not is_latin(extra):
+        return Abstention(verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, UNSUPPORTED)
+    pool = read_pool(request.pool, without=request.candidate.id)
+    texts = [*candidate.steps, *pool.steps, *extra]
+    if whole_scripts:
+        texts += [whole(candidate), *(joined(script) for script in pool.scripts)]
+    try:
+        return Material(candidate, pool, await embeddings.embed(texts))
+    except ServiceError as error:
+        abstention = of_failure(error)
+        if abstention is None:
+            raise
+        return abstention._replace(explanation=f"The steps could not be embedded: {error.message}.")

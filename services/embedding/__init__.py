@@ -1,0 +1,1 @@
+"""The embedding service: texts to unit vectors."""

@@ -1,0 +1,103 @@
+"""Runs an encoder of this process in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from services.embedding.backend import Floats, InputT, ModelFacts, Prepared
+
+ResultT = TypeVar("ResultT")
+
+_TEXTS_AT_ONCE = 256
+
+
+class Encoder(Protocol[InputT]):
+    """A loaded model whose methods block."""
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+
+    def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
+        """Reads texts."""
+
+    def encode(self, inputs: Sequence[InputT]) -> Floats:
+        """Encodes one batch into vectors of length 1, (batch, dimension)."""
+
+
+class LocalBackend(Generic[InputT]):
+    """An ``EmbeddingBackend`` over an ``Encoder``, loaded at the first need.
+
+    Args:
+        model: The model's name.
+        load: Loads the encoder and tells the SHA-256 of its weights; called in a thread.
+        workers: How many batches are worked on at once.
+    """
+
+    def __init__(self, model: str, load: Callable[[], tuple[Encoder[InputT], str]], workers: int = 1) -> None:
+        self._model = model
+        self._load = load
+        self._workers = workers
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="embedding")
+        self._loading: asyncio.Task[ModelFacts] | None = None
+        self._encoder: Encoder[InputT] | None = None
+        self._facts: ModelFacts | None = None
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._model
+
+    @property
+    def workers(self) -> int:
+        """How many batches are worked on at once."""
+        return self._workers
+
+    async def load(self) -> ModelFacts:
+        """Loads the model unless it is loaded. A failure is tried again by the next call.
+
+        Raises:
+            WeightsMissingError: the weights are not there, or not those that are meant.
+        """
+        if self._facts is not None:
+            return self._facts
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self._load_once())
+        # A caller that is cancelled leaves; the others still wait for the same load.
+        return await asyncio.shield(self._loading)
+
+    async def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
+        """Reads texts, a few hundred at a time, so that other calls get their turn between."""
+        encoder = self._loaded()
+        prepared: list[Prepared[InputT]] = []
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = texts[start : start + _TEXTS_AT_ONCE]
+            prepared += await self._in_thread(partial(encoder.prepare, part))
+        return prepared
+
+    async def encode(self, inputs: Sequence[InputT]) -> Floats:
+        """Encodes one batch. A caller that is cancelled leaves; the batch is computed to its end."""
+        encoder = self._loaded()
+        return await self._in_thread(partial(encoder.encode, inputs))
+
+    def close(self) -> None:
+        """Ends the threads once the batch that they work on is done."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _load_once(self) -> ModelFacts:
+        encoder, digest = await self._in_thread(self._load)
+        self._encoder = encoder
+        self._facts = ModelFacts(self._model, encoder.dimension, digest)
+        return self._facts
+
+    def _loaded(self) -> Encoder[InputT]:
+        if self._encoder is None:
+            raise RuntimeError("load() comes first")
+        return self._encoder
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

