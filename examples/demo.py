@@ -110,9 +110,9 @@ def is_right(outcome: str, label: str) -> bool:
 
 
 def verdict_table(results: list[dict[str, Any]], labels: Labels) -> Table:
-    """Each candidate's verdicts; one that differs from the planted label is marked with it."""
-    table = Table(title="Verdicts (in brackets: the planted label, where it differs)", box=box.SIMPLE_HEAD)
-    table.add_column("task")
+    """Each candidate's verdicts; one that differs from the planted label is marked."""
+    table = Table(title="Verdicts (≠: differs from the planted label; -: abstained)", box=box.SIMPLE_HEAD)
+    table.add_column("task", no_wrap=True)
     table.add_column("script")
     for short in CRITERIA.values():
         table.add_column(short, justify="center")
@@ -122,8 +122,8 @@ def verdict_table(results: list[dict[str, Any]], labels: Labels) -> Table:
         for criterion in CRITERIA:
             outcome, label = outcomes[criterion], labels[task, candidate][criterion]
             color = {"OUTCOME_PASS": "green", "OUTCOME_FAIL": "red"}.get(outcome, "yellow")
-            differs = "" if is_right(outcome, label) else f" [dim]({label})[/]"
-            cells.append(f"[{color}]{MARKS[outcome]}[/]{differs}")
+            wrong = outcome != "OUTCOME_ABSTAIN" and not is_right(outcome, label)
+            cells.append(f"[{color}]{MARKS[outcome]}[/]{' [bold]≠[/]' if wrong else ''}")
         table.add_row("" if task == previous else task, candidate, *cells)
         previous = task
     return table

@@ -1,6 +1,6 @@
-"""The roles of an evaluation, and how the contract of each is called.
+"""The roles of an evaluation, and how the contracts of the judges of scripts are called.
 
-This is the only place that knows how a contract is called. A new role is one more entry of ``ROLES``.
+A new role is one more entry of ``ROLES``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,21 @@ from dramaturg.api.agents.v1 import (
     execute_service_pb2_grpc,
     synthesize_service_pb2,
 )
+from dramaturg.api.alignment.v1 import alignment_service_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.judging.v1 import script_judge_service_pb2, script_judge_service_pb2_grpc
+from dramaturg.api.embedding.v1 import embedding_service_pb2
+from dramaturg.api.generation.v1 import authoring_service_pb2, edge_service_pb2
+from dramaturg.api.graph.v1 import graph_service_pb2
+from dramaturg.api.judging.v1 import (
+    challenge_judge_service_pb2,
+    pair_judge_service_pb2,
+    rating_judge_service_pb2,
+    script_judge_service_pb2,
+    script_judge_service_pb2_grpc,
+)
+from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.judge import criteria
 
 
@@ -52,6 +63,8 @@ class Role:
     """The name that requests and configurations use."""
     contract: str
     """The full name of the gRPC service."""
+    players: tuple[str, ...]
+    """The services that can play it where the whole platform runs in one process."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +111,13 @@ class JudgeRole(Role):
 SYNTHESIZE = Role(
     name="synthesize",
     contract=synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"].full_name,
+    players=("synthesize",),
 )
 """Writes the reference script."""
 CRITIC = JudgeRole(
     name="critic",
     contract=critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"].full_name,
+    players=("critic",),
     criteria=(criteria.NO_MISSING_STEPS, criteria.NO_REDUNDANT_STEPS, criteria.NO_DUPLICATE_STEPS),
     compares=True,
     method=lambda channel: critic_service_pb2_grpc.CriticServiceStub(channel).Critique,
@@ -112,6 +127,7 @@ CRITIC = JudgeRole(
 EXECUTE = JudgeRole(
     name="execute",
     contract=execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"].full_name,
+    players=("execute",),
     criteria=(criteria.SATISFIES_CONSTRAINTS, criteria.COMPLETES_GOAL, criteria.ORDER_CORRECT),
     compares=False,
     method=lambda channel: execute_service_pb2_grpc.ExecuteServiceStub(channel).Execute,
@@ -121,6 +137,7 @@ EXECUTE = JudgeRole(
 COMMONSENSE = JudgeRole(
     name="commonsense",
     contract=commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"].full_name,
+    players=("commonsense",),
     criteria=(criteria.EXECUTABLE,),
     compares=False,
     method=lambda channel: commonsense_service_pb2_grpc.CommonsenseServiceStub(channel).CheckCommonsense,
@@ -130,6 +147,7 @@ COMMONSENSE = JudgeRole(
 SCRIPT_JUDGE = JudgeRole(
     name="script-judge",
     contract=script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"].full_name,
+    players=("script-judge",),
     criteria=criteria.ABSEVAL,
     compares=True,
     method=lambda channel: script_judge_service_pb2_grpc.ScriptJudgeServiceStub(channel).JudgeScript,
@@ -137,7 +155,80 @@ SCRIPT_JUDGE = JudgeRole(
 )
 """Judges all seven criteria alone."""
 
+AUTHOR = Role(
+    name="author",
+    contract=authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"].full_name,
+    players=("generation",),
+)
+"""Writes, with the models under test, what is then judged."""
+EDGES = Role(
+    name="edges",
+    contract=edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"].full_name,
+    players=("generation", "edges"),
+)
+"""Predicts the order of events."""
+ROLES_FINDER = Role(
+    name="roles",
+    contract=role_service_pb2.DESCRIPTOR.services_by_name["RoleService"].full_name,
+    players=("roles",),
+)
+"""Finds out who should judge a text."""
+PAIR_JUDGE = Role(
+    name="pair-judge",
+    contract=pair_judge_service_pb2.DESCRIPTOR.services_by_name["PairJudgeService"].full_name,
+    players=("pair-judge",),
+)
+"""Compares two texts."""
+RATING_JUDGE = Role(
+    name="rating-judge",
+    contract=rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"].full_name,
+    players=("rating-judge",),
+)
+"""Rates a response."""
+CHALLENGE_JUDGE = Role(
+    name="challenge-judge",
+    contract=challenge_judge_service_pb2.DESCRIPTOR.services_by_name["ChallengeJudgeService"].full_name,
+    players=("challenge-judge",),
+)
+"""Finds where a dialogue becomes too hard."""
+GRAPH = Role(
+    name="graph",
+    contract=graph_service_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,
+    players=("graph",),
+)
+"""Measures script graphs."""
+ALIGNMENT = Role(
+    name="alignment",
+    contract=alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"].full_name,
+    players=("alignment",),
+)
+"""Measures agreement, accuracy, correlation and overlap."""
+EMBEDDING = Role(
+    name="embedding",
+    contract=embedding_service_pb2.DESCRIPTOR.services_by_name["EmbeddingService"].full_name,
+    players=("embedding",),
+)
+"""Embeds texts."""
+
 ROLES: Mapping[str, Role] = MappingProxyType(
-    {role.name: role for role in (SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)}
+    {
+        role.name: role
+        for role in (
+            SYNTHESIZE,
+            CRITIC,
+            EXECUTE,
+            COMMONSENSE,
+            SCRIPT_JUDGE,
+            AUTHOR,
+            EDGES,
+            ROLES_FINDER,
+            PAIR_JUDGE,
+            RATING_JUDGE,
+            CHALLENGE_JUDGE,
+            GRAPH,
+            ALIGNMENT,
+            EMBEDDING,
+        )
+    }
 )
 """Every role by its name, in the order in which results list them."""

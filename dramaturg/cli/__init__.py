@@ -1,0 +1,1 @@
+"""The command line ``dramaturg``: one module a command group."""

@@ -1,0 +1,71 @@
+"""``dramaturg convert``: other formats into rows of an evaluation."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from google.protobuf.json_format import MessageToDict
+
+from dramaturg.cli import coscript
+from dramaturg.cli.platform import fail
+
+app = typer.Typer(no_args_is_help=True, help="Converts other formats into rows of an evaluation.")
+
+
+@app.callback()
+def convert() -> None:
+    """Converts other formats into rows of an evaluation."""
+
+
+@app.command("coscript")
+def convert_coscript(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="SRC... DST", help="CoScript files, then the file to write.")
+    ],
+) -> None:
+    """Converts the released CoScript format (JSON array or JSON Lines).
+
+    Each SRC holds the scripts of one model, named by the file's stem; rows of the same id and specific goal
+    become the candidates of one task. Steps lose their numbers, and the tag "topic" is the row's category.
+    Rows that do not fit are named on standard error and left out; the exit code is then 1.
+
+    For example:
+
+        dramaturg convert coscript test_data.json tasks.jsonl
+
+        dramaturg convert coscript gpt.json llama.json qwen.json tasks.jsonl
+    """
+    *sources, destination = paths
+    if not sources:
+        raise typer.BadParameter("needs one or more SRC, then DST", param_hint="SRC... DST")
+    repeated = [stem for stem, count in Counter(source.stem for source in sources).items() if count > 1]
+    if repeated:
+        fail(f"several files would name the same model: {', '.join(repeated)}; rename one")
+    files = []
+    for source in sources:
+        try:
+            files.append((source.stem, coscript.parse_file(source.read_text(encoding="utf-8"))))
+        except OSError as error:
+            fail(f"{source}: {error.strerror or error}")
+        except (ValueError, RecursionError) as error:
+            fail(f"{source}: {error}")
+    conversion = coscript.convert(files)
+    try:
+        with destination.open("w", encoding="utf-8") as lines:
+            for request in conversion.requests:
+                lines.write(json.dumps(MessageToDict(request), ensure_ascii=False) + "\n")
+    except OSError as error:
+        fail(f"{destination}: {error.strerror or error}")
+    for skipped in conversion.skipped:
+        typer.echo(f"{skipped.source}: row {skipped.row}: {skipped.reason}", err=True)
+    candidates = sum(len(request.candidates) for request in conversion.requests)
+    typer.echo(
+        f"{len(conversion.requests)} tasks with {candidates} candidates to {destination}; "
+        f"{len(conversion.skipped)} rows left out",
+        err=True,
+    )
+    raise typer.Exit(1 if conversion.skipped else 0)

@@ -1,0 +1,190 @@
+"""The commands of ``dramaturg graphs``: what a team needs that only wants the metrics."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import grpc
+import typer
+from google.protobuf.json_format import MessageToJson
+from rich.console import Console
+
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.cli.graphs import printing, scoring
+from dramaturg.cli.graphs.connection import graph_service
+from dramaturg.cli.graphs.reading import Loaded, load, load_one
+from dramaturg.cli.platform import fail, run
+from dramaturg.graphs.dot import to_dot
+from dramaturg.graphs.files import FileError
+from dramaturg.service.errors import from_rpc_error
+
+app = typer.Typer(help="Script graphs: checked, drawn, scored and compared.", no_args_is_help=True)
+
+Result = TypeVar("Result")
+Target = Annotated[
+    str | None, typer.Option(help="A running graph service, as HOST:PORT. Otherwise one is started here.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+GraphFile = Annotated[Path, typer.Argument(help="Steps or DOT as text, or records in .json or .jsonl.")]
+
+
+@app.command()
+def score(
+    predictions: Annotated[Path, typer.Argument(help="Predicted graphs, .json or .jsonl.")],
+    references: Annotated[Path, typer.Argument(help="Reference graphs, .json or .jsonl.")],
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help='Break down by "degree", "depth" or a member of the records; repeatable.'),
+    ] = None,
+    missing: Annotated[
+        Literal["skip", "empty"],
+        typer.Option(help="References without a prediction: left out (and counted), or scored as no edges."),
+    ] = "skip",
+    empty: Annotated[
+        Literal["perfect", "zero", "exclude"],
+        typer.Option(help="A pair in which neither graph has edges: 1, 0, or left out of the means."),
+    ] = "perfect",
+    orientation: Annotated[
+        Literal["conventional", "as-printed"],
+        typer.Option(help="Precision over predicted edges, or over reference edges as printed in the paper."),
+    ] = "conventional",
+    reduce: Annotated[bool, typer.Option(help="Compare transitive reductions.")] = False,
+    closure: Annotated[bool, typer.Option(help="Also compare transitive closures.")] = False,
+    json: Json = False,
+    target: Target = None,
+) -> None:
+    """Scores predicted edges: precision, recall, F1, IoU and edge difference, macro and micro."""
+    request = pb.ScoreEdgesRequest(
+        reduce=reduce,
+        closure=closure,
+        empty_rule=pb.EmptyRule.Value(f"EMPTY_RULE_{empty.upper()}"),
+        orientation=pb.Orientation.Value(f"ORIENTATION_{orientation.upper().replace('-', '_')}"),
+        by=dict.fromkeys(["degree", "depth", *(by or [])]),
+    )
+    result = _run(scoring.score_files(predictions, references, request, missing=missing, target=target))
+    if json:
+        printing.print_json(result)
+    else:
+        printing.print_scores(Console(), result)
+
+
+@app.command()
+def check(file: GraphFile, json: Json = False, target: Target = None) -> None:
+    """Checks graphs: cycles, shortcut edges, sources, sinks. Ends with 1 where one has a cycle."""
+    checked = _run(_check(file, target))
+    if json:
+        printing.print_json([printing.check_entry(loaded, report) for loaded, report in checked])
+    else:
+        printing.print_reports(Console(), checked)
+    if not all(report is not None and report.acyclic for _, report in checked):
+        raise typer.Exit(1)
+
+
+@app.command()
+def distance(
+    first: GraphFile,
+    second: GraphFile,
+    mode: Annotated[
+        Literal["proscript", "structural", "anchored", "label-free"],
+        typer.Option(help="What counts as an edit."),
+    ] = "proscript",
+    reduce: Annotated[bool, typer.Option(help="Reduce both graphs first.")] = False,
+    time_limit: Annotated[float, typer.Option(min=0.01, help="Seconds to search.")] = 10.0,
+    record: Annotated[
+        str | None, typer.Option("--id", help="The record to compare, if there are several.")
+    ] = None,
+    json: Json = False,
+    target: Target = None,
+) -> None:
+    """Measures the graph edit distance, exactly or with bounds where the time is over."""
+    request = pb.MeasureEditDistanceRequest(
+        mode=pb.DistanceMode.Value(f"DISTANCE_MODE_{mode.upper().replace('-', '_')}"), reduce=reduce
+    )
+    request.time_limit.FromNanoseconds(round(time_limit * 1e9))
+    response = _run(_distance(first, second, request, record, target))
+    if json:
+        sys.stdout.write(
+            MessageToJson(
+                response, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+            + "\n"
+        )
+    else:
+        printing.print_distance(Console(), response)
+
+
+@app.command()
+def draw(
+    file: GraphFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to; else standard output.")
+    ] = None,
+    record: Annotated[
+        str | None, typer.Option("--id", help="The record to draw, if there are several.")
+    ] = None,
+    target: Target = None,
+) -> None:
+    """Draws a graph as SVG through Graphviz's "dot" where it is installed, else as DOT text."""
+    drawing = to_dot(_run(_load_graph(file, record, target)))
+    program = shutil.which("dot")
+    if program is None:
+        typer.echo('Graphviz\'s "dot" is not installed; this is DOT text.', err=True)
+    else:
+        drawing = _render(program, drawing)
+    if output is None:
+        typer.echo(drawing, nl=False)
+    else:
+        output.write_text(drawing, encoding="utf-8")
+
+
+def _render(program: str, drawing: str) -> str:
+    command = [program, "-Tsvg"]
+    return subprocess.run(command, input=drawing, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+
+async def _check(file: Path, target: str | None) -> list[tuple[Loaded, pb.GraphReport | None]]:
+    async with graph_service(target) as service:
+        checked: list[tuple[Loaded, pb.GraphReport | None]] = []
+        for loaded in await load(file, service):
+            report = None
+            if loaded.graph is not None:
+                report = (await service.CheckGraph(pb.CheckGraphRequest(graph=loaded.graph))).report
+            checked.append((loaded, report))
+        return checked
+
+
+async def _distance(
+    first: Path, second: Path, request: pb.MeasureEditDistanceRequest, row_id: str | None, target: str | None
+) -> pb.MeasureEditDistanceResponse:
+    async with graph_service(target) as service:
+        request.first.CopyFrom(_graph(await load_one(first, row_id, service), first))
+        request.second.CopyFrom(_graph(await load_one(second, row_id, service), second))
+        return await service.MeasureEditDistance(request)
+
+
+async def _load_graph(file: Path, row_id: str | None, target: str | None) -> ScriptGraph:
+    async with graph_service(target) as service:
+        return _graph(await load_one(file, row_id, service), file)
+
+
+def _graph(loaded: Loaded, path: Path) -> ScriptGraph:
+    for note in loaded.notes:
+        typer.echo(f"{path}: {note}", err=True)
+    if loaded.graph is None:
+        raise FileError(f"{path}: holds no graph")
+    return loaded.graph
+
+
+def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        return run(work)
+    except FileError as error:
+        fail(str(error))
+    except grpc.aio.AioRpcError as error:
+        fail(from_rpc_error(error).message)

@@ -1,0 +1,187 @@
+"""How the graph commands print what they found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.cli.graphs.reading import Loaded
+from dramaturg.cli.graphs.scoring import FileScores
+
+MEASURES = ("precision", "recall", "f1", "iou", "edge_difference", "extra_edges", "missing_edges")
+"""The measures, in the order of the JSON."""
+SHOWN = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "iou": "IoU",
+    "edge_difference": "difference",
+}
+"""The measures that the table shows, with their headings; what else there is stands in the JSON."""
+
+
+def print_json(value: object) -> None:
+    """Prints JSON to standard output."""
+    json.dump(scores_entry(value) if isinstance(value, FileScores) else value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def scores_entry(scores: FileScores) -> dict[str, Any]:
+    """The scores as JSON: the summary's members, ``breakdowns``, ``choices``, and what was left out."""
+    response = scores.response
+    breakdowns: dict[str, dict[str, Any]] = {}
+    for group in response.groups:
+        breakdowns.setdefault(group.by, {})[group.value] = _summary_entry(group.summary)
+    return {
+        **_summary_entry(response.summary),
+        "breakdowns": breakdowns,
+        "unanswered": scores.unanswered,
+        "unasked": scores.unasked,
+        "unparsed": scores.unparsed,
+        "notes": scores.notes,
+        "choices": {
+            "empty_rule": pb.EmptyRule.Name(response.empty_rule).removeprefix("EMPTY_RULE_").lower(),
+            "orientation": pb.Orientation.Name(response.orientation).removeprefix("ORIENTATION_").lower(),
+            "reduce": response.reduce,
+        },
+    }
+
+
+def _summary_entry(summary: pb.ScoreSummary) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "scripts": summary.pair_count,
+        "exact_matches": summary.exact_match_count,
+        "excluded": summary.excluded_count,
+        "unreduced": summary.unreduced_count,
+        **_averages(summary),
+    }
+    if summary.HasField("closure_macro"):
+        entry["closure_macro"] = _measures_entry(summary.closure_macro)
+        entry["closure_micro"] = _measures_entry(summary.closure_micro)
+    return entry
+
+
+def _measures_entry(measures: pb.EdgeMeasures) -> dict[str, float]:
+    return {measure: getattr(measures, measure) for measure in MEASURES}
+
+
+def _averages(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | None]:
+    """The measures over all pairs; ``None`` where there is nothing to average."""
+    return {
+        "macro": _measures_entry(summary.macro) if summary.HasField("macro") else None,
+        "micro": _measures_entry(summary.micro) if summary.HasField("micro") else None,
+    }
+
+
+def print_scores(console: Console, scores: FileScores) -> None:
+    """Prints scores as a table, and what was left out."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", "scripts", "exact", *SHOWN.values()):
+        table.add_column(heading, no_wrap=True, justify="right" if heading else "left")
+    _add_summary(table, "all", scores.response.summary)
+    for group in scores.response.groups:
+        _add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
+    console.print(table)
+    for ids, text in (
+        (scores.unanswered, "references have no prediction"),
+        (scores.unasked, "predictions have no reference and were not scored"),
+        (scores.unparsed, "predictions hold no graph and were scored as graphs without edges"),
+    ):
+        if ids:
+            console.print(f"{len(ids)} {text}: {', '.join(ids[:10])}{', ...' if len(ids) > 10 else ''}")
+    for note in scores.notes[:20]:
+        console.print(note, markup=False, soft_wrap=True)
+    if len(scores.notes) > 20:
+        console.print(f"... and {len(scores.notes) - 20} more notes; --json has them all")
+
+
+def _add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
+    for kind, measures in _averages(summary).items():
+        if kind == "macro" or micro:
+            title = f"{name}, {kind}" if micro else name
+            shown = [f"{measures[measure]:.3f}" if measures else "-" for measure in SHOWN]
+            table.add_row(title, str(summary.pair_count), str(summary.exact_match_count), *shown)
+
+
+def check_entry(loaded: Loaded, report: pb.GraphReport | None) -> dict[str, Any]:
+    """A checked graph as JSON; ``report`` is null where there is no graph."""
+    found = None
+    if report is not None:
+        found = MessageToDict(
+            report, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+    return {"id": loaded.id, "report": found, "notes": list(loaded.notes)}
+
+
+def print_reports(console: Console, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
+    """Prints what is to be said of each graph, well-formed ones in a line together."""
+    fine = 0
+    for loaded, report in checked:
+        problems = [*loaded.notes, *(_problems(report) if report is not None else ["holds no graph"])]
+        if not problems and len(checked) > 1:
+            fine += 1
+            continue
+        console.print(
+            f"{loaded.id}: {_outline(report)}" if report is not None else loaded.id,
+            markup=False,
+            soft_wrap=True,
+        )
+        for problem in problems:
+            console.print(f"  {problem}", markup=False, soft_wrap=True)
+    if len(checked) > 1:
+        console.print(
+            f"{fine} of {len(checked)} graphs are acyclic, reduced, and have one source and one sink."
+        )
+
+
+def _outline(report: pb.GraphReport) -> str:
+    text = f"{report.event_count} events, {report.edge_count} edges, depth {report.depth}, "
+    text += f"maximum degree {report.max_degree}"
+    if report.HasField("timing"):
+        bound = "at least " if report.timing.untimed_ids else ""
+        text += f", {bound}{report.timing.critical_path_minutes:g} minutes along the critical path"
+        text += f" ({bound}{report.timing.total_minutes:g} in all)"
+    return text
+
+
+def _problems(report: pb.GraphReport) -> list[str]:
+    found = []
+    if not report.acyclic:
+        found.append(f"cycle: {' -> '.join([*report.cycle, report.cycle[0]])}")
+    if report.shortcut_edges:
+        edges = ", ".join(f"{edge.source_id} -> {edge.target_id}" for edge in report.shortcut_edges)
+        found.append(f"shortcut edges: {edges}")
+    for name, ids, fine in (
+        ("sources", report.source_ids, 1),
+        ("sinks", report.sink_ids, 1),
+        ("unreachable", report.unreachable_ids, 0),
+        ("isolated", report.isolated_ids, 0),
+        ("not described", report.undeclared_ids, 0),
+    ):
+        if len(ids) > fine or (fine and not ids):
+            found.append(f"{name}: {', '.join(ids) or 'none'}")
+    return found
+
+
+def print_distance(console: Console, response: pb.MeasureEditDistanceResponse) -> None:
+    """Prints a distance with its edits, and how far it is proven."""
+    mode = pb.DistanceMode.Name(response.mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
+    if response.proven:
+        console.print(f"distance {response.distance} ({mode})")
+    else:
+        console.print(
+            f"distance between {response.lower_bound} and {response.upper_bound} ({mode}, not proven)"
+        )
+    edits = response.edits
+    table = Table("", "deleted", "inserted", "replaced")
+    table.add_row("events", *map(str, (edits.deleted_events, edits.inserted_events, edits.replaced_events)))
+    table.add_row("edges", *map(str, (edits.deleted_edges, edits.inserted_edges, edits.replaced_edges)))
+    console.print(table)

@@ -1,0 +1,87 @@
+"""``dramaturg judges``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
+from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.client import DramaturgClient, ServiceError
+
+app = typer.Typer()
+
+TIMEOUT = 60.0
+"""The most seconds that the gateway may take to ask all judges."""
+
+
+@app.command("judges")
+def judges(
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Lists the registered judges, who they are and whether they answer.
+
+    A judge that does not answer is listed with its error; the exit code is then still 0.
+
+    For example:
+
+        dramaturg judges --target localhost:50051
+    """
+    try:
+        listed = run(_list(target))
+    except ServiceError as error:
+        fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
+    if as_json:
+        typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
+    else:
+        Console().print(_table(listed))
+
+
+async def _list(target: str | None) -> Sequence[Judge]:
+    async with gateway(target) as address, DramaturgClient(address) as client:
+        return await client.list_judges(timeout=TIMEOUT)
+
+
+def _describe(judge: Judge) -> dict[str, Any]:
+    known = judge.HasField("identity")
+    return {
+        "role": judge.role,
+        "name": judge.name,
+        "target": judge.target,
+        "default": judge.default_for_role,
+        "health": _health(judge),
+        "error": judge.error,
+        "implementation": judge.identity.name if known else None,
+        "version": judge.identity.version if known else None,
+        "criteria": list(judge.identity.criteria),
+        "capabilities": list(judge.identity.capabilities),
+        "latency_seconds": judge.latency.ToNanoseconds() / 1e9,
+    }
+
+
+def _table(listed: Sequence[Judge]) -> Table:
+    table = Table("role", "judge", "default", "health", "implementation", "target", "error", box=None)
+    for judge in listed:
+        health = _health(judge)
+        table.add_row(
+            judge.role,
+            judge.name,
+            "yes" if judge.default_for_role else "",
+            f"[{'green' if health == 'SERVING' else 'red'}]{health}[/]",
+            f"{judge.identity.name} {judge.identity.version}".strip(),
+            judge.target,
+            judge.error,
+        )
+    return table
+
+
+def _health(judge: Judge) -> str:
+    return JudgeHealth.Name(judge.health).removeprefix("JUDGE_HEALTH_")

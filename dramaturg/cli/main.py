@@ -1,0 +1,39 @@
+"""``dramaturg``: puts the command groups together."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import typer
+
+from dramaturg.cli import conformance, convert, evaluate, judges
+from dramaturg.cli.platform import platform_commands
+
+app = typer.Typer(
+    name="dramaturg",
+    help="Evaluates what language models write. Exit codes: 0 fine, 1 some samples failed, 2 wrong usage.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(judges.app)
+app.add_typer(conformance.app)
+app.add_typer(convert.app, name="convert")
+app.add_typer(platform_commands())
+
+
+@app.command("version")
+def version() -> None:
+    """Prints the version."""
+    typer.echo(f"dramaturg {importlib.metadata.version('dramaturg')}")
+
+
+def main() -> None:
+    """Runs the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Reaches a gateway: one that runs somewhere, or one started in this process.
+
+The services travel in a clone and in images, not in the wheel that other teams install. There the commands
+that need them say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from dramaturg.service.settings import SettingsError, explain
+
+COMMANDS = "dramaturg.commands"
+"""The entry points of commands that need the services."""
+ABSENT = (
+    "The services are not installed: they come with a clone of the repository (pip install -e '.[platform]') "
+    "or an image. To use a gateway that runs elsewhere, name it with --target HOST:PORT."
+)
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+Result = TypeVar("Result")
+
+
+class _Overview(Protocol):
+    @property
+    def notice(self) -> str:
+        """What the user should know of what was started."""
+
+
+class UsageError(Exception):
+    """The command cannot be carried out as it was given; the message says why. Exit code 2."""
+
+
+def platform_commands() -> typer.Typer:
+    """The commands that start services; where those are absent, commands of the same names that say so."""
+    commands = typer.Typer()
+    for entry in entry_points(group=COMMANDS):
+        try:
+            commands.add_typer(entry.load())
+        except ModuleNotFoundError as error:
+            if not _is_absent(entry, error):
+                raise
+    if not commands.registered_groups:
+        for name in ("up", "serve"):
+            commands.command(name, help="Starts services. Not available: they are not installed.")(_absent)
+    return commands
+
+
+@asynccontextmanager
+async def gateway(target: str | None) -> AsyncIterator[str]:
+    """The address of the gateway to use: the target given, else one started here for as long as it is used.
+
+    Raises:
+        UsageError: The services cannot be started.
+    """
+    if target is not None:
+        yield target
+        return
+    console = Console(stderr=True)
+
+    def announce(overview: _Overview) -> None:
+        if overview.notice:
+            console.print(overview.notice, style="yellow", highlight=False)
+
+    async with _local_platform(announce) as local:
+        yield local
+
+
+def run(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs a command's work on the fastest event loop there is.
+
+    Raises:
+        typer.Exit: 2 with a message for wrong usage or settings, 130 after Ctrl-C.
+    """
+    try:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    except ImportError:
+        factory = None
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+    except ValidationError as error:
+        fail(explain(error))
+    except (UsageError, SettingsError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Ends the command with a message on standard error.
+
+    Raises:
+        typer.Exit: Always.
+    """
+    typer.echo(message, err=True)
+    raise typer.Exit(code)
+
+
+def _local_platform(announce: Any) -> AbstractAsyncContextManager[str]:
+    for entry in entry_points(group=COMMANDS):
+        try:
+            module = importlib.import_module(entry.module)
+        except ModuleNotFoundError as error:
+            if not _is_absent(entry, error):
+                raise
+            continue
+        if hasattr(module, "local_platform"):
+            local: AbstractAsyncContextManager[str] = module.local_platform(announce)
+            return local
+    raise UsageError(ABSENT)
+
+
+def _is_absent(entry: EntryPoint, error: ModuleNotFoundError) -> bool:
+    """Whether a command's own package is what was not found."""
+    return error.name is not None and error.name.split(".")[0] == entry.module.split(".")[0]
+
+
+def _absent() -> None:
+    fail(ABSENT)

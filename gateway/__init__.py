@@ -1,0 +1,1 @@
+"""The public API: evaluates scripts through the judges that its configuration names."""

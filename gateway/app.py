@@ -1,0 +1,63 @@
+"""Wires the gateway: the judges that its settings name, and the services that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from dramaturg.api.evaluation.v1 import (
+    evaluation_service_pb2,
+    evaluation_service_pb2_grpc,
+    judge_directory_service_pb2,
+    judge_directory_service_pb2_grpc,
+)
+from dramaturg.service.contract import Contract
+from gateway.evaluations.calls import Patience
+from gateway.forwarding import forwarding
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import open_registry
+from gateway.servicer import EvaluationServicer, JudgeDirectoryServicer
+from gateway.settings import GatewaySettings
+
+
+class App:
+    """The gateway as a service."""
+
+    name = "gateway"
+
+    def __init__(self, settings: GatewaySettings | None = None) -> None:
+        self._settings = settings or GatewaySettings()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Sequence[Contract]]:
+        """Opens the channels to the judges, yields the contracts, and closes the channels."""
+        settings = self._settings
+        directory = JudgeDirectory(
+            ttl=settings.identity_ttl_seconds, timeout=settings.identity_timeout_seconds
+        )
+        patience = Patience(
+            judge=settings.judge_timeout_seconds,
+            gold_answer=settings.gold_answer_timeout_seconds,
+            reserve=settings.deadline_reserve_seconds,
+        )
+        async with open_registry(settings.judges, settings.calls_per_judge) as registry:
+            yield [
+                Contract.make(
+                    evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
+                    evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
+                    EvaluationServicer(registry, directory, patience),
+                    name="gateway",
+                    version=version("dramaturg"),
+                    description="Evaluates what language models wrote through the registered judges.",
+                ),
+                Contract.make(
+                    judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
+                    judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,
+                    JudgeDirectoryServicer(registry, directory),
+                    name="gateway",
+                    version=version("dramaturg"),
+                    description="Tells which judges are registered and whether they answer.",
+                ),
+                *(forwarding(judge) for judge in registry.all() if judge.default),
+            ]

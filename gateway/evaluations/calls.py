@@ -1,0 +1,67 @@
+"""How long a call to a judge may take, and how many of them go at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from dramaturg.judge.roles import Role
+from dramaturg.service import context
+from gateway.evaluations.failures import Failure, of_error, timed_out
+from gateway.judges.registry import Judge
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for judges. All in seconds."""
+
+    judge: float
+    """The longest wait for one answer, from when the judge is asked."""
+    gold_answer: float
+    """The longest wait for the gold answer; never more than half of the time left."""
+    reserve: float
+    """What is kept of the time left to send the result; never more than a tenth of it."""
+
+    def left(self) -> float | None:
+        """The time left for work on the call that is being served; None without a deadline."""
+        remaining = context.remaining()
+        return None if remaining is None else remaining - min(self.reserve, remaining / 10)
+
+    def for_gold_answer(self) -> float:
+        """The time for the gold answer: the judges that compare with it keep the other half."""
+        left = self.left()
+        return self.gold_answer if left is None else min(self.gold_answer, left / 2)
+
+
+async def call_judge(
+    judge: Judge,
+    call: Callable[[float], Awaitable[Answer]],
+    *,
+    left: float | None,
+    longest: float,
+) -> Answer | Failure:
+    """Calls a judge when it has a free slot; a failure is returned, not raised.
+
+    Args:
+        judge: The judge whose slot is taken.
+        call: Makes the call, with the most seconds it may take.
+        left: The time left for waiting and calling together, in seconds, or None.
+        longest: The most seconds for the call itself.
+    """
+    role: Role = judge.role
+    try:
+        async with asyncio.timeout(left) as limit, judge.slots:
+            when = limit.when()
+            rest = longest if when is None else min(longest, when - asyncio.get_running_loop().time())
+            async with asyncio.timeout(rest):
+                return await call(rest)
+    except TimeoutError:
+        return timed_out()
+    except grpc.aio.AioRpcError as error:
+        return of_error(error, role)

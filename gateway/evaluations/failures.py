@@ -1,0 +1,79 @@
+"""Why a judge that failed makes its criteria abstain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.roles import Role
+from dramaturg.judge.verdicts import abstained
+from dramaturg.service.errors import ServiceError, from_rpc_error
+
+_BY_REASON = {
+    error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED: verdict_pb2.ABSTAIN_REASON_OVER_BUDGET,
+    error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+    error_reason_pb2.ERROR_REASON_TOO_LARGE: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+}
+
+
+class Failure(NamedTuple):
+    """Why there is no answer."""
+
+    reason: AbstainReason.ValueType
+    """The reason of the abstentions."""
+    explanation: str
+    """The same in words."""
+
+
+def timed_out() -> Failure:
+    """The failure of a judge that did not answer in the time that it was given."""
+    return Failure(verdict_pb2.ABSTAIN_REASON_TIMED_OUT, "did not answer in time")
+
+
+def of_error(error: grpc.aio.AioRpcError, role: Role) -> Failure:
+    """The failure of a call to a judge or synthesizer.
+
+    Args:
+        error: What the call raised.
+        role: The role in which it was called.
+    """
+    remote = from_rpc_error(error)
+    if remote.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return timed_out()
+    if remote.code is grpc.StatusCode.UNIMPLEMENTED:
+        return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"does not implement {role.contract}")
+    reason = _BY_REASON.get(remote.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
+    return Failure(reason, f"failed with {_name(remote)}: {remote.message}")
+
+
+def abstain_all(
+    judge: str, role: Role, failure: Failure, criteria: Sequence[str], identity: Identity | None
+) -> Assessment:
+    """The assessment that stands for the answer that did not come.
+
+    Args:
+        judge: The registered name of the judge.
+        role: The role in which it was asked.
+        failure: Why there is no answer.
+        criteria: The criteria it answers for.
+        identity: What it says of itself, if it ever did.
+    """
+    rationale = f"The judge {judge!r} {failure.explanation}."
+    provenance = Provenance(contract=role.contract)
+    if identity is not None:
+        provenance.name, provenance.version = identity.name, identity.version
+    return Assessment(
+        verdicts=[abstained(criterion, failure.reason, rationale) for criterion in criteria],
+        provenance=provenance,
+    )
+
+
+def _name(error: ServiceError) -> str:
+    known = error.reason != error_reason_pb2.ERROR_REASON_UNSPECIFIED
+    return f"{error.code.name} ({error.reason_name})" if known else error.code.name

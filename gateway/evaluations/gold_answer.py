@@ -1,0 +1,84 @@
+"""The script that candidates are compared with (ABSEval, section 3.2; ablations: Table 3, Figure 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.evaluation.v1 import evaluation_service_pb2
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, GoldAnswer
+from dramaturg.judge.steps import read_candidate
+from gateway.evaluations.calls import Patience, call_judge
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.plan import ScriptsPlan
+from gateway.judges.selection import Seat
+
+
+async def find_gold_answer(
+    plan: ScriptsPlan, pool: Sequence[Candidate], patience: Patience
+) -> GoldAnswer | None:
+    """Takes the gold answer from the request or has it written; None where none is wanted.
+
+    A gold answer that could not be had says so in ``failure``; it is never an error, since the candidates
+    can be judged without it.
+
+    Args:
+        plan: What the evaluation does.
+        pool: The candidates to learn from, without the names of who wrote them.
+        patience: How long to wait.
+    """
+    if plan.synthesizer is not None:
+        pooled = plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
+        learned = [candidate for candidate in pool if pooled and not _is_empty(candidate)]
+        answer = await _write(plan.synthesizer, plan.request, learned, patience)
+    elif plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN:
+        answer = GoldAnswer(script=plan.request.gold_answer)
+    else:
+        return None
+    answer.source = plan.source
+    return answer
+
+
+def judge_options(seat: Seat, request: EvaluateScriptsRequest) -> JudgeOptions:
+    """How the judge of a seat works on a request."""
+    options = JudgeOptions(model=seat.model, repeat_index=request.options.repeat_index)
+    if request.options.HasField("sampling"):
+        options.sampling.CopyFrom(request.options.sampling)
+    return options
+
+
+async def _write(
+    seat: Seat, request: EvaluateScriptsRequest, pool: Sequence[Candidate], patience: Patience
+) -> GoldAnswer:
+    question = SynthesizeRequest(task=request.task, candidates=pool, options=judge_options(seat, request))
+    stub = SynthesizeServiceStub(seat.judge.channel)
+    longest = patience.for_gold_answer()
+
+    async def synthesize(timeout: float) -> SynthesizeResponse:
+        response: SynthesizeResponse | None = await stub.Synthesize(question, timeout=timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        return SynthesizeResponse() if response is None else response
+
+    response = await call_judge(seat.judge, synthesize, left=longest, longest=longest)
+    if isinstance(response, Failure):
+        return GoldAnswer(failure=f"The judge {seat.judge.name!r} {response.explanation}.")
+    answer = _read(response)
+    answer.provenance.registered_name = seat.judge.name
+    return answer
+
+
+def _read(response: SynthesizeResponse) -> GoldAnswer:
+    answer = GoldAnswer(pool_ids=response.pool_ids, provenance=response.provenance, failure=response.failure)
+    if not answer.failure and not any(step.text.strip() for step in response.script.steps):
+        answer.failure = "The synthesizer answered without steps."
+    if not answer.failure:
+        answer.script.CopyFrom(response.script)
+    return answer
+
+
+def _is_empty(candidate: Candidate) -> bool:
+    return read_candidate(candidate).reading == verdict_pb2.READING_EMPTY

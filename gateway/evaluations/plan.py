@@ -1,0 +1,106 @@
+"""What an evaluation of scripts will do: who judges, and with what they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.evaluation.v1 import evaluation_service_pb2
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    EvaluateScriptsRequest,
+    GoldAnswerSource,
+    Mechanism,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
+from dramaturg.service.errors import Violation, invalid_fields
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+_AGENTS: tuple[Role, ...] = (CRITIC, EXECUTE, COMMONSENSE)
+_WRITTEN = (
+    evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED,
+    evaluation_service_pb2.GOLD_ANSWER_SOURCE_DIRECT,
+)
+
+
+@dataclass(frozen=True)
+class ScriptsPlan:
+    """A request that is valid, with its judges."""
+
+    request: EvaluateScriptsRequest
+    """The request."""
+    mechanism: Mechanism.ValueType
+    """Who judges; never unspecified."""
+    source: GoldAnswerSource.ValueType
+    """Where the gold answer comes from; never unspecified."""
+    synthesizer: Seat | None
+    """Who writes the gold answer. None where nobody needs to."""
+    seats: tuple[Seat, ...]
+    """Who judges each candidate, in the order in which results list them."""
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        seats = (*([self.synthesizer] if self.synthesizer else []), *self.seats)
+        return EvaluationAccepted(
+            judges=[seat.describe() for seat in seats],
+            assessment_count=len(self.seats) * len(self.request.candidates),
+        )
+
+
+def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> ScriptsPlan:
+    """Plans the evaluation of a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    mechanism = request.mechanism or evaluation_service_pb2.MECHANISM_AGENTS
+    agents = mechanism == evaluation_service_pb2.MECHANISM_AGENTS
+    source = request.gold_answer_source or (
+        evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
+        if agents
+        else evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE
+    )
+    roles: Sequence[Role] = _AGENTS if agents else (SCRIPT_JUDGE,)
+    wanted = (SYNTHESIZE, *roles) if source in _WRITTEN else roles
+    violations = [
+        *_check_candidates(request),
+        *_check_gold_answer(request),
+        *check_selections(request.judges, wanted),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    seats = select_judges(request.judges, wanted, registry, request.options.model)
+    return ScriptsPlan(
+        request=request,
+        mechanism=mechanism,
+        source=source,
+        synthesizer=next((seat for seat in seats if seat.role is SYNTHESIZE), None),
+        seats=tuple(seat for seat in seats if isinstance(seat.role, JudgeRole)),
+    )
+
+
+def _check_candidates(request: EvaluateScriptsRequest) -> Iterator[Violation]:
+    first: dict[str, int] = {}
+    for index, candidate in enumerate(request.candidates):
+        if candidate.id in first:
+            yield Violation(
+                f"candidates[{index}].id",
+                f"is {candidate.id!r}, as is candidates[{first[candidate.id]}].id; ids are unique",
+            )
+        first.setdefault(candidate.id, index)
+
+
+def _check_gold_answer(request: EvaluateScriptsRequest) -> Iterator[Violation]:
+    given = request.gold_answer_source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN
+    if given and not any(step.text.strip() for step in request.gold_answer.steps):
+        yield Violation(
+            "gold_answer.steps", "must not be empty where gold_answer_source is GOLD_ANSWER_SOURCE_GIVEN"
+        )
+    if request.HasField("gold_answer") and not given:
+        yield Violation("gold_answer", "must be absent unless gold_answer_source is GOLD_ANSWER_SOURCE_GIVEN")

@@ -1,0 +1,124 @@
+"""Makes of whatever a judge answered exactly one sound verdict a criterion.
+
+Judges are written by others. What one leaves out, says twice or makes up must not change how many verdicts
+there are, and an unclear verdict must not pass for a clear one: it becomes an abstention that says why.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.verdicts import abstained
+
+CORRECTIONS = "gateway-corrections"
+"""The parameter of a provenance that lists what was corrected in the judge's answer."""
+
+_DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
+
+
+def expected_criteria(role: JudgeRole, identity: Identity | None) -> Sequence[str]:
+    """The criteria that a judge of a role answers for.
+
+    They are those of the role's contract, then what the judge declares of its own, by name. A criterion of
+    ABSEval belongs to the role whose contract promises it and to no other.
+    """
+    declared = set() if identity is None else set(identity.criteria)
+    return (*role.criteria, *sorted(declared - {""} - set(ABSEVAL)))
+
+
+def settle(
+    assessment: Assessment, expected: Sequence[str], identity: Identity | None, step_count: int
+) -> Assessment:
+    """Corrects an assessment.
+
+    Args:
+        assessment: What the judge answered.
+        expected: The criteria it answers for, in order.
+        identity: What it says of itself, if it does.
+        step_count: How many steps the candidate has; findings point at no others.
+
+    Returns:
+        The assessment with one verdict for each expected criterion, in order; what was corrected stands in
+        the provenance's parameter "gateway-corrections". A missing or meaningless verdict abstains as
+        UNPARSABLE, two that differ as CONTRADICTORY, and one that the judge never declared as NOT_SUPPORTED.
+    """
+    given: defaultdict[str, list[Verdict]] = defaultdict(list)
+    for verdict in assessment.verdicts:
+        given[verdict.criterion].append(verdict)
+    corrections: list[str] = []
+    settled = Assessment(provenance=assessment.provenance, reading=assessment.reading)
+    for criterion in expected:
+        verdict = _choose(criterion, given.pop(criterion, []), identity)
+        corrections.extend(_correct(verdict, step_count))
+        settled.verdicts.append(verdict)
+    corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
+    if corrections:
+        settled.provenance.parameters[CORRECTIONS] = "; ".join(corrections)
+    return settled
+
+
+def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | None) -> Verdict:
+    """A copy of the one verdict, or the abstention that stands for none or several."""
+    if not verdicts:
+        if identity is not None and criterion not in identity.criteria:
+            return abstained(
+                criterion,
+                verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+                "This judge does not judge this criterion.",
+            )
+        return _unclear(criterion, "The judge's answer has no verdict on this criterion.")
+    if len({(verdict.outcome, verdict.abstain_reason) for verdict in verdicts}) > 1:
+        return abstained(
+            criterion,
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+            "The judge's answer has several verdicts on this criterion, and they differ.",
+        )
+    first = verdicts[0]
+    reasoned = first.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+    if first.outcome in _DECIDED and reasoned:
+        return abstained(
+            criterion,
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+            "The judge decided and abstained in one verdict.",
+        )
+    if first.outcome == verdict_pb2.OUTCOME_ABSTAIN and not reasoned:
+        return _unclear(criterion, f"The judge abstained without a reason. {first.rationale}".rstrip())
+    if first.outcome not in (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN):
+        return _unclear(criterion, f"The judge's verdict has no outcome. {first.rationale}".rstrip())
+    chosen = Verdict()
+    chosen.CopyFrom(first)
+    return chosen
+
+
+def _unclear(criterion: str, rationale: str) -> Verdict:
+    return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, rationale)
+
+
+def _correct(verdict: Verdict, step_count: int) -> Iterator[str]:
+    """Takes out of a verdict what cannot be, and says what it was."""
+    for field in ("score", "confidence"):
+        if not verdict.HasField(field):
+            continue
+        value = getattr(verdict, field)
+        if not 0.0 <= value <= 1.0:
+            verdict.ClearField(field)
+            yield f"dropped the {field} {value} of {verdict.criterion}, which is not in [0, 1]"
+    for finding in verdict.findings:
+        if strangers := _drop_strangers(finding, step_count):
+            yield (
+                f"dropped the steps {strangers} from a finding of {verdict.criterion}: the candidate has "
+                f"{step_count}"
+            )
+
+
+def _drop_strangers(finding: Finding, step_count: int) -> Sequence[int]:
+    """Leaves the indices of steps that there are, ascending, each once; returns the others."""
+    indices = sorted(set(finding.step_indices))
+    finding.step_indices[:] = [index for index in indices if index < step_count]
+    return [index for index in indices if index >= step_count]

@@ -1,0 +1,1 @@
+"""Which judges there are, who they are and how each role's contract is called."""

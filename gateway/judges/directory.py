@@ -1,0 +1,136 @@
+"""Asks judges who they are and whether they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import NamedTuple
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dramaturg.api.evaluation.v1 import judge_directory_service_pb2
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from gateway.judges.registry import Judge
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+class Finding(NamedTuple):
+    """How a judge is, and why it is not serving."""
+
+    health: JudgeHealth.ValueType
+    error: str = ""
+
+
+class JudgeDirectory:
+    """Knows the identities of judges, each asked once in a while.
+
+    Args:
+        ttl: Seconds for which an identity is believed.
+        timeout: The most seconds to wait for an answer.
+    """
+
+    def __init__(self, *, ttl: float, timeout: float) -> None:
+        self._ttl = ttl
+        self._timeout = timeout
+        self._known: dict[Judge, tuple[Identity, float]] = {}
+        self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
+
+    async def identity(self, judge: Judge) -> Identity | None:
+        """Who a judge is; None where it does not say. A failure is not remembered.
+
+        Evaluations that need the same identity at the same time share one question.
+        """
+        known = self._known.get(judge)
+        if known is not None and time.monotonic() < known[1]:
+            return known[0]
+        task = self._asking.get(judge)
+        if task is None:
+            task = self._asking[judge] = asyncio.create_task(self._remember(judge))
+            task.add_done_callback(lambda _: self._asking.pop(judge, None))
+        # Whoever shares the question must not lose it when one of them is cancelled.
+        return await asyncio.shield(task)
+
+    async def inspect(self, judge: Judge) -> JudgeEntry:
+        """Asks a judge for its identity and health now; never raises for what the judge does."""
+        started = time.perf_counter()
+        identity, status = await asyncio.gather(
+            self._ask_identity(judge), self._ask_health(judge), return_exceptions=True
+        )
+        finding = _classify(judge, identity, status)
+        entry = JudgeEntry(
+            name=judge.name,
+            role=judge.role.name,
+            target=judge.target,
+            default_for_role=judge.default,
+            health=finding.health,
+            error=finding.error,
+        )
+        if isinstance(identity, Identity):
+            entry.identity.CopyFrom(identity)
+        entry.latency.FromNanoseconds(round((time.perf_counter() - started) * 1e9))
+        return entry
+
+    async def _remember(self, judge: Judge) -> Identity | None:
+        try:
+            identity = await self._ask_identity(judge)
+        except grpc.aio.AioRpcError:
+            return None
+        if identity is not None:
+            self._known[judge] = identity, time.monotonic() + self._ttl
+        return identity
+
+    async def _ask_identity(self, judge: Judge) -> Identity | None:
+        request = GetIdentityRequest(contract=judge.role.contract)
+        response = await IdentityServiceStub(judge.channel).GetIdentity(request, timeout=self._timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        return None if response is None else response.identity
+
+    async def _ask_health(self, judge: Judge) -> int:
+        request = health_pb2.HealthCheckRequest(service=judge.role.contract)
+        response = await health_pb2_grpc.HealthStub(judge.channel).Check(request, timeout=self._timeout)
+        return int(response.status)
+
+
+def _classify(
+    judge: Judge, identity: Identity | BaseException | None, status: int | BaseException
+) -> Finding:
+    """How a judge is, by what it answered to both questions."""
+    for answer in (identity, status):
+        if isinstance(answer, BaseException) and not isinstance(answer, grpc.aio.AioRpcError):
+            raise answer
+    identity_code = identity.code() if isinstance(identity, grpc.aio.AioRpcError) else None
+    health_code = status.code() if isinstance(status, grpc.aio.AioRpcError) else None
+    if identity_code in _UNREACHABLE or (identity_code and health_code in _UNREACHABLE):
+        error = identity if identity_code in _UNREACHABLE else status
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_UNREACHABLE, _describe(error))
+    serving = status == _SERVING
+    if identity_code is not None and not serving:
+        return _wrong(f"it does not implement {judge.role.contract}")
+    if isinstance(identity, Identity) and identity.contract != judge.role.contract:
+        return _wrong(f"it says that it implements {identity.contract!r}, not {judge.role.contract}")
+    if health_code is grpc.StatusCode.NOT_FOUND:
+        return _wrong(f"its health service does not know {judge.role.contract}")
+    if isinstance(status, int) and not serving:
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
+    # A server without a health service that says who it is does answer.
+    return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
+
+
+_UNREACHABLE = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+)
+
+
+def _wrong(error: str) -> Finding:
+    return Finding(judge_directory_service_pb2.JUDGE_HEALTH_WRONG_CONTRACT, error)
+
+
+def _describe(error: object) -> str:
+    assert isinstance(error, grpc.aio.AioRpcError)
+    return f"{error.code().name}: {error.details() or 'no details'}"

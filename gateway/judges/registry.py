@@ -1,0 +1,96 @@
+"""The judges that the configuration names, each with its channel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+
+from dramaturg.judge.roles import ROLES, Role
+from dramaturg.service.channel import open_channel
+from gateway.settings import JudgeEntry
+
+
+@dataclass(frozen=True, eq=False)
+class Judge:
+    """A registered judge. Two are the same only if they are the same entry."""
+
+    role: Role
+    """The role it serves."""
+    name: str
+    """The name it is registered under."""
+    target: str
+    """Where it is reached."""
+    default: bool
+    """Whether it serves the role where a request names no judge. A role's only judge does."""
+    channel: grpc.aio.Channel = field(repr=False)
+    """The open channel to it."""
+    slots: asyncio.Semaphore = field(repr=False)
+    """Bounds the calls to it. Each judge has slots of its own, so that one that hangs holds up no other."""
+
+
+class Registry:
+    """Finds judges by role and name."""
+
+    def __init__(self, judges: Iterable[Judge]) -> None:
+        """Takes the judges in the order configured."""
+        self._judges = {(judge.role.name, judge.name): judge for judge in judges}
+
+    def find(self, role: str, name: str) -> Judge | None:
+        """The judge registered for a role under a name."""
+        return self._judges.get((role, name))
+
+    def default(self, role: str) -> Judge | None:
+        """The judge that serves a role where none is named; None where the role is unbound.
+
+        A role with several judges and no default is unbound: which of them grades is never a matter of
+        their order.
+        """
+        return next((judge for judge in self.of_role(role) if judge.default), None)
+
+    def of_role(self, role: str) -> Sequence[Judge]:
+        """The judges of a role, in the order configured."""
+        return [judge for judge in self._judges.values() if judge.role.name == role]
+
+    def all(self) -> Sequence[Judge]:
+        """Every judge, by role, then in the order configured."""
+        return [judge for role in ROLES for judge in self.of_role(role)]
+
+
+@asynccontextmanager
+async def open_registry(
+    entries: Sequence[JudgeEntry],
+    calls_per_judge: int,
+    connect: Callable[[str], grpc.aio.Channel] = open_channel,
+) -> AsyncIterator[Registry]:
+    """Opens the channels to the configured judges, one a target, and closes them at the end.
+
+    Args:
+        entries: The judges, as configured.
+        calls_per_judge: How many calls each one gets at once.
+        connect: Opens a channel to a target.
+
+    Yields:
+        The registry of the judges.
+    """
+    channels = {target: connect(target) for target in {entry.target for entry in entries}}
+    sizes = Counter(entry.role for entry in entries)
+    try:
+        yield Registry(
+            Judge(
+                role=ROLES[entry.role],
+                name=entry.name,
+                target=entry.target,
+                default=entry.default or sizes[entry.role] == 1,
+                channel=channels[entry.target],
+                slots=asyncio.Semaphore(calls_per_judge),
+            )
+            for entry in entries
+        )
+    finally:
+        for channel in channels.values():
+            await channel.close()

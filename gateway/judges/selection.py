@@ -1,0 +1,153 @@
+"""Which judges a request asks: what it names, else what is configured; anything else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.judge.roles import ROLES, SYNTHESIZE, Role
+from dramaturg.service.errors import ServiceError, Violation
+from gateway.judges.registry import Judge, Registry
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A judge that takes part in an evaluation. Several in one role are a panel."""
+
+    judge: Judge
+    """The judge."""
+    model: str
+    """The model that it uses. Empty: its own default."""
+
+    @property
+    def role(self) -> Role:
+        """The role it plays."""
+        return self.judge.role
+
+    def describe(self) -> JudgeSelection:
+        """The selection that asks for just this."""
+        return JudgeSelection(role=self.role.name, judge=self.judge.name, model=self.model)
+
+
+def check_selections(selections: Sequence[JudgeSelection], wanted: Sequence[Role]) -> Iterator[Violation]:
+    """What is wrong with a request's selections, whichever judges there are.
+
+    Args:
+        selections: The request's ``judges``.
+        wanted: The roles that the request needs.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    names = [role.name for role in wanted]
+    synthesizers = 0
+    for index, selection in enumerate(selections):
+        path = f"judges[{index}]"
+        key = (selection.role, selection.judge, selection.model)
+        if selection.role not in ROLES:
+            yield Violation(f"{path}.role", f"is {selection.role!r}, none of the roles {', '.join(ROLES)}")
+        elif selection.role not in names:
+            yield Violation(
+                f"{path}.role",
+                f"is {selection.role!r}, which nobody plays in this evaluation; its roles are "
+                f"{', '.join(names)}",
+            )
+        elif key in seen:
+            yield Violation(path, "repeats an earlier entry: a panel's judges differ in judge or model")
+        elif selection.role == SYNTHESIZE.name:
+            synthesizers += 1
+            if synthesizers > 1:
+                yield Violation(path, "is a second synthesizer: there is one gold answer")
+        seen.add(key)
+
+
+def select_judges(
+    selections: Sequence[JudgeSelection], wanted: Sequence[Role], registry: Registry, model: str
+) -> tuple[Seat, ...]:
+    """Seats the judges of every role, roles in the order wanted, a panel's judges as selected.
+
+    Args:
+        selections: The request's ``judges``, free of violations.
+        wanted: The roles that the request needs.
+        registry: The registered judges.
+        model: The model of judges whose selection names none. Empty: their own defaults.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN with every unknown judge; or
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    unknown = [
+        (index, selection)
+        for index, selection in enumerate(selections)
+        if selection.judge and registry.find(selection.role, selection.judge) is None
+    ]
+    if unknown:
+        raise _judge_unknown(unknown, registry)
+    seats: list[Seat] = []
+    for role in wanted:
+        named = [selection for selection in selections if selection.role == role.name]
+        seats.extend(
+            Seat(_find(selection, registry), selection.model or model)
+            for selection in named or [JudgeSelection(role=role.name)]
+        )
+    return tuple(seats)
+
+
+def _find(selection: JudgeSelection, registry: Registry) -> Judge:
+    if selection.judge:
+        judge = registry.find(selection.role, selection.judge)
+    else:
+        judge = registry.default(selection.role)
+    if judge is None:
+        names = [judge.name for judge in registry.of_role(selection.role)]
+        raise ServiceError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
+            f"no judge serves the role {selection.role!r}: "
+            + (f"name one of {', '.join(names)}, or configure a default" if names else "none is registered"),
+            metadata={"role": selection.role},
+        )
+    return judge
+
+
+def judge_unknown(role: str, name: str, registry: Registry, field: str) -> ServiceError:
+    """The error of a request that names a judge that is not registered for the role.
+
+    Args:
+        role: The role.
+        name: The name that nobody has.
+        registry: The registered judges.
+        field: The path of the field that holds the name.
+    """
+    violation = Violation(field, f"is {name!r}; {_registered(role, registry)}")
+    return ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN,
+        f"{field} {violation.description}",
+        metadata={"role": role, "judge": name},
+        violations=[violation],
+    )
+
+
+def _judge_unknown(unknown: Sequence[tuple[int, JudgeSelection]], registry: Registry) -> ServiceError:
+    errors = [
+        judge_unknown(selection.role, selection.judge, registry, f"judges[{index}].judge")
+        for index, selection in unknown
+    ]
+    first = errors[0]
+    return ServiceError(
+        first.code,
+        first.reason,
+        first.message,
+        metadata=first.metadata,
+        violations=[violation for error in errors for violation in error.violations],
+    )
+
+
+def _registered(role: str, registry: Registry) -> str:
+    names = [judge.name for judge in registry.of_role(role)]
+    return (
+        f"the judges of {role!r} are {', '.join(names)}" if names else f"no judge of {role!r} is registered"
+    )

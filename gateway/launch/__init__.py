@@ -1,0 +1,1 @@
+"""Starts services: one alone, or all of them in one process."""

@@ -1,0 +1,103 @@
+"""``dramaturg up`` and ``dramaturg serve``: the commands that start services.
+
+The command line finds this module through the entry point ``platform`` of the group "dramaturg.commands" and
+takes two things from it: ``app``, the commands, and ``local_platform``, which runs what an evaluation needs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.service.app import App
+from dramaturg.service.server import run
+from gateway.launch.apps import UnknownServiceError, backends, find_app, service_names, settings_type
+from gateway.launch.platform import Overview, Platform, local_platform
+
+__all__ = ["app", "local_platform"]
+
+app = typer.Typer()
+
+Name = Annotated[
+    str,
+    typer.Argument(help=f"The service: {', '.join(service_names())}.", metavar="NAME", show_default=False),
+]
+Host = Annotated[
+    str | None, typer.Option(help="The address to listen on. Default: DRAMATURG_SERVER_HOST, else 127.0.0.1.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="The port to listen on. Default: DRAMATURG_SERVER_PORT, else 50051."),
+]
+
+
+@app.command("up")
+def up(host: Host = None, port: Port = None) -> None:
+    """Starts every service and the gateway in one process.
+
+    The gateway listens on --host and --port, each other service on a loopback port of its own. Every agent
+    runs twice, as the judges "llm" and "offline"; "llm" is the default where a model is configured. SIGTERM
+    or Ctrl-C drains and ends. Logs are JSON on standard error.
+
+    For example:
+
+        dramaturg up
+
+        OPENAI_BASE_URL=http://localhost:8000/v1 MODEL=my-model dramaturg up --port 50051
+    """
+    run(lambda: Platform(announce=_announce), _listen(host, port))
+
+
+@app.command("serve")
+def serve(
+    name: Name,
+    host: Host = None,
+    port: Port = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="How an agent judges: llm or offline. Default: as configured, else llm."),
+    ] = None,
+) -> None:
+    """Starts one service as a process of its own.
+
+    It is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
+    DRAMATURG_CONFIG names; the judges of "gateway" are its [[gateway.judges]].
+
+    For example:
+
+        dramaturg serve embedding --port 50061
+
+        DRAMATURG_CRITIC_EMBEDDING_TARGET=localhost:50061 dramaturg serve critic --backend offline --port 0
+    """
+    try:
+        service = find_app(name)
+    except UnknownServiceError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from error
+    kind = settings_type(service)
+    if backend is not None and backend not in backends(kind):
+        choices = ", ".join(backends(kind)) or "none"
+        raise typer.BadParameter(f"{backend!r}: the backends of {name} are {choices}", param_hint="--backend")
+    given = {} if backend is None else {"backend": backend}
+
+    def make() -> App:
+        return service(settings=kind(**given))
+
+    run(make, _listen(host, port))
+
+
+def _listen(host: str | None, port: int | None) -> list[str]:
+    arguments = [] if host is None else ["--host", host]
+    return arguments if port is None else [*arguments, "--port", str(port)]
+
+
+def _announce(overview: Overview) -> None:
+    console = Console()
+    table = Table("service", "backend", "target", box=None)
+    for service in overview.services:
+        table.add_row(service.name, service.backend, service.target)
+    console.print(table)
+    if overview.notice:
+        console.print(overview.notice)
