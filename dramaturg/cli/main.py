@@ -6,7 +6,7 @@ import importlib.metadata
 
 import typer
 
-from dramaturg.cli import conformance, convert, evaluate, judges
+from dramaturg.cli import align, conformance, convert, evaluate, graphs, judges
 from dramaturg.cli.platform import platform_commands
 
 app = typer.Typer(
@@ -18,6 +18,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(evaluate.app, name="evaluate")
+app.add_typer(graphs.app, name="graphs")
+app.add_typer(align.app, name="align")
 app.add_typer(judges.app)
 app.add_typer(conformance.app)
 app.add_typer(convert.app, name="convert")

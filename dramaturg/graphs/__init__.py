@@ -1,0 +1,1 @@
+"""Script graphs outside the service that measures them: file formats and drawings."""

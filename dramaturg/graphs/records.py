@@ -1,0 +1,172 @@
+"""Reads a script graph from a JSON record: of proScript, of predictions made for it, or a ``ScriptGraph``.
+
+Known members, whichever are there:
+
+- events: ``events`` or ``unordered_nodes``, a map from id to text or a list of ``{"id", "text",
+  "duration_minutes"}``;
+- edges: ``gold_edges_for_prediction`` or ``edges``, a list of ``"2->4"``, of pairs, or of ``{"source_id",
+  "target_id"}``;
+- ``scenario``, ``events_minutes`` (a map from id to minutes), ``id``.
+
+A list instead of a record is a list of edges.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+
+_EDGE = re.compile(
+    r"\s{0,20}(?P<source>[^\s<>=-]{1,200})\s{0,20}(?:-{1,3}>|=>|→)\s{0,20}(?P<target>[^\s<>=-]{1,200})\s{0,20}"
+)
+_EVENT_MEMBERS = ("events", "unordered_nodes")
+_EDGE_MEMBERS = ("gold_edges_for_prediction", "edges")
+
+
+class RecordError(ValueError):
+    """A record that is no script graph; the message says which member is wrong."""
+
+
+@dataclass
+class GraphRecord:
+    """A graph as a record tells it.
+
+    Attributes:
+        scenario: What the script is for.
+        events: Each event's text by id, in order.
+        minutes: The typical durations that are given.
+        edges: Ids of events, first and second, in order; repeated ones included.
+        unread: Members and elements that could not be understood, as they stand.
+        named_root: The id of the root that was given its text, where there is one: proScript's release calls
+            it "NONE" and reads it as "decided to" and the scenario.
+    """
+
+    scenario: str = ""
+    events: dict[str, str] = field(default_factory=dict)
+    minutes: dict[str, float] = field(default_factory=dict)
+    edges: list[tuple[str, str]] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    named_root: str | None = None
+
+    def message(self, graph_id: str = "") -> ScriptGraph:
+        """The graph as the contract has it."""
+        return ScriptGraph(
+            id=graph_id,
+            scenario=self.scenario,
+            events=[
+                Event(id=event, text=text, duration_minutes=self.minutes.get(event))
+                for event, text in self.events.items()
+            ],
+            edges=[
+                EventEdge(source_id=source, target_id=target) for source, target in dict.fromkeys(self.edges)
+            ],
+        )
+
+
+def read_record(record: Mapping[str, Any] | Sequence[Any]) -> GraphRecord:
+    """Reads a record.
+
+    Raises:
+        RecordError: It has neither events nor edges, or one of these is neither a list nor a map.
+    """
+    if not isinstance(record, Mapping):
+        record = {"edges": record}
+    if not any(name in record for name in (*_EVENT_MEMBERS, *_EDGE_MEMBERS)):
+        raise RecordError("has neither events nor edges")
+    graph = GraphRecord(scenario=_text(record.get("scenario")))
+    for name in _EVENT_MEMBERS:
+        if name in record:
+            _read_events(graph, name, record[name])
+            break
+    _read_minutes(graph, record.get("events_minutes"))
+    for name in _EDGE_MEMBERS:
+        if name in record:
+            _read_edges(graph, name, record[name])
+            break
+    _name_root(graph, record)
+    return graph
+
+
+def _read_events(graph: GraphRecord, name: str, value: object) -> None:
+    if isinstance(value, Mapping):
+        graph.events.update((str(key), _text(text)) for key, text in value.items())
+        return
+    if not isinstance(value, list):
+        raise RecordError(f"{name} is neither a map nor a list")
+    for index, element in enumerate(value):
+        if isinstance(element, str):
+            graph.events[str(index)] = element
+        elif isinstance(element, Mapping) and "id" in element:
+            event = str(element["id"])
+            graph.events[event] = _text(element.get("text"))
+            _read_minutes(graph, {event: element.get("duration_minutes")})
+        else:
+            graph.unread.append(f"{name}[{index}]: {_shown(element)}")
+
+
+def _read_minutes(graph: GraphRecord, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        graph.unread.append(f"events_minutes: {_shown(value)}")
+        return
+    for event, minutes in value.items():
+        if minutes is None:
+            continue
+        if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 <= minutes <= 1e9:
+            graph.unread.append(f"minutes of {event}: {_shown(minutes)}")
+        elif math.isfinite(minutes):
+            graph.minutes[str(event)] = float(minutes)
+
+
+def _read_edges(graph: GraphRecord, name: str, value: object) -> None:
+    if not isinstance(value, list):
+        raise RecordError(f"{name} is no list")
+    for index, element in enumerate(value):
+        ends = tuple(_ends(element))
+        if len(ends) == 2 and all(ends):
+            graph.edges.append((ends[0], ends[1]))
+        else:
+            graph.unread.append(f"{name}[{index}]: {_shown(element)}")
+
+
+def _ends(element: object) -> Iterator[str]:
+    if isinstance(element, str):
+        found = _EDGE.fullmatch(element)
+        if found:
+            yield from (_event_id(found["source"]), _event_id(found["target"]))
+    elif isinstance(element, Mapping):
+        yield from (_event_id(element.get("source_id")), _event_id(element.get("target_id")))
+    elif isinstance(element, list):
+        yield from map(_event_id, element)
+
+
+def _event_id(value: object) -> str:
+    """An id; the id of "step4" is "4", as in proScript's own records."""
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    numbered = re.fullmatch(r"(?i)step\s?(\d{1,9})", text)
+    return str(int(numbered[1])) if numbered else text
+
+
+def _name_root(graph: GraphRecord, record: Mapping[str, Any]) -> None:
+    if record.get("context") != "NONE" or not graph.scenario:
+        return
+    for event, text in graph.events.items():
+        if text == "NONE":
+            graph.events[event] = f"decided to {graph.scenario}"
+            graph.named_root = event
+            return
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"

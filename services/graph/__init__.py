@@ -1,0 +1,1 @@
+"""Script graphs: reading, checking and measuring partial orders of events (proScript)."""

@@ -1,0 +1,210 @@
+"""Aggregation and selection: pairs of events, votes, several graphs of one script; and random draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.service.errors import invalid
+from services.graph.agreement import Preference, Selection, majority, select
+from services.graph.baselines import Baseline, NoSingleEndError, draw, expected_f1
+from services.graph.codec.graphs import decode_event, decode_graph, encode_graph
+from services.graph.codec.scores import EMPTY_RULES
+from services.graph.feedback import Breaking, Weighted, break_lightest, events_on_cycles
+from services.graph.model import TooLargeError, add_edge, add_event, new_graph
+from services.graph.order import Order
+
+DEFAULT_EDGE_PROBABILITY = 0.7
+"""With this, ``RANDOM_DAG`` has the paper's mean numbers of edges."""
+DEFAULT_AGREEMENT = 0.65
+"""The paper's cut-off (proScript, section 4)."""
+DEFAULT_PROBABILITY = 0.5
+"""Above this an edge is more likely than not."""
+
+MAX_CYCLIC_EVENTS = 30
+"""The most events on common cycles for which a minimum feedback arc set is searched."""
+
+_PREFERENCES: Mapping[pb.Preference.ValueType, Preference] = {
+    pb.PREFERENCE_BETTER: Preference.BETTER,
+    pb.PREFERENCE_EQUAL: Preference.EQUAL,
+    pb.PREFERENCE_WORSE: Preference.WORSE,
+    pb.PREFERENCE_UNDECIDED: Preference.UNDECIDED,
+}
+_BASELINES: Mapping[pb.BaselineKind.ValueType, Baseline] = {
+    pb.BASELINE_KIND_PERMUTE_MIDDLE: Baseline.PERMUTE_MIDDLE,
+    pb.BASELINE_KIND_RANDOM_DAG: Baseline.RANDOM_DAG,
+    pb.BASELINE_KIND_RANDOM_CHAIN: Baseline.RANDOM_CHAIN,
+}
+
+
+@dataclass(frozen=True)
+class WeightedPairs:
+    """The edges above the threshold, over the places of the events."""
+
+    edges: list[Weighted]
+    threshold: float
+
+
+def decode_pairs(request: pb.AggregatePairsRequest) -> WeightedPairs:
+    """The edges that the probabilities make.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT where an event is repeated or unknown, or a pair repeated.
+        TooLargeError: An exact search is wanted and more than ``MAX_CYCLIC_EVENTS`` lie on common cycles.
+    """
+    place: dict[str, int] = {}
+    for i, message in enumerate(request.events):
+        event = decode_event(message, f"events[{i}]")
+        if event.id in place:
+            raise invalid(f"events[{i}].id", f"{event.id!r} names an earlier event too")
+        place[event.id] = i
+    threshold = request.threshold if request.HasField("threshold") else DEFAULT_PROBABILITY
+    weights: dict[tuple[str, str], float] = {}
+    for i, pair in enumerate(request.pairs):
+        ends = (pair.source_id, pair.target_id)
+        for side, event_id in zip(("source_id", "target_id"), ends, strict=True):
+            if event_id not in place:
+                raise invalid(f"pairs[{i}].{side}", f"{event_id!r} is none of the events")
+        if ends[0] == ends[1]:
+            raise invalid(f"pairs[{i}].target_id", "is the source")
+        if ends in weights:
+            raise invalid(f"pairs[{i}]", "repeats an earlier pair")
+        weights[ends] = pair.probability
+    edges = [(place[s], place[t], weight) for (s, t), weight in weights.items() if weight > threshold]
+    if request.cycle_policy == pb.CYCLE_POLICY_MIN_FAS:
+        largest = max(map(len, events_on_cycles(edges)), default=0)
+        if largest > MAX_CYCLIC_EVENTS:
+            raise TooLargeError("events on common cycles", limit=MAX_CYCLIC_EVENTS, actual=largest)
+    return WeightedPairs(edges, threshold)
+
+
+def aggregate_pairs(
+    weighted: WeightedPairs, breaking: Breaking | None, request: pb.AggregatePairsRequest
+) -> pb.AggregatePairsResponse:
+    """The graph that is left when the cycles are broken; lightest edges first if not told how."""
+    breaking = breaking or break_lightest(weighted.edges, len(request.events))
+    graph = new_graph()
+    for message in request.events:
+        event = decode_event(message, "events")
+        add_event(graph, event.id, event.text, event.minutes)
+    ids = list(graph)
+    removed = {(source, target) for source, target, _ in breaking.removed}
+    for source, target, _ in weighted.edges:
+        if (source, target) not in removed:
+            add_edge(graph, ids[source], ids[target])
+    return pb.AggregatePairsResponse(
+        graph=encode_graph(graph if request.keep_shortcuts else Order(graph).reduction()),
+        removed=[
+            pb.PairProbability(source_id=ids[source], target_id=ids[target], probability=weight)
+            for source, target, weight in breaking.removed
+        ],
+        removed_weight=breaking.weight,
+        proven=breaking.proven,
+        cycle_policy=request.cycle_policy or pb.CYCLE_POLICY_PAPER_SCC,
+        threshold=weighted.threshold,
+    )
+
+
+def aggregate_preferences(request: pb.AggregatePreferencesRequest) -> pb.AggregatePreferencesResponse:
+    """Decides every comparison.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT where a vote is not stated.
+    """
+    rule = request.split_rule or pb.SPLIT_RULE_UNDECIDED
+    split = Preference.EQUAL if rule == pb.SPLIT_RULE_EQUAL else Preference.UNDECIDED
+    numbers = {known: number for number, known in _PREFERENCES.items()}
+    response = pb.AggregatePreferencesResponse(split_rule=rule)
+    decided: list[Preference] = []
+    for index, comparison in enumerate(request.comparisons):
+        if pb.PREFERENCE_UNSPECIFIED in comparison.votes:
+            raise invalid(f"comparisons[{index}].votes", "holds a vote that is not stated")
+        votes = [_PREFERENCES[vote] for vote in comparison.votes]
+        decided.append(majority(votes, split=split))
+        response.decisions.add(
+            id=comparison.id, preference=numbers[decided[-1]], votes=_encode_preferences(votes)
+        )
+    response.counts.CopyFrom(_encode_preferences(decided))
+    return response
+
+
+def _encode_preferences(preferences: Iterable[Preference]) -> pb.PreferenceCounts:
+    counts = Counter(preferences)
+    return pb.PreferenceCounts(
+        better=counts[Preference.BETTER],
+        equal=counts[Preference.EQUAL],
+        worse=counts[Preference.WORSE],
+        undecided=counts[Preference.UNDECIDED],
+    )
+
+
+def draw_baselines(request: pb.DrawBaselineRequest) -> pb.DrawBaselineResponse:
+    """Draws one graph for each given one.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT where a graph has not one source and one sink.
+    """
+    kind = request.kind or pb.BASELINE_KIND_PERMUTE_MIDDLE
+    probability = (
+        request.edge_probability if request.HasField("edge_probability") else DEFAULT_EDGE_PROBABILITY
+    )
+    response = pb.DrawBaselineResponse(kind=kind, seed=request.seed, edge_probability=probability)
+    for index, message in enumerate(request.graphs):
+        field = f"graphs[{index}]"
+        graph = decode_graph(message, field)
+        # A seed of its own for each graph, so that a data set can be drawn in parts.
+        rng = Random(f"{request.seed}/{request.first_index + index}")  # noqa: S311
+        try:
+            response.graphs.append(encode_graph(draw(graph, _BASELINES[kind], rng, probability)))
+            if kind == pb.BASELINE_KIND_PERMUTE_MIDDLE:
+                response.expected_f1.append(expected_f1(graph))
+        except NoSingleEndError as error:
+            raise invalid(field, str(error)) from error
+    return response
+
+
+def select_by_agreement(request: pb.SelectByAgreementRequest) -> pb.SelectByAgreementResponse:
+    """Decides which scripts to keep, and which graph of each.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT where graphs of one script have different events.
+    """
+    rule = request.rule or pb.AGREEMENT_RULE_BEST_PAIR
+    threshold = request.threshold if request.HasField("threshold") else DEFAULT_AGREEMENT
+    response = pb.SelectByAgreementResponse(
+        threshold=threshold,
+        rule=rule,
+        seed=request.seed,
+        empty_rule=request.empty_rule or pb.EMPTY_RULE_PERFECT,
+    )
+    for index, script in enumerate(request.scripts):
+        field = f"scripts[{index}]"
+        graphs = [decode_graph(graph, f"{field}.graphs[{i}]") for i, graph in enumerate(script.graphs)]
+        for i, graph in enumerate(graphs):
+            if set(graph) != set(graphs[0]):
+                raise invalid(f"{field}.graphs[{i}]", "has other events than the first graph")
+        selection = select(
+            graphs,
+            mean=rule == pb.AGREEMENT_RULE_MEAN,
+            empty_rule=EMPTY_RULES[request.empty_rule],
+            rng=Random(f"{request.seed}/{script.id or index}"),  # noqa: S311
+        )
+        response.selections.append(_encode_selection(script.id, selection, threshold))
+    response.kept_count = sum(selection.kept for selection in response.selections)
+    return response
+
+
+def _encode_selection(script_id: str, selection: Selection, threshold: float) -> pb.Selection:
+    return pb.Selection(
+        id=script_id,
+        kept=selection.agreement is not None and selection.agreement >= threshold,
+        graph_index=selection.chosen,
+        agreement=selection.agreement,
+        tied_count=selection.tied,
+        pairs=[
+            pb.PairAgreement(first_index=i, second_index=j, f1=f1) for (i, j), f1 in selection.pairs.items()
+        ],
+    )

@@ -1,0 +1,172 @@
+"""Script graphs and what is said of one: decoding with its limits, encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1 import script_graph_pb2
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.validation import MAX_VIOLATIONS
+from services.graph.check import NewEvent, Report, Timing
+from services.graph.model import (
+    Edge,
+    ScriptGraph,
+    TooLargeError,
+    add_edge,
+    add_event,
+    minutes_of,
+    new_graph,
+    text_of,
+)
+from services.graph.parsing.building import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from services.graph.parsing.parse import Dialect, Parsed
+
+MAX_MINUTES = 1e9
+"""The longest duration of an event, in minutes: some 1,900 years."""
+
+
+def decode_graph(message: script_graph_pb2.ScriptGraph, field: str) -> ScriptGraph:
+    """A graph.
+
+    Args:
+        message: The graph; the numbers of its events and edges are within their limits.
+        field: Its path in the request, for errors.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, up to ``MAX_VIOLATIONS``.
+    """
+    violations: list[Violation] = []
+    graph = new_graph(message.id, message.scenario)
+    for index, event in enumerate(message.events):
+        wrong = list(_event_violations(event, f"{field}.events[{index}]"))
+        if event.id in graph:
+            wrong.append(Violation(f"{field}.events[{index}].id", f"{event.id!r} names an earlier event too"))
+        violations += wrong
+        if not wrong:
+            add_event(graph, event.id, event.text, _minutes(event))
+    for index, edge in enumerate(message.edges):
+        path = f"{field}.edges[{index}]"
+        wrong = [*_id_violations(edge.source_id, f"{path}.source_id")]
+        wrong += _id_violations(edge.target_id, f"{path}.target_id")
+        violations += wrong
+        if not wrong:
+            add_edge(graph, edge.source_id, edge.target_id)
+    if violations:
+        raise invalid_fields(violations[:MAX_VIOLATIONS])
+    return graph
+
+
+def decode_event(message: script_graph_pb2.Event, field: str) -> NewEvent:
+    """An event that stands alone.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation.
+    """
+    violations = list(_event_violations(message, field))
+    if violations:
+        raise invalid_fields(violations)
+    return NewEvent(message.id, message.text, _minutes(message))
+
+
+def _minutes(event: script_graph_pb2.Event) -> float | None:
+    return event.duration_minutes if event.HasField("duration_minutes") else None
+
+
+def _event_violations(event: script_graph_pb2.Event, field: str) -> Iterable[Violation]:
+    yield from _id_violations(event.id, f"{field}.id")
+    if len(event.text) > MAX_TEXT_LENGTH:
+        yield Violation(f"{field}.text", f"has {len(event.text)} code points; at most {MAX_TEXT_LENGTH}")
+    minutes = _minutes(event)
+    if minutes is not None and not (isfinite(minutes) and 0 <= minutes <= MAX_MINUTES):
+        yield Violation(f"{field}.duration_minutes", f"is {minutes}; from 0 to {MAX_MINUTES:g}")
+
+
+def _id_violations(event: str, field: str) -> Iterable[Violation]:
+    if not event.strip():
+        yield Violation(field, "is required")
+    elif len(event) > MAX_ID_LENGTH:
+        yield Violation(field, f"has {len(event)} code points; at most {MAX_ID_LENGTH}")
+
+
+def too_large(error: TooLargeError) -> ServiceError:
+    """The error of an input that cannot be worked on."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        str(error),
+        metadata={"limit": str(error.limit), "actual": str(error.actual)},
+    )
+
+
+def encode_graph(graph: ScriptGraph) -> script_graph_pb2.ScriptGraph:
+    """A graph; events that only edges name stay so."""
+    return script_graph_pb2.ScriptGraph(
+        id=graph.graph["id"],
+        scenario=graph.graph["scenario"],
+        events=[
+            script_graph_pb2.Event(
+                id=event, text=text_of(graph, event), duration_minutes=minutes_of(graph, event)
+            )
+            for event, declared in graph.nodes(data="declared")
+            if declared
+        ],
+        edges=encode_edges(graph.edges),
+    )
+
+
+def encode_edges(edges: Iterable[Edge]) -> list[script_graph_pb2.EventEdge]:
+    """Edges, in order."""
+    return [script_graph_pb2.EventEdge(source_id=source, target_id=target) for source, target in edges]
+
+
+def decode_dialect(value: pb.GraphDialect.ValueType) -> Dialect | None:
+    """How a text is written; ``None``: to be recognised."""
+    return Dialect(value) if value else None
+
+
+def encode_parsed(parsed: Parsed) -> pb.ParseGraphResponse:
+    """What was read from a text."""
+    return pb.ParseGraphResponse(
+        graph=None if parsed.graph is None else encode_graph(parsed.graph),
+        dialect=pb.GraphDialect.ValueType(parsed.dialect),
+        repairs=[
+            pb.Repair(kind=pb.RepairKind.ValueType(repair.kind), text=repair.text, position=repair.position)
+            for repair in parsed.repairs
+        ],
+        repair_count=parsed.repair_count,
+    )
+
+
+def encode_report(report: Report) -> pb.GraphReport:
+    """What there is to say of a graph."""
+    return pb.GraphReport(
+        event_count=report.event_count,
+        edge_count=report.edge_count,
+        acyclic=report.acyclic,
+        cycle=report.cycle,
+        cyclic_components=[pb.EventSet(event_ids=events) for events in report.cyclic_components],
+        shortcut_edges=encode_edges(report.shortcut_edges),
+        source_ids=report.sources,
+        sink_ids=report.sinks,
+        unreachable_ids=report.unreachable,
+        isolated_ids=report.isolated,
+        undeclared_ids=report.undeclared,
+        max_degree=report.max_degree,
+        depth=report.depth,
+        timing=None if report.timing is None else _encode_timing(report.timing),
+        canonical=report.canonical,
+    )
+
+
+def _encode_timing(timing: Timing) -> pb.Timing:
+    return pb.Timing(
+        total_minutes=timing.total_minutes,
+        critical_path_minutes=timing.critical_path_minutes,
+        critical_path=timing.critical_path,
+        untimed_ids=timing.untimed,
+    )

@@ -1,0 +1,66 @@
+"""Breaks the cycles of weighted edges: which edges to remove so that an order is left.
+
+The paper removes "the edge with minimum weight until we get a valid DAG" (proScript, section 5.1), which we
+read as: the lightest edge that lies on a cycle. That removes about twice the weight of an optimum at 7 events
+and three times at 15, so the minimum feedback arc set is offered too (``solving.feedback``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+Weighted = tuple[int, int, float]
+"""An edge over event indices, and its weight."""
+
+
+@dataclass(frozen=True)
+class Breaking:
+    """Edges whose removal leaves no cycle, and whether none of less weight exist."""
+
+    removed: list[Weighted]
+    proven: bool
+
+    @property
+    def weight(self) -> float:
+        """The total weight removed."""
+        return sum(weight for *_, weight in self.removed)
+
+
+def break_lightest(edges: Sequence[Weighted], size: int) -> Breaking:
+    """Removes, again and again, the lightest edge that lies on a cycle; of equal ones the first by its ends.
+
+    One pass by weight does it: an edge that lies on no cycle now will not lie on one after more were removed.
+    """
+    after = [0] * size
+    for source, target, _ in edges:
+        after[source] |= 1 << target
+    removed = []
+    for source, target, weight in sorted(edges, key=lambda edge: (edge[2], edge[0], edge[1])):
+        if _reaches(after, target, source):
+            after[source] &= ~(1 << target)
+            removed.append((source, target, weight))
+    return Breaking(removed, proven=not removed)
+
+
+def _reaches(after: Sequence[int], start: int, goal: int) -> bool:
+    seen = frontier = 1 << start
+    while frontier:
+        if frontier >> goal & 1:
+            return True
+        reached = 0
+        while frontier:
+            lowest = frontier & -frontier
+            reached |= after[lowest.bit_length() - 1]
+            frontier ^= lowest
+        frontier = reached & ~seen
+        seen |= reached
+    return False
+
+
+def events_on_cycles(edges: Sequence[Weighted]) -> list[list[int]]:
+    """The sets of events that lie on common cycles of more than one event, each sorted."""
+    graph: nx.DiGraph[int] = nx.DiGraph((source, target) for source, target, _ in edges)
+    return sorted(sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1)

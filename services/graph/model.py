@@ -1,0 +1,92 @@
+"""What a script graph is to the rest of this service: a ``networkx.DiGraph`` with a few agreed attributes.
+
+Nodes are event ids. A node's attributes are ``text`` (a string, may be empty), ``minutes`` (a float, or
+``None`` where the typical duration is not known) and ``declared`` (whether the event was described, not only
+named by an edge). The graph's own attributes are ``id`` and ``scenario``. The order of nodes and edges is the
+order in which they were given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import networkx as nx
+
+ScriptGraph: TypeAlias = "nx.DiGraph[str]"
+"""A directed graph over event ids, with the attributes that this module names."""
+
+Edge: TypeAlias = tuple[str, str]
+"""The id of an event, and the id of one that comes after it."""
+
+
+class TooLargeError(ValueError):
+    """An input that cannot be worked on within bounded time and memory.
+
+    Attributes:
+        what: What there is too much of, such as "events".
+        limit: How much may be there.
+        actual: How much is there; where counting stopped early, at least.
+    """
+
+    def __init__(self, what: str, *, limit: int, actual: int) -> None:
+        super().__init__(f"{actual} {what} are more than the {limit} that can be worked on")
+        self.what = what
+        self.limit = limit
+        self.actual = actual
+
+
+def new_graph(graph_id: str = "", scenario: str = "") -> ScriptGraph:
+    """A graph without events."""
+    graph: ScriptGraph = nx.DiGraph()
+    graph.graph.update(id=graph_id, scenario=scenario)
+    return graph
+
+
+def add_event(graph: ScriptGraph, event: str, text: str = "", minutes: float | None = None) -> None:
+    """Adds an event, or describes one that only edges named so far."""
+    graph.add_node(event, text=text, minutes=minutes, declared=True)
+
+
+def add_edge(graph: ScriptGraph, source: str, target: str) -> None:
+    """Adds an edge; ends that are not there become events that are not declared."""
+    for event in (source, target):
+        if event not in graph:
+            graph.add_node(event, text="", minutes=None, declared=False)
+    graph.add_edge(source, target)
+
+
+def with_edges(graph: ScriptGraph, edges: Iterable[Edge]) -> ScriptGraph:
+    """A new graph with the events of ``graph`` and the given edges."""
+    other = new_graph(graph.graph["id"], graph.graph["scenario"])
+    other.add_nodes_from((event, dict(attributes)) for event, attributes in graph.nodes(data=True))
+    other.add_edges_from(edges)
+    return other
+
+
+def text_of(graph: ScriptGraph, event: str) -> str:
+    """The text of an event; empty where it has none."""
+    text: str = graph.nodes[event]["text"]
+    return text
+
+
+def minutes_of(graph: ScriptGraph, event: str) -> float | None:
+    """The typical duration of an event in minutes; ``None`` where it is not known."""
+    minutes: float | None = graph.nodes[event]["minutes"]
+    return minutes
+
+
+def sources(graph: ScriptGraph) -> list[str]:
+    """The events without a predecessor, in order."""
+    return [event for event, degree in graph.in_degree() if degree == 0]
+
+
+def sinks(graph: ScriptGraph) -> list[str]:
+    """The events without a successor, in order."""
+    return [event for event, degree in graph.out_degree() if degree == 0]
+
+
+def max_degree(graph: ScriptGraph) -> int:
+    """The largest number of edges into, or out of, one event (proScript, section 4)."""
+    degrees = (max(graph.in_degree(event), graph.out_degree(event)) for event in graph)
+    return max(degrees, default=0)

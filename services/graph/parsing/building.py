@@ -1,0 +1,143 @@
+"""What all dialects share: a graph that grows, and the list of what was dropped or repaired on the way."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from enum import IntEnum
+
+from services.graph.model import ScriptGraph, TooLargeError, add_edge, add_event, new_graph
+
+MAX_EVENTS = 5_000
+"""The most events of a graph."""
+MAX_EDGES = 20_000
+"""The most different edges of a graph."""
+MAX_EDGE_MENTIONS = 200_000
+"""The most edges that a text may state, repeated ones included."""
+MAX_ID_LENGTH = 200
+"""The longest event id, in code points."""
+MAX_TEXT_LENGTH = 20_000
+"""The longest text of an event, in code points."""
+MAX_REPAIRS = 1_000
+"""So many repairs are listed; the rest is counted."""
+MAX_SHOWN = 200
+"""So much of a text is shown in a repair, in code points."""
+
+_FENCE = re.compile(r"`{3,}[A-Za-z]{0,20}")
+_MARKS = re.compile(r"[\s;,.*•|`\"'\[\](){}-]*")
+
+
+class RepairKind(IntEnum):
+    """The kinds of repair, with the numbers of the contract's ``RepairKind``, which explains them."""
+
+    TEXT_DROPPED = 1
+    FENCE_REMOVED = 2
+    SEPARATOR_ASSUMED = 3
+    LINES_JOINED = 4
+    EDGE_REPEATED = 5
+    EVENT_REPEATED = 6
+    EVENT_REDEFINED = 7
+    EVENT_UNDECLARED = 8
+    CLOSED = 9
+    UNDIRECTED_EDGE_DROPPED = 10
+    CHARACTER_REMOVED = 11
+    EDGE_INCOMPLETE = 12
+    ROOT_NAMED = 13
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing that was dropped or repaired; ``position`` counts code points from 0."""
+
+    kind: RepairKind
+    text: str
+    position: int
+
+
+class Builder:
+    """Grows one graph and lists the repairs.
+
+    Every method raises ``TooLargeError`` where a limit of this module is passed, so a text costs no more than
+    those limits allow.
+    """
+
+    def __init__(self) -> None:
+        self.graph: ScriptGraph = new_graph()
+        self.repairs: list[Repair] = []
+        self.repair_count = 0
+        self._mentions = 0
+        self._edge_count = 0
+        self._first_mention: dict[str, int] = {}
+
+    def note(self, kind: RepairKind, text: str, position: int) -> None:
+        """Lists a repair."""
+        self.repair_count += 1
+        if len(self.repairs) < MAX_REPAIRS:
+            self.repairs.append(Repair(kind, text[:MAX_SHOWN], position))
+
+    def drop(self, text: str, position: int) -> None:
+        """Leaves text out. White space, separators, brackets, list and quotation marks alone are no loss."""
+        for fence in _FENCE.finditer(text):
+            self.note(RepairKind.FENCE_REMOVED, fence[0], position + fence.start())
+        rest = _FENCE.sub(lambda fence: " " * len(fence[0]), text)
+        start = _MARKS.match(rest)
+        assert start is not None
+        if start.end() < len(rest):
+            shown = rest[start.end() : start.end() + MAX_SHOWN].rstrip()
+            self.note(RepairKind.TEXT_DROPPED, shown, position + start.end())
+
+    def clean(self, text: str, position: int) -> str:
+        """A text on one line, without control characters and code fences around it."""
+        if any(unicodedata.category(character) == "Cc" and not character.isspace() for character in text):
+            self.note(RepairKind.CHARACTER_REMOVED, text, position)
+            text = "".join(c for c in text if unicodedata.category(c) != "Cc" or c.isspace())
+        stripped = text.strip().strip("`").strip()
+        if "\n" in stripped:
+            self.note(RepairKind.LINES_JOINED, stripped, position)
+        cleaned = " ".join(stripped.split())
+        if len(cleaned) > MAX_TEXT_LENGTH:
+            raise TooLargeError("code points of an event's text", limit=MAX_TEXT_LENGTH, actual=len(cleaned))
+        return cleaned
+
+    def event(self, event: str, text: str, position: int, minutes: float | None = None) -> None:
+        """Describes an event; the first description stays."""
+        if event in self.graph and self.graph.nodes[event]["declared"]:
+            same = self.graph.nodes[event]["text"] == text
+            self.note(RepairKind.EVENT_REPEATED if same else RepairKind.EVENT_REDEFINED, text, position)
+            return
+        self._make_room(event)
+        add_event(self.graph, event, text, minutes)
+
+    def reserve(self, edges: int) -> None:
+        """Counts edges that are about to be stated."""
+        self._mentions += edges
+        if self._mentions > MAX_EDGE_MENTIONS:
+            raise TooLargeError("stated edges", limit=MAX_EDGE_MENTIONS, actual=self._mentions)
+
+    def edge(self, source: str, target: str, position: int) -> None:
+        """Adds an edge that was reserved; one that is there already stays as it is."""
+        if self.graph.has_edge(source, target):
+            self.note(RepairKind.EDGE_REPEATED, f"{source} -> {target}", position)
+            return
+        self._edge_count += 1
+        if self._edge_count > MAX_EDGES:
+            raise TooLargeError("edges", limit=MAX_EDGES, actual=self._edge_count)
+        for event in (source, target):
+            self._make_room(event)
+            self._first_mention.setdefault(event, position)
+        add_edge(self.graph, source, target)
+
+    def finish(self) -> None:
+        """Lists the events that only edges name, where other events are described."""
+        declared = {event: bool(self.graph.nodes[event]["declared"]) for event in self.graph}
+        if any(declared.values()):
+            for event in (event for event, is_declared in declared.items() if not is_declared):
+                self.note(RepairKind.EVENT_UNDECLARED, event, self._first_mention[event])
+        self.repairs.sort(key=lambda repair: repair.position)
+
+    def _make_room(self, event: str) -> None:
+        if len(event) > MAX_ID_LENGTH:
+            raise TooLargeError("code points of an event's id", limit=MAX_ID_LENGTH, actual=len(event))
+        if event not in self.graph and len(self.graph) >= MAX_EVENTS:
+            raise TooLargeError("events", limit=MAX_EVENTS, actual=MAX_EVENTS + 1)

@@ -1,0 +1,223 @@
+"""Precision, recall, F1, IoU and edge difference of edges (proScript, section 5.2), macro and micro.
+
+The paper's printed formulas have precision and recall the other way round than everyone else; F1 does not
+depend on it. Undefined cases, here as in the contract: where one graph has no edges and the other has, every
+ratio is 0; where neither has, the caller's rule decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import fsum
+
+from services.graph.model import ScriptGraph, max_degree
+from services.graph.order import Order
+
+
+class EmptyRule(Enum):
+    """What a ratio is where neither graph has edges."""
+
+    PERFECT = 1.0
+    ZERO = 0.0
+    EXCLUDE = None
+
+
+class Orientation(Enum):
+    """Which way round precision and recall are."""
+
+    CONVENTIONAL = "shared edges over predicted edges"
+    AS_PRINTED = "shared edges over reference edges"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many edges each side has, and how many both have."""
+
+    predicted: int
+    reference: int
+    shared: int
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.predicted + other.predicted, self.reference + other.reference, self.shared + other.shared
+        )
+
+
+@dataclass(frozen=True)
+class Measures:
+    """How well edges agree. All but the last three lie between 0 and 1."""
+
+    precision: float
+    recall: float
+    f1: float
+    iou: float
+    edge_difference: float
+    extra_edges: float
+    missing_edges: float
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The choices that change a number."""
+
+    empty_rule: EmptyRule = EmptyRule.PERFECT
+    orientation: Orientation = Orientation.CONVENTIONAL
+    reduce: bool = False
+    closure: bool = False
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """One scored pair of graphs; ``degree`` and ``depth`` are the reference's."""
+
+    id: str
+    counts: Counts
+    closure: Counts | None
+    degree: int
+    depth: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    unreduced: bool = False
+
+    @property
+    def exact_match(self) -> bool:
+        """Whether the graphs have the same edges."""
+        return self.counts.predicted == self.counts.reference == self.counts.shared
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The scores of many pairs; a mean over nothing is ``None``."""
+
+    pairs: int
+    exact_matches: int
+    excluded: int
+    unreduced: int
+    macro: Measures | None
+    micro: Measures | None
+    closure_macro: Measures | None
+    closure_micro: Measures | None
+
+
+def score_pair(
+    pair_id: str,
+    predicted: ScriptGraph,
+    reference: ScriptGraph,
+    choices: Choices,
+    tags: Mapping[str, str] | None = None,
+) -> PairScore:
+    """Compares the edges of two graphs; events are the same where their ids are."""
+    orders = [Order(predicted), Order(reference)]
+    acyclic = all(order.acyclic for order in orders) if choices.reduce else True
+    degree, depth = max_degree(reference), orders[1].depth
+    if choices.reduce and acyclic:
+        predicted, reference = (order.reduction() for order in orders)
+    return PairScore(
+        id=pair_id,
+        counts=count_edges(predicted, reference),
+        closure=count_ordered_pairs(*orders) if choices.closure else None,
+        degree=degree,
+        depth=depth,
+        tags=dict(tags or {}),
+        unreduced=not acyclic,
+    )
+
+
+def count_edges(predicted: ScriptGraph, reference: ScriptGraph) -> Counts:
+    """Counts the edges of two graphs and those that both have."""
+    guessed, wanted = set(predicted.edges), set(reference.edges)
+    return Counts(len(guessed), len(wanted), len(guessed & wanted))
+
+
+def count_ordered_pairs(predicted: Order, reference: Order) -> Counts:
+    """Counts as ``count_edges``, but edges of the transitive closures; no event comes before itself."""
+    bit = {event: 1 << i for i, event in enumerate(dict.fromkeys([*predicted.graph, *reference.graph]))}
+    guessed, wanted = _rebased(predicted, bit), _rebased(reference, bit)
+    shared = sum((reach & wanted.get(event, 0)).bit_count() for event, reach in guessed.items())
+    return Counts(
+        sum(reach.bit_count() for reach in guessed.values()),
+        sum(reach.bit_count() for reach in wanted.values()),
+        shared,
+    )
+
+
+def _rebased(order: Order, bit: Mapping[str, int]) -> dict[str, int]:
+    """What comes after each event, in the bits of ``bit``, the event itself left out."""
+    if all(order.bit[event] == bit[event] for event in order.graph):
+        return {event: reach & ~bit[event] for event, reach in order.after.items()}
+    events = list(order.graph)
+    return {
+        event: sum(bit[events[i]] for i in _indices(reach) if events[i] != event)
+        for event, reach in order.after.items()
+    }
+
+
+def _indices(bits: int) -> Iterable[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def measure(counts: Counts, choices: Choices) -> Measures | None:
+    """The measures of given counts; ``None`` where neither side has edges and the rule excludes that."""
+    extra, missing = counts.predicted - counts.shared, counts.reference - counts.shared
+    if not counts.predicted and not counts.reference:
+        ratio = choices.empty_rule.value
+        return None if ratio is None else Measures(ratio, ratio, ratio, ratio, 0.0, 0.0, 0.0)
+    precision = counts.shared / counts.predicted if counts.predicted else 0.0
+    recall = counts.shared / counts.reference if counts.reference else 0.0
+    f1 = 2 * counts.shared / (counts.predicted + counts.reference)
+    if choices.orientation is Orientation.AS_PRINTED:
+        precision, recall = recall, precision
+    iou = counts.shared / (counts.shared + extra + missing)
+    return Measures(precision, recall, f1, iou, extra + missing, extra, missing)
+
+
+def summarise(scores: Sequence[PairScore], choices: Choices) -> Summary:
+    """Averages pairs: macro (the mean of each pair's measures) and micro (all edges as if of one pair)."""
+    counts = [score.counts for score in scores]
+    closures = [score.closure for score in scores if score.closure is not None]
+    macro, excluded = _macro(counts, choices)
+    return Summary(
+        pairs=len(scores),
+        exact_matches=sum(score.exact_match for score in scores),
+        excluded=excluded,
+        unreduced=sum(score.unreduced for score in scores),
+        macro=macro,
+        micro=_micro(counts, choices),
+        closure_macro=_macro(closures, choices)[0],
+        closure_micro=_micro(closures, choices),
+    )
+
+
+def _macro(counts: Sequence[Counts], choices: Choices) -> tuple[Measures | None, int]:
+    measures = [found for one in counts if (found := measure(one, choices)) is not None]
+    excluded = len(counts) - len(measures)
+    if not measures:
+        return None, excluded
+    names = Measures.__dataclass_fields__
+    return Measures(**{n: fsum(getattr(m, n) for m in measures) / len(measures) for n in names}), excluded
+
+
+def _micro(counts: Sequence[Counts], choices: Choices) -> Measures | None:
+    return measure(sum(counts, Counts(0, 0, 0)), choices) if counts else None
+
+
+def group(scores: Iterable[PairScore], by: str) -> dict[str, list[PairScore]]:
+    """Splits scores by "degree", "depth" or the value of a tag ("" where there is none), numbers by size."""
+    value_of: Callable[[PairScore], str] = {
+        "degree": lambda score: str(score.degree),
+        "depth": lambda score: str(score.depth),
+    }.get(by, lambda score: score.tags.get(by, ""))
+    groups: dict[str, list[PairScore]] = {}
+    for score in scores:
+        groups.setdefault(value_of(score), []).append(score)
+    return dict(sorted(groups.items(), key=lambda item: _natural(item[0])))
+
+
+def _natural(value: str) -> tuple[bool, float, str]:
+    number = re.fullmatch(r"-?\d{1,15}(\.\d{1,15})?", value)
+    return (number is None, float(value) if number else 0.0, value)

@@ -1,0 +1,25 @@
+"""The settings of the graph service."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+from pydantic import Field
+
+from dramaturg.service.settings import Settings
+
+
+class GraphSettings(Settings):
+    """How much the graph service does at once."""
+
+    section: ClassVar[str] = "graph"
+
+    solvers: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 2) // 2), ge=1, le=64)
+    """The most solver processes. Each takes a processor and some 100 MB while it works; more calls wait."""
+    readers: int = Field(default=2, ge=1, le=16)
+    """The most threads that read, check and score graphs."""
+    time_limit_seconds: float = Field(default=10.0, gt=0)
+    """How long to search where a request does not say."""
+    maximum_time_limit_seconds: float = Field(default=120.0, gt=0)
+    """The longest that a request may search."""

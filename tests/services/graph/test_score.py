@@ -1,0 +1,118 @@
+"""Edge scores: their definition, their corner cases, and published figures."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from services.graph.model import ScriptGraph
+from services.graph.order import Order
+from services.graph.score import (
+    Choices,
+    EmptyRule,
+    Orientation,
+    PairScore,
+    group,
+    measure,
+    score_pair,
+    summarise,
+)
+from tests.support.graphs import graph, graphs
+
+
+def score(predicted: str, reference: str, choices: Choices | None = None) -> PairScore:
+    return score_pair("", graph(predicted), graph(reference), choices or Choices())
+
+
+@given(graphs())
+def test_a_graph_agrees_with_itself(made: ScriptGraph) -> None:
+    scored = score_pair("", made, made, Choices(closure=True))
+    assert scored.exact_match
+    measures = measure(scored.counts, Choices())
+    assert measures is not None
+    assert (measures.precision, measures.recall, measures.f1, measures.iou) == (1, 1, 1, 1)
+    assert measures.edge_difference == 0
+    assert scored.closure is not None
+    assert scored.closure.predicted == scored.closure.shared
+
+
+@given(graphs(), graphs())
+def test_exchanging_the_sides_exchanges_precision_and_recall(one: ScriptGraph, other: ScriptGraph) -> None:
+    there = measure(score_pair("", one, other, Choices()).counts, Choices())
+    back = measure(score_pair("", other, one, Choices()).counts, Choices())
+    assert there is not None
+    assert back is not None
+    assert (there.precision, there.recall, there.f1) == (back.recall, back.precision, back.f1)
+    assert there.edge_difference == len(set(one.edges) ^ set(other.edges))
+
+
+@given(graphs(acyclic=True))
+def test_reduction_makes_shortcuts_count_for_nothing(made: ScriptGraph) -> None:
+    reduced = Order(made).reduction()
+    assert score_pair("", made, reduced, Choices(reduce=True)).exact_match
+    closed = score_pair("", made, reduced, Choices(closure=True)).closure
+    assert closed is not None
+    assert closed.predicted == closed.reference == closed.shared
+
+
+def test_closures_compare_what_comes_before_what() -> None:
+    scored = score("a>b b>c", "c>b b>d a>b", Choices(closure=True))
+    # a<b a<c b<c against c<b c<d b<d a<b a<d: only a<b is in both.
+    assert scored.closure is not None
+    assert (scored.closure.predicted, scored.closure.reference, scored.closure.shared) == (3, 5, 1)
+
+
+def test_the_printed_orientation_exchanges_precision_and_recall() -> None:
+    counts = score("a>b", "a>b b>c").counts
+    usual, printed = measure(counts, Choices()), measure(counts, Choices(orientation=Orientation.AS_PRINTED))
+    assert usual is not None
+    assert printed is not None
+    assert (usual.precision, usual.recall) == (1.0, 0.5)
+    assert (printed.precision, printed.recall) == (0.5, 1.0)
+    assert usual.f1 == printed.f1
+
+
+@pytest.mark.parametrize(
+    ("rule", "f1", "excluded"),
+    [(EmptyRule.PERFECT, 0.5, 0), (EmptyRule.ZERO, 0.0, 0), (EmptyRule.EXCLUDE, 0.0, 1)],
+)
+def test_no_edges_on_both_sides_count_as_the_rule_says(rule: EmptyRule, f1: float, excluded: int) -> None:
+    summary = summarise([score("a b", "a b"), score("a", "a>b")], Choices(empty_rule=rule))
+    assert summary.macro is not None
+    assert (summary.macro.f1, summary.excluded, summary.exact_matches) == (f1, excluded, 1)
+
+
+def test_a_mean_over_nothing_is_none() -> None:
+    assert summarise([], Choices()).macro is None
+    assert summarise([score("a", "a")], Choices(empty_rule=EmptyRule.EXCLUDE)).macro is None
+
+
+def test_micro_pools_the_edges() -> None:
+    summary = summarise([score("a>b", "a>b"), score("a>b b>c c>d", "b>a c>b c>d")], Choices())
+    assert summary.macro is not None
+    assert summary.micro is not None
+    assert summary.macro.f1 == pytest.approx((1 + 1 / 3) / 2)
+    assert summary.micro.f1 == pytest.approx(2 / 4)
+    assert (summary.macro.edge_difference, summary.micro.edge_difference) == (2.0, 4.0)
+
+
+def test_a_cycle_cannot_be_reduced_and_is_counted() -> None:
+    scored = score("a>b b>a", "a>b", Choices(reduce=True))
+    assert scored.unreduced
+    assert summarise([scored], Choices(reduce=True)).unreduced == 1
+
+
+def test_groups_are_in_the_order_of_numbers_and_hold_the_untagged() -> None:
+    scores = [
+        PairScore(
+            "",
+            score("a>b", "a>b").counts,
+            None,
+            degree=degree,
+            depth=1,
+            tags={"t": str(degree)} if tag else {},
+        )
+        for degree, tag in [(10, True), (2, True), (2, False)]
+    ]
+    assert list(group(scores, "degree")) == ["2", "10"]
+    assert list(group(scores, "t")) == ["2", "10", ""]
