@@ -1,0 +1,76 @@
+"""How confident a model was of each vote of its answer (DRPE, equation 3)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+
+from dramaturg.api.generation.v1.generation_service_pb2 import Completion, TokenLogprob
+from services.judging.pairs.form import Reading, Vote
+from services.judging.pairs.placement import locate
+from services.judging.pairs.spans import Span, written_ballots
+
+
+def confidences(completion: Completion, readings: Sequence[Reading], *, numbered: bool) -> list[float | None]:
+    """How confident the model was of each vote, by the tokens of that role's own reason and vote.
+
+    A vote has a confidence where its entry stands in the raw answer word for word as it was read, and the
+    provider gave the answer's tokens. Of equal entries the first one counts.
+
+    Args:
+        completion: The completion.
+        readings: What was read from it, in the order of the roles.
+        numbered: Whether entries carry the roles' numbers.
+
+    Returns:
+        Numbers in (0, 1]; None where there is no vote or no confidence.
+    """
+    places = locate(completion.logprobs, completion.text) if completion.logprobs else None
+    if places is None:
+        return [None] * len(readings)
+    tokens = Tokens(completion.logprobs, places)
+    written: dict[tuple[str, str, str], tuple[Span, Span]] = {}
+    for ballot in written_ballots(completion.text):
+        written.setdefault((ballot.role, ballot.reason, ballot.vote), ballot.spans)
+    return [
+        tokens.confidence(written.get((str(number) if numbered else "", reading.reason, reading.written), ()))
+        if isinstance(reading, Vote)
+        else None
+        for number, reading in enumerate(readings, start=1)
+    ]
+
+
+class Tokens:
+    """The tokens of an answer, each in its place.
+
+    Args:
+        tokens: The tokens with their log-probabilities.
+        places: Where each stands, as ``placement.locate`` says it.
+    """
+
+    def __init__(self, tokens: Sequence[TokenLogprob], places: Sequence[Span]) -> None:
+        self._logprobs = [token.logprob for token in tokens]
+        self._starts = [place.start for place in places]
+        self._ends = [place.end for place in places]
+
+    def confidence(self, spans: Iterable[Span]) -> float | None:
+        """Equation 3: the exponential of the mean log-probability of the tokens in ``spans``.
+
+        A token counts, once and whole, where at least one of its characters stands in a span: its probability
+        cannot be divided. So the last token of a reason counts also where it holds the quotation mark after
+        it.
+
+        Returns:
+            A number in (0, 1], or None where there is no such token or one has no finite log-probability.
+        """
+        counted = {
+            index
+            for start, end in spans
+            for index in range(bisect_right(self._ends, start), bisect_left(self._starts, end))
+            if self._starts[index] < self._ends[index]
+        }
+        mean = math.fsum(self._logprobs[index] for index in counted) / max(1, len(counted))
+        if not counted or not math.isfinite(mean):
+            return None
+        return math.exp(min(0.0, mean)) or None

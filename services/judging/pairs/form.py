@@ -1,0 +1,125 @@
+"""The form in which a model votes, and how it is read: a reason first, the vote last, for every role."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.judge.abstentions import Abstention
+from dramaturg.judge.answers import UNPARSABLE, UnclearAnswerError
+from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
+from services.judging.pairs.spans import REASON, ROLE, VOTE
+
+FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
+"""The votes: the text that is shown first, the one that is shown second, or neither."""
+
+_VOTES = "votes"
+_REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences")
+# A string and no choice of three: one word that is none of them must not cost the votes of all other roles.
+_VOTE_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is')
+_WORD = re.compile(r"(?:text\W*)?(1|2|tie)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one role said of the texts as they were shown."""
+
+    choice: str
+    """One of the three votes."""
+    reason: str
+    """Why, as written."""
+    written: str
+    """The vote, as written."""
+
+
+Reading = Vote | Abstention
+"""What came of one role: a vote, or why there is none."""
+
+
+@dataclass(frozen=True)
+class BatchForm:
+    """The votes of several roles in one answer."""
+
+    role_count: int
+    """How many roles there are; the answer calls them by their numbers, from 1."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return _VOTES
+
+    @property
+    def shape(self) -> Record:
+        """A list of votes."""
+        members: dict[str, Shape] = {
+            ROLE: Number("the role's number; each one once"),
+            REASON: Text("what this role says on the two texts, in one to three sentences"),
+            VOTE: _VOTE_SHAPE,
+        }
+        return Record({_VOTES: ListOf(Record(members))})
+
+    def parse(self, value: Any) -> list[Reading]:
+        """One vote or abstention for each role, in order. An entry for a role that does not exist is ignored.
+
+        Raises:
+            UnclearAnswerError: There is no list of votes.
+        """
+        entries = value.get(_VOTES) if isinstance(value, Mapping) else None
+        if not isinstance(entries, list):
+            raise UnclearAnswerError("the answer has no list of votes")
+        said: dict[int, list[Reading]] = {number: [] for number in range(1, self.role_count + 1)}
+        for entry in entries:
+            number = entry.get(ROLE) if isinstance(entry, Mapping) else None
+            if isinstance(number, int) and not isinstance(number, bool) and number in said:
+                said[number].append(_read(entry))
+        return [_agreed(readings) for readings in said.values()]
+
+
+@dataclass(frozen=True)
+class SingleForm:
+    """The vote of one judge without a role."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "vote"
+
+    @property
+    def shape(self) -> Record:
+        """A reason and a vote."""
+        return Record({REASON: _REASON_SHAPE, VOTE: _VOTE_SHAPE})
+
+    def parse(self, value: Any) -> list[Reading]:
+        """One vote or abstention.
+
+        Raises:
+            UnclearAnswerError: The answer is no object.
+        """
+        if not isinstance(value, Mapping):
+            raise UnclearAnswerError("the answer is no JSON object")
+        return [_read(value)]
+
+
+def _read(entry: Mapping[str, Any]) -> Reading:
+    reason, written = entry.get(REASON), entry.get(VOTE)
+    choice = _WORD.fullmatch(written.strip(" \t\n.\"'")) if isinstance(written, str) else None
+    if choice is None or not isinstance(reason, str):
+        return Abstention(UNPARSABLE, "The answer gives this role no clear vote.")
+    return Vote(choice[1].lower(), reason, str(written))
+
+
+def _agreed(readings: Sequence[Reading]) -> Reading:
+    """What a role said, which may be several times: the first vote, provided that all are the same."""
+    if not readings:
+        return Abstention(UNPARSABLE, "The answer leaves this role out.")
+    votes = [reading for reading in readings if isinstance(reading, Vote)]
+    if len(votes) < len(readings):
+        return next(reading for reading in readings if not isinstance(reading, Vote))
+    if len({vote.choice for vote in votes}) > 1:
+        return Abstention(
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY, "The answer gives this role two different votes."
+        )
+    return votes[0]

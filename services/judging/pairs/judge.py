@@ -1,0 +1,68 @@
+"""The judge of pairs with a language model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.judge import VERSION
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.protocols import CALLS_MODELS
+from services.judging.pairs.asking import TokenAsker
+from services.judging.pairs.prompting import PairPrompts
+from services.judging.pairs.rounds import Answered, Round, together
+from services.judging.pairs.settings import PairLimits
+from services.judging.pairs.votes import tally, vote
+
+_BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
+_ORDERS = {
+    pb.PRESENTATION_ORDER_UNSPECIFIED: _BOTH,
+    pb.PRESENTATION_ORDER_BOTH: _BOTH,
+    pb.PRESENTATION_ORDER_AS_GIVEN: _BOTH[:1],
+    pb.PRESENTATION_ORDER_SWAPPED: _BOTH[1:],
+}
+
+
+class LlmPairJudge:
+    """Has one model play every role, or judge without one.
+
+    Args:
+        asker: Asks the model.
+        library: The prompts.
+        limits: How much of a request the model is shown.
+    """
+
+    name: str = "llm-pair-judge"
+    version: str = VERSION
+    description: str = "Has a language model compare two texts, alone or in many roles at once."
+    criteria: Sequence[str] = ()
+    capabilities: Sequence[str] = (CALLS_MODELS,)
+
+    def __init__(self, asker: TokenAsker, library: PromptLibrary, limits: PairLimits) -> None:
+        self._asker = asker
+        self._prompts = PairPrompts(library)
+        self._limits = limits
+
+    async def compare(self, request: pb.ComparePairRequest) -> pb.ComparePairResponse:
+        """Compares the two texts, in both orders side by side where both are wanted.
+
+        Raises:
+            ServiceError: The model's configuration keeps the judge from judging at all.
+        """
+        rounds = [
+            Round(self._asker, self._prompts, self._limits, request, order)
+            for order in _ORDERS[request.order]
+        ]
+        # Where one round fails the other is not left behind unawaited.
+        outcomes = await asyncio.gather(*(one.play() for one in rounds), return_exceptions=True)
+        answered: list[Answered] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            answered.append(outcome)
+        roles: Sequence[pb.Role | None] = request.roles or [None]
+        ballots = zip(*(one.ballots for one in answered), strict=True)
+        response = tally([vote(role, own) for role, own in zip(roles, ballots, strict=True)])
+        response.provenance.CopyFrom(together([one.provenance for one in answered]))
+        return response

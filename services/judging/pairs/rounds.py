@@ -1,0 +1,103 @@
+"""One order of the texts: all roles in one call, and one more call for those without a clear vote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.judge.usage import add_usage
+from services.judging.pairs.asking import TokenAsker
+from services.judging.pairs.confidences import confidences
+from services.judging.pairs.form import BatchForm, SingleForm
+from services.judging.pairs.presentation import ROLES, present, roles_excerpt
+from services.judging.pairs.prompting import PairPrompts
+from services.judging.pairs.settings import PairLimits
+from services.judging.pairs.votes import ballot
+
+_UNCLEAR = frozenset({verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY})
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What came of asking."""
+
+    ballots: tuple[pb.Ballot, ...]
+    """One for each role asked, in order; one where there are none."""
+    provenance: Provenance
+    """Prompts, calls, what they cost, and parameters."""
+    readable: bool = True
+    """Whether there is an answer that could be read at all, so that asking again for single votes helps."""
+
+
+class Round:
+    """A request in one order.
+
+    Args:
+        asker: Asks the model.
+        prompts: The prompts.
+        limits: How much of the request the model is shown.
+        request: The request.
+        order: The order, as given or swapped.
+    """
+
+    def __init__(
+        self,
+        asker: TokenAsker,
+        prompts: PairPrompts,
+        limits: PairLimits,
+        request: pb.ComparePairRequest,
+        order: pb.PresentationOrder.ValueType,
+    ) -> None:
+        self._asker = asker
+        self._prompts = prompts
+        self._limits = limits
+        self._request = request
+        self._order = order
+        self._shown = present(request, limits, swapped=order == pb.PRESENTATION_ORDER_SWAPPED)
+
+    async def play(self) -> Answered:
+        """Asks for every role's vote, and once more for the votes that are missing or unclear.
+
+        Raises:
+            ServiceError: The model's configuration keeps the judge from judging at all.
+        """
+        roles = self._request.roles
+        answered = await self._ask(roles, again=False)
+        unclear = [place for place, one in enumerate(answered.ballots) if one.abstain_reason in _UNCLEAR]
+        if not unclear or not answered.readable:
+            return answered
+        repaired = await self._ask([roles[place] for place in unclear] if roles else (), again=True)
+        ballots = list(answered.ballots)
+        for place, one in zip(unclear, repaired.ballots, strict=True):
+            ballots[place] = one
+        return Answered(tuple(ballots), together([answered.provenance, repaired.provenance]))
+
+    async def _ask(self, roles: Sequence[pb.Role], *, again: bool) -> Answered:
+        wording = self._prompts.choose(self._request, again=again)
+        shown = {**self._shown, ROLES: roles_excerpt(roles, self._limits)} if roles else self._shown
+        form = BatchForm(len(roles)) if roles else SingleForm()
+        answer, completion = await self._asker.ask(
+            wording.prompt, shown, form, self._request.options, wording.values
+        )
+        answer.provenance.prompts.extend(wording.also_used)
+        if answer.abstention is not None:
+            ballots = (ballot(self._order, answer.abstention),) * max(1, len(roles))
+            return Answered(ballots, answer.provenance, readable=False)
+        readings = answer.value or []
+        known = confidences(completion, readings, numbered=bool(roles))
+        ballots = tuple(ballot(self._order, *pair) for pair in zip(readings, known, strict=True))
+        return Answered(ballots, answer.provenance)
+
+
+def together(parts: Sequence[Provenance]) -> Provenance:
+    """The provenance of several answers: calls in order, each prompt once."""
+    total = Provenance()
+    for part in parts:
+        total.prompts.extend(prompt for prompt in part.prompts if prompt not in total.prompts)
+        total.completions.extend(part.completions)
+        total.usage.CopyFrom(add_usage(total.usage, part.usage))
+        total.parameters.update(part.parameters)
+    return total
