@@ -65,7 +65,7 @@ class AccessLogInterceptor(AroundInterceptor):
             }
             logger.log(logging.ERROR if severe else logging.INFO, "call", extra={"fields": fields})
 
-    def received(self, message: object, context: Context) -> None:
+    async def received(self, message: object, context: Context) -> None:
         """Takes the request id of the message where the metadata had none."""
         request, given = current(), getattr(message, "request_id", None)
         if request is None or not isinstance(given, str) or not _REQUEST_ID.fullmatch(given):

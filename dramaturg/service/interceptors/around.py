@@ -36,7 +36,7 @@ class AroundInterceptor(grpc.aio.ServerInterceptor):
         """
         raise NotImplementedError
 
-    def received(self, message: Any, context: Context) -> None:
+    async def received(self, message: Any, context: Context) -> None:
         """Looks at a request message before the handler sees it; it may raise in the caller's stead."""
 
     async def intercept_service(
@@ -70,7 +70,7 @@ class AroundInterceptor(grpc.aio.ServerInterceptor):
     def _around_unary(self, behaviour: Any, method: str, *, requests: bool) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
             async with self.around(method, context):
-                response = behaviour(self._received(request, context, requests=requests), context)
+                response = behaviour(await self._received(request, context, requests=requests), context)
                 return await response if inspect.isawaitable(response) else response
 
         return call
@@ -80,7 +80,7 @@ class AroundInterceptor(grpc.aio.ServerInterceptor):
     ) -> Callable[..., AsyncGenerator[Any]]:
         async def call(request: Any, context: Context) -> AsyncGenerator[Any]:
             async with self.around(method, context) as limit:
-                responses = behaviour(self._received(request, context, requests=requests), context)
+                responses = behaviour(await self._received(request, context, requests=requests), context)
                 if inspect.isawaitable(responses):  # a coroutine that writes to the context
                     await responses
                     return
@@ -98,15 +98,15 @@ class AroundInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _received(self, request: Any, context: Context, *, requests: bool) -> Any:
+    async def _received(self, request: Any, context: Context, *, requests: bool) -> Any:
         if requests:
             return self._each_received(request, context)
-        self.received(request, context)
+        await self.received(request, context)
         return request
 
     async def _each_received(self, messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
         async for message in messages:
-            self.received(message, context)
+            await self.received(message, context)
             yield message
 
 
