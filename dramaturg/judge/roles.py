@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import grpc
@@ -108,15 +108,17 @@ class JudgeRole(Role):
         return Assessment() if response is None else response.assessment
 
 
-SYNTHESIZE = Role(
-    name="synthesize",
-    contract=synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"].full_name,
-    players=("synthesize",),
-)
+def _contract(module: ModuleType) -> str:
+    """The full name of the one service that a generated module describes."""
+    (service,) = module.DESCRIPTOR.services_by_name.values()
+    return str(service.full_name)
+
+
+SYNTHESIZE = Role("synthesize", _contract(synthesize_service_pb2), players=("synthesize",))
 """Writes the reference script."""
 CRITIC = JudgeRole(
     name="critic",
-    contract=critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"].full_name,
+    contract=_contract(critic_service_pb2),
     players=("critic",),
     criteria=(criteria.NO_MISSING_STEPS, criteria.NO_REDUNDANT_STEPS, criteria.NO_DUPLICATE_STEPS),
     compares=True,
@@ -126,7 +128,7 @@ CRITIC = JudgeRole(
 """Compares a script with the reference."""
 EXECUTE = JudgeRole(
     name="execute",
-    contract=execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"].full_name,
+    contract=_contract(execute_service_pb2),
     players=("execute",),
     criteria=(criteria.SATISFIES_CONSTRAINTS, criteria.COMPLETES_GOAL, criteria.ORDER_CORRECT),
     compares=False,
@@ -136,7 +138,7 @@ EXECUTE = JudgeRole(
 """Walks through a script."""
 COMMONSENSE = JudgeRole(
     name="commonsense",
-    contract=commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"].full_name,
+    contract=_contract(commonsense_service_pb2),
     players=("commonsense",),
     criteria=(criteria.EXECUTABLE,),
     compares=False,
@@ -146,7 +148,7 @@ COMMONSENSE = JudgeRole(
 """Holds every step against common sense."""
 SCRIPT_JUDGE = JudgeRole(
     name="script-judge",
-    contract=script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"].full_name,
+    contract=_contract(script_judge_service_pb2),
     players=("script-judge",),
     criteria=criteria.ABSEVAL,
     compares=True,
@@ -155,59 +157,25 @@ SCRIPT_JUDGE = JudgeRole(
 )
 """Judges all seven criteria alone."""
 
-AUTHOR = Role(
-    name="author",
-    contract=authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"].full_name,
-    players=("generation",),
-)
+AUTHOR = Role("author", _contract(authoring_service_pb2), players=("generation",))
 """Writes, with the models under test, what is then judged."""
-EDGES = Role(
-    name="edges",
-    contract=edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"].full_name,
-    players=("generation", "edges"),
-)
+EDGES = Role("edges", _contract(edge_service_pb2), players=("generation", "edges"))
 """Predicts the order of events."""
-ROLES_FINDER = Role(
-    name="roles",
-    contract=role_service_pb2.DESCRIPTOR.services_by_name["RoleService"].full_name,
-    players=("roles",),
-)
+ROLES_FINDER = Role("roles", _contract(role_service_pb2), players=("roles",))
 """Finds out who should judge a text."""
-PAIR_JUDGE = Role(
-    name="pair-judge",
-    contract=pair_judge_service_pb2.DESCRIPTOR.services_by_name["PairJudgeService"].full_name,
-    players=("pair-judge",),
-)
+PAIR_JUDGE = Role("pair-judge", _contract(pair_judge_service_pb2), players=("pair-judge",))
 """Compares two texts."""
-RATING_JUDGE = Role(
-    name="rating-judge",
-    contract=rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"].full_name,
-    players=("rating-judge",),
-)
+RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), players=("rating-judge",))
 """Rates a response."""
 CHALLENGE_JUDGE = Role(
-    name="challenge-judge",
-    contract=challenge_judge_service_pb2.DESCRIPTOR.services_by_name["ChallengeJudgeService"].full_name,
-    players=("challenge-judge",),
+    "challenge-judge", _contract(challenge_judge_service_pb2), players=("challenge-judge",)
 )
 """Finds where a dialogue becomes too hard."""
-GRAPH = Role(
-    name="graph",
-    contract=graph_service_pb2.DESCRIPTOR.services_by_name["GraphService"].full_name,
-    players=("graph",),
-)
+GRAPH = Role("graph", _contract(graph_service_pb2), players=("graph",))
 """Measures script graphs."""
-ALIGNMENT = Role(
-    name="alignment",
-    contract=alignment_service_pb2.DESCRIPTOR.services_by_name["AlignmentService"].full_name,
-    players=("alignment",),
-)
+ALIGNMENT = Role("alignment", _contract(alignment_service_pb2), players=("alignment",))
 """Measures agreement, accuracy, correlation and overlap."""
-EMBEDDING = Role(
-    name="embedding",
-    contract=embedding_service_pb2.DESCRIPTOR.services_by_name["EmbeddingService"].full_name,
-    players=("embedding",),
-)
+EMBEDDING = Role("embedding", _contract(embedding_service_pb2), players=("embedding",))
 """Embeds texts."""
 
 ROLES: Mapping[str, Role] = MappingProxyType(
