@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dramaturg.api.generation.v1 import (
-    authoring_service_pb2,
     authoring_service_pb2_grpc,
+    edge_service_pb2_grpc,
     generation_service_pb2,
     generation_service_pb2_grpc,
 )
@@ -18,9 +18,10 @@ from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.service.server import Contract
 from dramaturg.service.settings import SettingsError
-from services.generation.authoring.scripts import ScriptPrompt
-from services.generation.authoring.servicer import AuthoringServicer
+from services.generation.author import Author
+from services.generation.authoring import servicer as authoring
 from services.generation.completions import Completer
+from services.generation.edges import servicer as edges
 from services.generation.ledger import LedgerError, SqliteLedger
 from services.generation.patience import Patience
 from services.generation.providers.factory import open_providers
@@ -29,7 +30,6 @@ from services.generation.servicer import GenerationServicer
 from services.generation.settings import IN_MEMORY, GenerationSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-_AUTHOR = "llm-author"
 
 
 class App:
@@ -49,7 +49,6 @@ class App:
         """
         settings, release = self._settings, version("dramaturg")
         prompts = PromptLibrary(PROMPTS, settings.prompts)
-        script_prompt = ScriptPrompt(prompts)
         async with AsyncExitStack() as stack:
             providers = open_providers(settings, os.environ)
             for configured in providers:
@@ -59,6 +58,7 @@ class App:
             registry = Registry(providers, settings.default_model)
             completer = Completer(registry, ledger, repair_request(prompts), settings.doubled_default_tokens)
             patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
+            author = Author(completer, patience)
             yield [
                 Contract.make(
                     generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
@@ -70,12 +70,21 @@ class App:
                     capabilities=[CALLS_MODELS],
                 ),
                 Contract.make(
-                    authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"],
+                    authoring.DESCRIPTOR,
                     authoring_service_pb2_grpc.add_AuthoringServiceServicer_to_server,
-                    AuthoringServicer(completer, patience, script_prompt, name=_AUTHOR, version=release),
-                    name=_AUTHOR,
+                    authoring.AuthoringServicer(author, prompts, version=release),
+                    name=authoring.NAME,
                     version=release,
                     description="Writes, with any model, what is then judged.",
+                    capabilities=[CALLS_MODELS],
+                ),
+                Contract.make(
+                    edges.DESCRIPTOR,
+                    edge_service_pb2_grpc.add_EdgeServiceServicer_to_server,
+                    edges.EdgeServicer(author, prompts, version=release),
+                    name=edges.NAME,
+                    version=release,
+                    description="Predicts, with any model, which event comes before which.",
                     capabilities=[CALLS_MODELS],
                 ),
             ]

@@ -1,33 +1,56 @@
-"""Scripts: what a model is asked for, and what is read out of its answer."""
+"""Writes scripts: what a model is asked for, and what is read out of its answer (ABSEval, section 4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
-from dramaturg.api.generation.v1.generation_service_pb2 import Message
-from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.steps import split_steps
+from services.generation.author import Author, with_defaults
+
+_FAILURES = {
+    generation_service_pb2.COMPLETION_STATUS_REFUSED: "refused",
+    generation_service_pb2.COMPLETION_STATUS_TRUNCATED: "truncated",
+    generation_service_pb2.COMPLETION_STATUS_EMPTY: "empty",
+}
 
 
-class ScriptPrompt:
-    """How a model is asked to write a script: step by step (ABSEval, section 4.1)."""
+class ScriptWriter:
+    """Has a model write scripts, step by step.
 
-    def __init__(self, library: PromptLibrary) -> None:
-        self.prompt: Prompt = library.load("write_script", placeholders=["task"])
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
 
-    def messages(self, task: Task) -> Sequence[Message]:
-        """The conversation for one task."""
-        lines = [task.goal]
-        if task.constraints:
-            lines += [
-                "",
-                "Keep to these constraints:",
-                *(f"- {constraint}" for constraint in task.constraints),
-            ]
-        return self.prompt.render({"task": "\n".join(lines)})
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        self._author = author
+        self._prompt = library.load("write_script", placeholders={"task"})
+
+    async def write(self, request: pb.WriteScriptRequest) -> pb.WriteScriptResponse:
+        """Writes one script. It has no steps where none are found in the text.
+
+        Raises:
+            ServiceError: There is no answer.
+        """
+        written = await self._author.write(
+            self._prompt.render({"task": _told(request.task)}),
+            with_defaults(request.options),
+            prompts=[self._prompt.reference],
+        )
+        failure = _FAILURES.get(written.completion.status, "")
+        steps = () if failure else split_steps(written.text)
+        return pb.WriteScriptResponse(
+            text=written.text,
+            script=None if failure else Script(steps=[Step(text=step) for step in steps]),
+            provenance=written.provenance,
+            failure=failure,
+        )
 
 
-def read_script(text: str) -> Script:
-    """The steps found in what a model wrote. Without steps where there are none."""
-    return Script(steps=[Step(text=step) for step in split_steps(text)])
+def _told(task: Task) -> str:
+    lines = [task.goal]
+    if task.constraints:
+        lines += ["", "Keep to these constraints:", *(f"- {constraint}" for constraint in task.constraints)]
+    return "\n".join(lines)

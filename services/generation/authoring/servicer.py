@@ -1,70 +1,91 @@
-"""AuthoringService: decodes, asks the completer, encodes."""
+"""AuthoringService: has each kind of thing written, and signs it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.provenance_pb2 import PromptReference, Provenance
+from dramaturg.api.generation.v1 import authoring_decisions_pb2 as decisions_pb
+from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as dialogues_pb
+from dramaturg.api.generation.v1 import authoring_graphs_pb2 as graphs_pb
 from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import authoring_service_pb2_grpc as pb_grpc
-from services.generation import codec
-from services.generation.authoring.scripts import ScriptPrompt, read_script
-from services.generation.calls import Call, Completion, Message, Status
-from services.generation.completions import Completer
-from services.generation.patience import Patience
+from dramaturg.judge.dialogues import DialogueLimits
+from dramaturg.judge.prompts import PromptLibrary
+from services.generation.author import Author
+from services.generation.authoring.decisions import OptionChooser
+from services.generation.authoring.dialogue_reply import Continuer
+from services.generation.authoring.dialogue_user import UserAgent
+from services.generation.authoring.graphs import ScriptGraphWriter
+from services.generation.authoring.scenarios import ScenarioWriter
+from services.generation.authoring.scripts import ScriptWriter
+from services.generation.authoring.simulation import SimulationTaskWriter
+from services.generation.provenances import Signature
 
-CONTRACT = pb.DESCRIPTOR.services_by_name["AuthoringService"].full_name
+DESCRIPTOR = pb.DESCRIPTOR.services_by_name["AuthoringService"]
+NAME = "llm-author"
+"""The implementation's name."""
 
 
 class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
-    """Writes with the models of the configured providers."""
+    """Writes with the models of the configured providers.
 
-    def __init__(
-        self,
-        completer: Completer,
-        patience: Patience,
-        script_prompt: ScriptPrompt,
-        *,
-        name: str,
-        version: str,
-    ) -> None:
-        self._completer = completer
-        self._patience = patience
-        self._script_prompt = script_prompt
-        self._name = name
-        self._version = version
+    Args:
+        author: Asks the models.
+        library: The prompts.
+        version: The version that answers give.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary, *, version: str) -> None:
+        self._signature = Signature(NAME, version, DESCRIPTOR.full_name)
+        self._scripts = ScriptWriter(author, library)
+        self._graphs = ScriptGraphWriter(author, library)
+        self._options = OptionChooser(author, library)
+        self._scenarios = ScenarioWriter(author, library)
+        self._tasks = SimulationTaskWriter(author, library)
+        self._user = UserAgent(author, library, DialogueLimits())
+        self._replies = Continuer(author)
 
     async def WriteScript(self, request: pb.WriteScriptRequest, context: Any) -> pb.WriteScriptResponse:
         """Writes a script for a task."""
         del context
-        messages = codec.decode_messages(self._script_prompt.messages(request.task))
-        completion = await self._complete(messages, request.options)
-        usable = completion.status is Status.OK
-        return pb.WriteScriptResponse(
-            text=completion.text,
-            script=read_script(completion.text) if usable else None,
-            provenance=self._provenance(completion, self._script_prompt.prompt.reference),
-            failure="" if usable else completion.status.value,
-        )
+        return await self._signature.under(self._scripts.write(request))
 
-    async def _complete(self, messages: tuple[Message, ...], options: JudgeOptions) -> Completion:
-        sampling = codec.decode_sampling(options.sampling)
-        if not options.HasField("sampling"):
-            sampling = replace(sampling, temperature=0.0)
-        call = Call(options.model, messages, sampling, repeat_index=options.repeat_index)
-        with codec.domain_errors():
-            return await self._completer.complete(call, self._patience.deadline())
+    async def WriteScriptGraph(
+        self, request: graphs_pb.WriteScriptGraphRequest, context: Any
+    ) -> graphs_pb.WriteScriptGraphResponse:
+        """Writes the events of a script and their order."""
+        del context
+        return await self._signature.under(self._graphs.write(request))
 
-    def _provenance(self, completion: Completion, *prompts: PromptReference) -> Provenance:
-        provenance = Provenance(
-            name=self._name,
-            version=self._version,
-            contract=CONTRACT,
-            prompts=prompts,
-            completions=codec.encode_calls(completion.purchases),
-            usage=codec.encode_usage(completion.purchases),
-        )
-        provenance.latency.FromNanoseconds(round(completion.latency * 1e9))
-        return provenance
+    async def ChooseOption(
+        self, request: decisions_pb.ChooseOptionRequest, context: Any
+    ) -> decisions_pb.ChooseOptionResponse:
+        """Chooses between two options."""
+        del context
+        return await self._signature.under(self._options.choose(request))
+
+    async def WriteScenario(
+        self, request: decisions_pb.WriteScenarioRequest, context: Any
+    ) -> decisions_pb.WriteScenarioResponse:
+        """Writes a scenario that leads to an option."""
+        del context
+        return await self._signature.under(self._scenarios.write(request))
+
+    async def WriteSimulationTask(
+        self, request: dialogues_pb.WriteSimulationTaskRequest, context: Any
+    ) -> dialogues_pb.WriteSimulationTaskResponse:
+        """Writes a simulation task."""
+        del context
+        return await self._signature.under(self._tasks.write(request))
+
+    async def NextUserTurn(
+        self, request: dialogues_pb.NextUserTurnRequest, context: Any
+    ) -> dialogues_pb.NextUserTurnResponse:
+        """Says what the user of a simulation says next."""
+        del context
+        return await self._signature.under(self._user.next_turn(request))
+
+    async def Reply(self, request: dialogues_pb.ReplyRequest, context: Any) -> dialogues_pb.ReplyResponse:
+        """Continues a dialogue as the model under test."""
+        del context
+        return await self._signature.under(self._replies.reply(request))

@@ -81,5 +81,6 @@ async def test_the_service_names_its_contracts() -> None:
         assert [contract.full_name for contract in contracts] == [
             "dramaturg.api.generation.v1.GenerationService",
             "dramaturg.api.generation.v1.AuthoringService",
+            "dramaturg.api.generation.v1.EdgeService",
         ]
         assert all(list(contract.identity.capabilities) == ["calls-models"] for contract in contracts)

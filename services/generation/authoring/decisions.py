@@ -1,0 +1,122 @@
+"""Puts a decision to a model under test (Choice-75, section 3 and appendix C).
+
+The model answers in plain text, as in the paper, not in JSON: what is measured is its choice, not its JSON,
+and the demonstrations look just like the question. Each is a pair of messages before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
+from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
+from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.generation.v1.generation_service_pb2 import Message
+from dramaturg.judge.fence import fence
+from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.service.errors import Violation, invalid_fields
+from services.generation.author import SHORT_ANSWER_TOKENS, Author, with_defaults
+from services.generation.authoring.choices import read_choice
+from services.generation.authoring.materials import indented
+
+_ANSWERS = {
+    decision_pb2.CHOICE_OPTION_1: "Option 1",
+    decision_pb2.CHOICE_OPTION_2: "Option 2",
+    decision_pb2.CHOICE_EITHER: "Either",
+}
+_SWAPPED = {
+    decision_pb2.CHOICE_OPTION_1: decision_pb2.CHOICE_OPTION_2,
+    decision_pb2.CHOICE_OPTION_2: decision_pb2.CHOICE_OPTION_1,
+    decision_pb2.CHOICE_EITHER: decision_pb2.CHOICE_EITHER,
+}
+_LONGEST_DECISION = 100_000
+_FRAME = {"goal", "option_1", "option_2", "scenario"}
+
+
+class OptionChooser:
+    """Has a model choose.
+
+    The overall goal of a decision is not shown: the paper shows it only to those who write scenarios.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        self._author = author
+        self._question = library.load("choose_option", placeholders={"decision"})
+        naive = library.load("decision_naive", placeholders=_FRAME)
+        story = library.load("decision_story", placeholders=_FRAME)
+        self._frames = {
+            pb.DECISION_PROMPT_UNSPECIFIED: naive,
+            pb.DECISION_PROMPT_NAIVE: naive,
+            pb.DECISION_PROMPT_STORY: story,
+        }
+
+    async def choose(self, request: pb.ChooseOptionRequest) -> pb.ChooseOptionResponse:
+        """Puts the decision; only its own options are swapped, not those of the demonstrations.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or there is no answer.
+        """
+        _require_choices(request.demonstrations)
+        shown = _swap(request.decision) if request.options_swapped else request.decision
+        frame = self._frames[request.prompt]
+        written = await self._author.write(
+            list(self._messages(request, shown, frame)),
+            with_defaults(request.options, max_output_tokens=SHORT_ANSWER_TOKENS),
+            prompts=[self._question.reference, frame.reference],
+        )
+        response = pb.ChooseOptionResponse(text=written.text, provenance=written.provenance)
+        response.provenance.parameters["options_swapped"] = str(request.options_swapped).lower()
+        if written.abstention is not None:
+            response.abstain_reason = written.abstention.reason
+            return response
+        choice = read_choice(written.text, shown.option_1, shown.option_2)
+        if choice is None:
+            response.abstain_reason = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+        else:
+            response.choice = _SWAPPED[choice] if request.options_swapped else choice
+        return response
+
+    def _messages(self, request: pb.ChooseOptionRequest, shown: Decision, frame: Prompt) -> Iterator[Message]:
+        *system, question = self._ask(shown, frame)
+        yield from system
+        for demonstration in request.demonstrations:
+            yield self._ask(demonstration.decision, frame)[-1]
+            yield Message(
+                role=generation_service_pb2.MESSAGE_ROLE_ASSISTANT, text=_ANSWERS[demonstration.choice]
+            )
+        yield question
+
+    def _ask(self, decision: Decision, frame: Prompt) -> list[Message]:
+        told = frame.render(
+            {
+                "goal": indented(decision.goal),
+                "option_1": indented(decision.option_1),
+                "option_2": indented(decision.option_2),
+                "scenario": indented(decision.scenario),
+            }
+        )
+        fenced = fence("decision", told[-1].text, limit=_LONGEST_DECISION)
+        return self._question.render({"decision": fenced.text})
+
+
+def _require_choices(demonstrations: Sequence[pb.DecisionDemonstration]) -> None:
+    known = ", ".join(map(Choice.Name, _ANSWERS))
+    violations = [
+        Violation(f"demonstrations[{index}].choice", f"must be one of {known}")
+        for index, demonstration in enumerate(demonstrations)
+        if demonstration.choice not in _ANSWERS
+    ]
+    if violations:
+        raise invalid_fields(violations)
+
+
+def _swap(decision: Decision) -> Decision:
+    swapped = Decision()
+    swapped.CopyFrom(decision)
+    swapped.option_1, swapped.option_2 = decision.option_2, decision.option_1
+    return swapped

@@ -1,0 +1,137 @@
+"""Continues dialogues as the user (SimulBench, section 2.3 and appendix B.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
+from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as pb
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
+from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.fence import fence
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER
+from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.judge.shapes import Choice, Record, Shape, Text
+from services.generation.author import Author, with_defaults
+
+STRATEGIES = ("improvement", "next-step", "new-request", "other")
+"""The user agent's strategies, in the order of section 2.3."""
+TEMPERATURE, MAX_OUTPUT_TOKENS = 1.2, 300
+"""Where a request sets none (section 3.2)."""
+
+_MAX_LENGTH = 200_000
+"""The most characters of an utterance (``common.v1.Utterance``)."""
+_STRATEGY = Choice(STRATEGIES)
+
+
+class UserTurn(NamedTuple):
+    """What the user says next."""
+
+    strategy: str
+    text: str
+
+
+@dataclass(frozen=True)
+class UserTurnForm:
+    """The strategy, then what the user says."""
+
+    own_strategy: str
+    """The task's own strategy, which leaves nothing to choose. Blank: the general ones."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "user_turn"
+
+    @property
+    def shape(self) -> Record:
+        """The strategy where there is a choice, then what is said."""
+        said = Text("what you say next to the simulator, word for word")
+        members: dict[str, Shape] = {} if self.own_strategy else {"strategy": _STRATEGY}
+        return Record(members | {"utterance": said})
+
+    def parse(self, value: Any) -> UserTurn:
+        """Reads what the user says.
+
+        Raises:
+            UnclearAnswerError: It has no strategy, says nothing, or says too much.
+        """
+        members = value if isinstance(value, Mapping) else {}
+        strategy, text = self.own_strategy or members.get("strategy"), members.get("utterance")
+        if not self.own_strategy and strategy not in STRATEGIES:
+            raise UnclearAnswerError("the answer has no strategy")
+        if not isinstance(text, str) or not text.strip():
+            raise UnclearAnswerError("the user says nothing")
+        if len(text) > _MAX_LENGTH:
+            raise UnclearAnswerError(f"the utterance has over {_MAX_LENGTH} characters")
+        return UserTurn(str(strategy), text.strip())
+
+
+class UserAgent:
+    """Has a model play the user.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+        limits: How much of a dialogue the model is shown.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary, limits: DialogueLimits) -> None:
+        self._author = author
+        self._limits = limits
+        self._prompt: Prompt = library.load(
+            "next_user_turn",
+            placeholders={"task", "dialogue", "strategies", "request", ANSWER_PLACEHOLDER},
+            criteria=[_part(strategy) for strategy in STRATEGIES],
+        )
+
+    async def next_turn(self, request: pb.NextUserTurnRequest) -> pb.NextUserTurnResponse:
+        """Says what the user says next.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or there is no answer.
+        """
+        require_turns(request.utterances, last=dialogue_pb2.SPEAKER_SIMULATOR)
+        task = request.task
+        shown = {
+            "task": task_excerpt(task, request.utterances, self._limits),
+            "dialogue": dialogue_excerpt(request.utterances, self._limits),
+            "request": _optional("form of a request", task.request_type),
+        }
+        values = {name: excerpt.text for name, excerpt in shown.items()}
+        values["strategies"] = self._strategies(task)
+        answer = await self._author.asker.ask(
+            self._prompt,
+            values,
+            UserTurnForm(task.strategy_type.strip()),
+            with_defaults(request.options, temperature=TEMPERATURE, max_output_tokens=MAX_OUTPUT_TOKENS),
+        )
+        for excerpt in shown.values():
+            answer.provenance.parameters.update(excerpt.parameters)
+        response = pb.NextUserTurnResponse(provenance=answer.provenance)
+        if answer.abstention is not None:
+            response.abstain_reason = answer.abstention.reason
+        elif answer.value is not None:
+            strategy, text = answer.value
+            said = Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=text, strategy=strategy)
+            response.utterance.CopyFrom(said)
+        return response
+
+    def _strategies(self, task: SimulationTask) -> str:
+        own = _optional("strategy", task.strategy_type)
+        if own.fences:
+            return own.text
+        return "\n".join(f"{name}: {self._prompt.criteria[_part(name)]}" for name in STRATEGIES)
+
+
+def _optional(label: str, text: str) -> Excerpt:
+    return Excerpt((fence(label, text, limit=2000),) if text.strip() else ())
+
+
+def _part(strategy: str) -> str:
+    """The name of the part of the prompt file that describes a strategy."""
+    return strategy.replace("-", "_")

@@ -1,0 +1,123 @@
+"""Writes the events of a script and their order (proScript, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dramaturg.api.generation.v1 import authoring_graphs_pb2 as pb
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import ListOf, Number, Record, Text
+from services.generation.author import Author, with_defaults
+from services.generation.edges.numbering import scenario_excerpt
+from services.generation.edges.reading import EDGES, read_edges
+
+_MAX_EVENTS, _MAX_TEXT = 5000, 20_000
+"""The most events of a graph, and characters of an event (``graph.v1.ScriptGraph``)."""
+_MAX_NUMBER = 1_000_000
+
+
+class WrittenGraph(NamedTuple):
+    """A graph as read."""
+
+    events: list[Event]
+    """Their ids are the numbers that the model gave them."""
+    edges: list[EventEdge]
+    dropped: list[str]
+    """What was left out, in words."""
+
+
+class ScriptGraphForm:
+    """Numbered events, then their edges."""
+
+    name = "script_graph"
+    shape = Record(
+        {
+            "idea": Text("how this is usually done, and what can be done side by side"),
+            "events": ListOf(
+                Record(
+                    {
+                        "number": Number("1 for the first, 2 for the second, and so on"),
+                        "event": Text("what happens, as a short verb phrase"),
+                    }
+                )
+            ),
+            "edges": EDGES,
+        }
+    )
+
+    def parse(self, value: Any) -> WrittenGraph:
+        """Reads a graph. Blank events and those whose number was given before are left out, and said so.
+
+        Raises:
+            UnclearAnswerError: It has no events.
+        """
+        members = value if isinstance(value, Mapping) else {}
+        listed, edges = members.get("events"), members.get("edges")
+        if not isinstance(listed, list) or not isinstance(edges, list):
+            raise UnclearAnswerError("the answer is no graph")
+        if len(listed) > _MAX_EVENTS:
+            raise UnclearAnswerError(f"the graph has over {_MAX_EVENTS} events")
+        events: dict[int, Event] = {}
+        dropped: list[str] = []
+        for entry in listed:
+            number, text = _read_event(entry)
+            if number is None or not text or len(text) > _MAX_TEXT:
+                dropped.append(
+                    f"event {number}: it has no number, is blank, or has over {_MAX_TEXT} characters"
+                )
+            elif number in events:
+                dropped.append(f"event {number}, {text!r}: another event has this number")
+            else:
+                events[number] = Event(id=str(number), text=text)
+        if not events:
+            raise UnclearAnswerError("the graph has no events")
+        read = read_edges(edges, {number: event.id for number, event in events.items()})
+        return WrittenGraph(list(events.values()), read.edges, dropped + read.dropped)
+
+
+def _read_event(entry: Any) -> tuple[int | None, str]:
+    members = entry if isinstance(entry, Mapping) else {}
+    number, text = members.get("number"), members.get("event")
+    is_number = isinstance(number, int) and not isinstance(number, bool) and abs(number) < _MAX_NUMBER
+    return number if is_number else None, text.strip() if isinstance(text, str) else ""
+
+
+class ScriptGraphWriter:
+    """Has a model write graphs.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        self._author = author
+        self._prompt = library.load(
+            "write_script_graph", placeholders={"scenario", "event_count", ANSWER_PLACEHOLDER}
+        )
+
+    async def write(self, request: pb.WriteScriptGraphRequest) -> pb.WriteScriptGraphResponse:
+        """Writes one graph. A model that writes more or fewer events than asked for is not corrected.
+
+        Raises:
+            ServiceError: There is no answer.
+        """
+        values = {
+            "scenario": scenario_excerpt(request.scenario).text,
+            "event_count": f"exactly {request.event_count}" if request.event_count else "as many as it takes",
+        }
+        answer = await self._author.asker.ask(
+            self._prompt, values, ScriptGraphForm(), with_defaults(request.options)
+        )
+        response = pb.WriteScriptGraphResponse(provenance=answer.provenance)
+        if answer.abstention is not None:
+            response.abstain_reason = answer.abstention.reason
+        elif answer.value is not None:
+            events, edges, dropped = answer.value
+            response.graph.CopyFrom(ScriptGraph(scenario=request.scenario, events=events, edges=edges))
+            response.dropped.extend(dropped)
+        return response

@@ -1,0 +1,189 @@
+"""Writes a scenario that leads to one of two options (Choice-75, section 2.4 and appendix B).
+
+The option to lead to is shown as the way taken and the other as the way left, wherever they stand in the
+request: the question for the second option is that for the first with the two exchanged, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import decision_pb2
+from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
+from dramaturg.judge.excerpts import NONE
+from dramaturg.judge.fence import fence
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
+from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.service.errors import Violation, invalid_fields
+from services.generation.author import Author, with_defaults
+from services.generation.authoring.leaks import names_option
+from services.generation.authoring.materials import labelled
+from services.generation.authoring.scenario_forms import PhraseForm, ProfileForm
+from services.generation.provenances import together
+
+TEMPERATURE = 0.75
+"""Where a request sets none (appendix B)."""
+MUSTS = ("preferences", "interests", "financial situation")
+"""What a profile mentions where a request names nothing (appendix B)."""
+
+_TARGETS = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2)
+_LONGEST_MATERIAL = 200_000
+
+
+class ScenarioWriter:
+    """Has a model write scenarios.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        always = {"demonstrations", "decision", ANSWER_PLACEHOLDER}
+        self._author = author
+        self._direct = library.load("write_scenario", placeholders=always)
+        self._indirect = library.load("write_scenario_behind", placeholders=always)
+        self._profile = library.load("write_profile", placeholders={*always, "musts", "must_nots"})
+
+    async def write(self, request: pb.WriteScenarioRequest) -> pb.WriteScenarioResponse:
+        """Writes one scenario.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or there is no answer.
+        """
+        violations = list(_violations(request))
+        if violations:
+            raise invalid_fields(violations)
+        options = with_defaults(request.options, temperature=TEMPERATURE)
+        if request.form == pb.SCENARIO_FORM_USER_PROFILE:
+            response = _respond(await self._write_profile(request, options))
+        elif request.form == pb.SCENARIO_FORM_HARD_VERB_PHRASE:
+            response = await self._write_hard(request, options)
+        else:
+            response = _respond(await self._write_phrase(request, options))
+        brief = request.brief
+        response.leaks_option = any(
+            names_option(response.scenario, option) for option in (brief.option_1, brief.option_2)
+        )
+        return response
+
+    async def _write_hard(
+        self, request: pb.WriteScenarioRequest, options: JudgeOptions
+    ) -> pb.WriteScenarioResponse:
+        """Two calls: a scenario that leads to the option, then one that leads to that scenario (Figure 2)."""
+        base = await self._write_phrase(request, options, base=True)
+        if base.value is None:
+            return _respond(base)
+        examples = [
+            _Example.of(one.brief, one.target, one.base_scenario, one.scenario)
+            for one in request.demonstrations
+        ]
+        question = _Example.of(request.brief, request.target, base.value)
+        hard = await self._ask(self._indirect, examples, question, PhraseForm(), options)
+        response = _respond(hard, base.provenance)
+        response.base_scenario = base.value
+        return response
+
+    async def _write_phrase(
+        self, request: pb.WriteScenarioRequest, options: JudgeOptions, *, base: bool = False
+    ) -> Answer[str]:
+        examples = [
+            _Example.of(one.brief, one.target, "", one.base_scenario if base else one.scenario)
+            for one in request.demonstrations
+        ]
+        question = _Example.of(request.brief, request.target)
+        return await self._ask(self._direct, examples, question, PhraseForm(), options)
+
+    async def _write_profile(self, request: pb.WriteScenarioRequest, options: JudgeOptions) -> Answer[str]:
+        examples = [_Example.of(one.brief, one.target, "", one.scenario) for one in request.demonstrations]
+        question = _Example.of(request.brief, request.target)
+        values = {
+            "musts": _listed("musts", request.musts or MUSTS),
+            "must_nots": _listed("must nots", [question.taken, question.left, *request.must_nots]),
+        }
+        return await self._ask(self._profile, examples, question, ProfileForm(), options, **values)
+
+    async def _ask(
+        self,
+        prompt: Prompt,
+        examples: Sequence[_Example],
+        question: _Example,
+        form: PhraseForm | ProfileForm,
+        options: JudgeOptions,
+        **values: str,
+    ) -> Answer[str]:
+        shown = [
+            fence(f"example {number}", example.text, limit=_LONGEST_MATERIAL).text
+            for number, example in enumerate(examples, start=1)
+        ]
+        values["demonstrations"] = "\n".join(shown) or NONE
+        values["decision"] = fence("decision", question.text, limit=_LONGEST_MATERIAL).text
+        return await self._author.asker.ask(prompt, values, form, options)
+
+
+@dataclass(frozen=True)
+class _Example:
+    """A decision with its way taken, as far as its scenarios are known."""
+
+    brief: pb.ScenarioBrief
+    taken: str
+    left: str
+    between: str
+    scenario: str
+
+    @classmethod
+    def of(
+        cls, brief: pb.ScenarioBrief, target: Choice.ValueType, between: str = "", scenario: str = ""
+    ) -> _Example:
+        ways = brief.option_1, brief.option_2
+        taken, left = ways if target == decision_pb2.CHOICE_OPTION_1 else ways[::-1]
+        return cls(brief, taken, left, between, scenario)
+
+    @property
+    def text(self) -> str:
+        return labelled(
+            {
+                "Overall goal": self.brief.overall_goal,
+                "Goal": self.brief.goal,
+                "Way taken": self.taken,
+                "Way left": self.left,
+                "Reason": self.between,
+                "Scenario": self.scenario,
+            }
+        )
+
+
+def _respond(answer: Answer[str], before: Provenance | None = None) -> pb.WriteScenarioResponse:
+    response = pb.WriteScenarioResponse(scenario=answer.value or "", provenance=answer.provenance)
+    if before is not None:
+        response.provenance.CopyFrom(together([before, answer.provenance]))
+    if answer.abstention is not None:
+        response.failure = answer.abstention.explanation
+    return response
+
+
+def _listed(label: str, items: Sequence[str]) -> str:
+    lines = labelled({str(number): item for number, item in enumerate(items, start=1)})
+    return fence(label, lines, limit=_LONGEST_MATERIAL).text
+
+
+def _violations(request: pb.WriteScenarioRequest) -> Iterator[Violation]:
+    targets = " or ".join(map(Choice.Name, _TARGETS))
+    if request.target not in _TARGETS:
+        yield Violation("target", f"must be {targets}")
+    if request.form != pb.SCENARIO_FORM_USER_PROFILE:
+        for field in ("musts", "must_nots"):
+            if getattr(request, field):
+                yield Violation(field, "is only for SCENARIO_FORM_USER_PROFILE")
+    is_hard = request.form == pb.SCENARIO_FORM_HARD_VERB_PHRASE
+    for index, demonstration in enumerate(request.demonstrations):
+        if demonstration.target not in _TARGETS:
+            yield Violation(f"demonstrations[{index}].target", f"must be {targets}")
+        if is_hard and not demonstration.base_scenario.strip():
+            yield Violation(
+                f"demonstrations[{index}].base_scenario", "is required for SCENARIO_FORM_HARD_VERB_PHRASE"
+            )

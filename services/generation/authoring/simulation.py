@@ -1,0 +1,103 @@
+"""Writes new simulation tasks after examples (SimulBench, section 2.2 and appendix B.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
+from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as pb
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.fence import fence
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import Record, Text
+from dramaturg.service.errors import invalid
+from services.generation.author import Author, with_defaults
+from services.generation.authoring.materials import labelled
+
+_PROMPTS = {
+    dialogue_pb2.SIMULATION_KIND_STATELESS: "write_stateless_task",
+    dialogue_pb2.SIMULATION_KIND_STATEFUL: "write_stateful_task",
+}
+_LONGEST_EXAMPLE = 30_000
+
+
+class SimulationTaskForm:
+    """A task, after what makes it new and hard."""
+
+    name = "simulation_task"
+    shape = Record(
+        {
+            "idea": Text("what is simulated, why it is new, and what knowledge it takes"),
+            "name": Text("a short noun phrase that names the task"),
+            "description": Text("one paragraph: the task and its input, its output, the first request"),
+            "request_type": Text("the general form of a request, in a few words"),
+        }
+    )
+    _LIMITS: Mapping[str, int] = {"name": 200, "description": 20_000, "request_type": 2000}
+    """In characters (``common.v1.SimulationTask``)."""
+
+    def parse(self, value: Any) -> SimulationTask:
+        """The task, without its kind.
+
+        Raises:
+            UnclearAnswerError: A part of it is missing, blank or too long.
+        """
+        members = value if isinstance(value, Mapping) else {}
+        parts: dict[str, str] = {}
+        for part, limit in self._LIMITS.items():
+            text = members.get(part)
+            if not isinstance(text, str) or not text.strip():
+                raise UnclearAnswerError(f"the task has no {part}")
+            parts[part] = text.strip()
+            if len(parts[part]) > limit:
+                raise UnclearAnswerError(f"the task's {part} has over {limit} characters")
+        return SimulationTask(
+            name=parts["name"], description=parts["description"], request_type=parts["request_type"]
+        )
+
+
+class SimulationTaskWriter:
+    """Has a model write tasks.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        self._author = author
+        self._prompts = {
+            kind: library.load(name, placeholders={"examples", ANSWER_PLACEHOLDER})
+            for kind, name in _PROMPTS.items()
+        }
+
+    async def write(self, request: pb.WriteSimulationTaskRequest) -> pb.WriteSimulationTaskResponse:
+        """Writes one task.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or there is no answer.
+        """
+        prompt = self._prompts.get(request.kind)
+        if prompt is None:
+            raise invalid("kind", "must be SIMULATION_KIND_STATELESS or SIMULATION_KIND_STATEFUL")
+        examples = [
+            fence(f"example {number}", _told(example), limit=_LONGEST_EXAMPLE).text
+            for number, example in enumerate(request.examples, start=1)
+        ]
+        values = {"examples": "\n".join(examples)}
+        answer = await self._author.asker.ask(
+            prompt, values, SimulationTaskForm(), with_defaults(request.options)
+        )
+        response = pb.WriteSimulationTaskResponse(task=answer.value, provenance=answer.provenance)
+        if answer.abstention is not None:
+            response.failure = answer.abstention.explanation
+        else:
+            response.task.kind = request.kind
+        return response
+
+
+def _told(task: SimulationTask) -> str:
+    return labelled({"name": task.name, "description": task.description, "request_type": task.request_type})

@@ -1,0 +1,86 @@
+"""Predicts all edges in one answer (proScript, section 5.1, the end-to-end model)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dramaturg.api.generation.v1 import edge_service_pb2 as pb
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.asking import ask_or_abstain
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import Record, Text
+from services.generation.author import Author, with_defaults
+from services.generation.edges.numbering import NumberedEvents, scenario_excerpt
+from services.generation.edges.reading import EDGES, ReadEdges, read_edges
+
+
+@dataclass(frozen=True)
+class EdgesForm:
+    """A walk through the script, then its edges."""
+
+    ids: Mapping[int, str]
+    """The events' ids by number."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "edges"
+
+    @property
+    def shape(self) -> Record:
+        """Reasoning first."""
+        return Record(
+            {"reasoning": Text("what needs what, and what can happen side by side"), "edges": EDGES}
+        )
+
+    def parse(self, value: Any) -> ReadEdges:
+        """Reads the edges. None at all is an answer too: nothing need come before anything.
+
+        Raises:
+            UnclearAnswerError: There is no list of edges, or none of those listed can be used.
+        """
+        entries = value.get("edges") if isinstance(value, Mapping) else None
+        if not isinstance(entries, list):
+            raise UnclearAnswerError("the answer has no edges")
+        read = read_edges(entries, self.ids)
+        if entries and not read.edges:
+            raise UnclearAnswerError(f"no edge can be used: {'; '.join(read.dropped)}")
+        return read
+
+
+class EndToEndPredictor:
+    """Asks for all edges at once.
+
+    Args:
+        author: Asks the model.
+        library: The prompts.
+    """
+
+    def __init__(self, author: Author, library: PromptLibrary) -> None:
+        self._author = author
+        self._prompt = library.load("predict_edges", placeholders={"scenario", "events", ANSWER_PLACEHOLDER})
+
+    async def predict(self, request: pb.PredictEdgesRequest) -> pb.PredictEdgesResponse:
+        """Predicts the edges.
+
+        Raises:
+            ServiceError: The model's configuration keeps it from ever answering.
+        """
+        numbered = NumberedEvents.of(request.scenario, request.events)
+        shown = {"scenario": scenario_excerpt(request.scenario), "events": numbered.excerpt}
+        answer = await ask_or_abstain(
+            self._author.asker, self._prompt, shown, EdgesForm(numbered.ids), with_defaults(request.options)
+        )
+        response = pb.PredictEdgesResponse(provenance=answer.provenance, method=pb.EDGE_METHOD_END_TO_END)
+        if answer.abstention is not None:
+            response.abstain_reason = answer.abstention.reason
+            response.dropped.append(answer.abstention.explanation)
+        elif answer.value is not None:
+            response.dropped.extend(answer.value.dropped)
+            graph = ScriptGraph(scenario=request.scenario, events=request.events, edges=answer.value.edges)
+            response.graph.CopyFrom(graph)
+        return response

@@ -1,0 +1,50 @@
+"""How events are shown to a model: by numbers that say nothing of their order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.fence import fence, fence_items
+
+_LONGEST_SCENARIO = 10_000
+_LONGEST_EVENTS = 200_000
+
+
+@dataclass(frozen=True)
+class NumberedEvents:
+    """Events in the order shown; the first is number 1."""
+
+    events: tuple[Event, ...]
+
+    @classmethod
+    def of(cls, scenario: str, events: Iterable[Event]) -> NumberedEvents:
+        """Orders events by a hash of scenario and text.
+
+        Neither their ids nor their order in the request reaches the model, where both may give the answer
+        away, and equal sets of events make equal questions, which are bought once.
+        """
+        return cls(tuple(sorted(events, key=lambda event: _key(scenario, event.text))))
+
+    @property
+    def ids(self) -> dict[int, str]:
+        """The ids by number."""
+        return {number: event.id for number, event in enumerate(self.events, start=1)}
+
+    @property
+    def excerpt(self) -> Excerpt:
+        """The numbered texts, as they are shown."""
+        texts = [event.text for event in self.events]
+        return Excerpt((fence_items("events", "Event", texts, limit=_LONGEST_EVENTS),))
+
+
+def scenario_excerpt(scenario: str) -> Excerpt:
+    """What the script is for, as it is shown."""
+    return Excerpt((fence("scenario", scenario, limit=_LONGEST_SCENARIO),))
+
+
+def _key(scenario: str, text: str) -> str:
+    return hashlib.sha256(f"{len(scenario)}\n{scenario}\n{text}".encode()).hexdigest()

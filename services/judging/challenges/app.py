@@ -1,0 +1,39 @@
+"""Wires the challenge judge: its settings, its prompts and its contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dramaturg.api.judging.v1 import challenge_judge_service_pb2_grpc
+from dramaturg.judge.apps import JudgeApp
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.service.contract import Contract
+from services.judging.challenges.judge import LlmChallengeJudge
+from services.judging.challenges.servicer import DESCRIPTOR, ChallengeJudgeServicer
+from services.judging.challenges.settings import ChallengeJudgeSettings
+
+PROMPTS = Path(__file__).parent / "prompts"
+"""The folder of the service's own prompts."""
+
+
+class App(JudgeApp):
+    """The challenge judge as a service."""
+
+    def __init__(self, settings: ChallengeJudgeSettings | None = None) -> None:
+        settings = settings or ChallengeJudgeSettings()
+        super().__init__(settings, PROMPTS)
+        self._limits = settings.excerpts
+
+    def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
+        """The contract, served by a model."""
+        judge = LlmChallengeJudge(asker, library, self._limits)
+        return Contract.make(
+            DESCRIPTOR,
+            challenge_judge_service_pb2_grpc.add_ChallengeJudgeServiceServicer_to_server,
+            ChallengeJudgeServicer(judge),
+            name=judge.name,
+            version=judge.version,
+            description=judge.description,
+            capabilities=judge.capabilities,
+        )

@@ -1,0 +1,80 @@
+"""The challenge judge with a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
+    FindChallengingTurnRequest,
+    FindChallengingTurnResponse,
+)
+from dramaturg.judge import VERSION
+from dramaturg.judge.asking import ask_or_abstain, notices
+from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.protocols import CALLS_MODELS
+from services.judging.reasoned_number import ReasonedNumberForm, Scale
+
+TASK, DIALOGUE = "task", "dialogue"
+"""The placeholders for the parts of a request."""
+TURN_COUNT = "turn_count"
+"""The placeholder for how many turns there are."""
+
+
+class LlmChallengeJudge:
+    """Asks a model for the first challenging turn in one call.
+
+    Args:
+        asker: Asks the model.
+        library: The prompts.
+        limits: How much of a request the model is shown.
+    """
+
+    name: str = "llm-challenge-judge"
+    version: str = VERSION
+    description: str = "Has a language model find the first turn that was too hard for a simulator."
+    criteria: Sequence[str] = ()
+    capabilities: Sequence[str] = (CALLS_MODELS,)
+
+    def __init__(self, asker: Asker, library: PromptLibrary, limits: DialogueLimits) -> None:
+        self._asker = asker
+        self._limits = limits
+        self._prompt = library.load(
+            "find_challenging_turn", placeholders={TASK, DIALOGUE, TURN_COUNT, ANSWER_PLACEHOLDER}
+        )
+
+    async def find(self, request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
+        """Finds the turn.
+
+        Args:
+            request: The request, whose utterances make whole turns.
+
+        Raises:
+            ServiceError: The model's configuration keeps the judge from judging at all.
+        """
+        turn_count = len(request.utterances) // 2
+        shown = {
+            TASK: task_excerpt(request.task, request.utterances, self._limits),
+            DIALOGUE: dialogue_excerpt(request.utterances, self._limits),
+        }
+        values = {TURN_COUNT: str(turn_count)}
+        answer = await ask_or_abstain(
+            self._asker, self._prompt, shown, turn_form(turn_count), request.options, values
+        )
+        response = FindChallengingTurnResponse(provenance=answer.provenance)
+        if answer.abstention is not None:
+            response.abstain_reason, response.rationale = answer.abstention
+        elif answer.value is not None:
+            response.turn = answer.value.number
+            response.rationale = f"{answer.value.reason} {notices(shown)}".strip()
+        return response
+
+
+def turn_form(turn_count: int) -> ReasonedNumberForm:
+    """The form of the answer for a dialogue of so many turns."""
+    return ReasonedNumberForm(
+        "turn",
+        "go through the turns: what was asked, and what is right or wrong in the answer",
+        Scale("the first challenging turn, or 0 if there is none", 0, turn_count),
+    )

@@ -1,0 +1,13 @@
+"""What judges of dialogues share: their settings."""
+
+from __future__ import annotations
+
+from dramaturg.judge.dialogues import DialogueLimits
+from dramaturg.judge.settings import JudgeSettings
+
+
+class DialogueJudgeSettings(JudgeSettings):
+    """The settings of a judge of dialogues; a subclass names its ``section``."""
+
+    excerpts: DialogueLimits = DialogueLimits()  # type: ignore[assignment]  # a dialogue has other parts
+    """How much of a request is shown to the model."""

@@ -1,0 +1,39 @@
+"""Wires the rating judge: its settings, its prompts and its contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dramaturg.api.judging.v1 import rating_judge_service_pb2_grpc
+from dramaturg.judge.apps import JudgeApp
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.service.contract import Contract
+from services.judging.ratings.judge import LlmRatingJudge
+from services.judging.ratings.servicer import DESCRIPTOR, RatingJudgeServicer
+from services.judging.ratings.settings import RatingJudgeSettings
+
+PROMPTS = Path(__file__).parent / "prompts"
+"""The folder of the service's own prompts."""
+
+
+class App(JudgeApp):
+    """The rating judge as a service."""
+
+    def __init__(self, settings: RatingJudgeSettings | None = None) -> None:
+        settings = settings or RatingJudgeSettings()
+        super().__init__(settings, PROMPTS)
+        self._limits = settings.excerpts
+
+    def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
+        """The contract, served by a model."""
+        judge = LlmRatingJudge(asker, library, self._limits)
+        return Contract.make(
+            DESCRIPTOR,
+            rating_judge_service_pb2_grpc.add_RatingJudgeServiceServicer_to_server,
+            RatingJudgeServicer(judge),
+            name=judge.name,
+            version=judge.version,
+            description=judge.description,
+            capabilities=judge.capabilities,
+        )

@@ -1,0 +1,72 @@
+"""The form of an answer that is a reason and then a whole number between two bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.shapes import Record, Text
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A whole number from ``lowest`` to ``highest``, both included, as a part of an answer."""
+
+    hint: str
+    """What it measures."""
+    lowest: int
+    highest: int
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
+
+    def sketch(self, indent: str = "") -> str:
+        """The hint with the bounds, bare."""
+        del indent
+        return f"<{self.hint}: a whole number from {self.lowest} to {self.highest}>"
+
+
+class ReasonedNumber(NamedTuple):
+    """An answer as read."""
+
+    reason: str
+    """The reason, given before the number."""
+    number: int
+    """On the scale."""
+
+
+@dataclass(frozen=True)
+class ReasonedNumberForm:
+    """A reason, then a number. A number off the scale, several or none are no answer."""
+
+    name: str
+    """The form's name, and that of the member with the number."""
+    reason: str
+    """What the reason should say."""
+    scale: Scale
+    """The number."""
+
+    @property
+    def shape(self) -> Record:
+        """The reason, then the number."""
+        return Record({"reason": Text(self.reason), self.name: self.scale})
+
+    def parse(self, value: Any) -> ReasonedNumber:
+        """Reads an answer.
+
+        Raises:
+            UnclearAnswerError: There is no number, or it is not on the scale.
+        """
+        members = value if isinstance(value, Mapping) else {}
+        number, reason = members.get(self.name), members.get("reason")
+        # To Python, true and false are whole numbers.
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise UnclearAnswerError(f"the {self.name} is no whole number")
+        if not self.scale.lowest <= number <= self.scale.highest:
+            raise UnclearAnswerError(
+                f"the {self.name} {number} is not from {self.scale.lowest} to {self.scale.highest}"
+            )
+        return ReasonedNumber(reason.strip() if isinstance(reason, str) else "", number)

@@ -1,0 +1,157 @@
+"""Which answers are a choice. An unclear one never is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dramaturg.api.common.v1 import decision_pb2
+from services.generation.authoring.choices import read_choice
+
+ONE, TWO, EITHER = (
+    decision_pb2.CHOICE_OPTION_1,
+    decision_pb2.CHOICE_OPTION_2,
+    decision_pb2.CHOICE_EITHER,
+)
+CALL, SEARCH = "call the library", "search online for the library's hours"
+FORMS = {
+    ONE: ["1", "option 1", "option one", "the first option", CALL, "1) option 1", f"option 1: {CALL}"],
+    TWO: ["2", "option 2", "option two", "the second option", SEARCH, "2) option 2", f"option 2 ({SEARCH})"],
+    EITHER: ["3", "either", "either one", "option 3", "3) either one, since they have similar effect"],
+}
+LABELS = {ONE: "option 1", TWO: "option 2", EITHER: "either"}
+Form = tuple[decision_pb2.Choice.ValueType, str]
+ACCEPTED = st.sampled_from([(choice, form) for choice, forms in FORMS.items() for form in forms])
+DECORATIONS = st.sampled_from(
+    [str, str.upper, str.capitalize, "{}.".format, "**{}**".format, '"{}"'.format, "\n {} \n".format]
+)
+SENTENCES = [
+    "The answer is {}.",
+    "Answer: {}",
+    "The better choice is {}.",
+    "I would choose {}.",
+    "Given the scenario, {}.",
+    "{}, because there is no telephone and it cannot be helped.",
+    "Because Doe has no telephone, {} is better.",
+    "Doe has no telephone, so {} is the better choice.",
+    "<think>Option 1? No, option 2. Or not.</think>\n\n{}",
+]
+CLOUDS = [
+    "Not {}.",
+    "{} is not feasible.",
+    "{}, which isn't possible",
+    "{}?",
+    "Anything but {}.",
+    "If Doe has a telephone, {}.",
+    "Maybe {}.",
+    "It depends. {}.",
+    "The other one is better than {}.",
+    "Avoid {}.",
+    "I cannot decide, {}",
+    "{} would be worse.",
+]
+
+
+def read(text: str) -> decision_pb2.Choice.ValueType | None:
+    return read_choice(text, CALL, SEARCH)
+
+
+@given(ACCEPTED, DECORATIONS)
+def test_every_accepted_form_is_read(
+    form: tuple[decision_pb2.Choice.ValueType, str], decorate: object
+) -> None:
+    choice, text = form
+    assert callable(decorate)
+    assert read(decorate(text)) == choice
+
+
+@pytest.mark.parametrize("choice", FORMS)
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_that_chooses_one_is_read(sentence: str, choice: decision_pb2.Choice.ValueType) -> None:
+    assert read(sentence.format(LABELS[choice])) == choice
+
+
+@pytest.mark.parametrize("named", ["option 1", "Option 2", CALL, "the second option"])
+@pytest.mark.parametrize("cloud", CLOUDS)
+def test_a_sentence_that_does_not_choose_what_it_names_is_no_choice(cloud: str, named: str) -> None:
+    assert read(cloud.format(named)) is None
+
+
+@given(ACCEPTED, ACCEPTED, st.sampled_from([" ", " or ", " and ", ". ", "\n", ", not ", " / ", ", because "]))
+def test_two_choices_are_none(
+    first: Form,
+    second: Form,
+    glue: str,
+) -> None:
+    text = f"{first[1]}{glue}{second[1]}"
+    assert first[0] == second[0] or read(text) is None
+
+
+@given(st.text(alphabet="abcdefghij klm.,;:!?()\n'", max_size=80))
+def test_text_that_names_nothing_is_no_choice(text: str) -> None:
+    assert read_choice(text, "Wxyz", "Vwxyz") is None
+
+
+@given(st.text(max_size=200), st.text(max_size=20), st.text(max_size=20))
+def test_nothing_makes_it_fail_and_exchanging_the_options_keeps_labels(text: str, one: str, two: str) -> None:
+    read_choice(text, one, two)
+    assert read_choice("Option 1", one, two) in {ONE, None}
+
+
+@given(st.sampled_from([CALL, SEARCH, f"Doe should {CALL}.", f"It is best to {SEARCH}."]))
+def test_own_words_follow_the_option_where_it_stands(text: str) -> None:
+    exchanged = {ONE: TWO, TWO: ONE}
+    choice = read_choice(text, CALL, SEARCH)
+    assert choice is not None
+    assert read_choice(text, SEARCH, CALL) == exchanged[choice]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "both",
+        "neither",
+        "12",
+        "1 2",
+        "0",
+        "Option 4",
+        "Option 12",
+        "1. The scenario says that the library is closed.",
+        "2) Option 1",
+        "Answer: 2) Option 1",
+        f"Option 1: {SEARCH}",
+        "Either option 1 or option 2.",
+        "Option 1 is too expensive.",
+        "the other one",
+        "The latter.",
+        "Either way, somebody has to answer.",
+        "1) Option 1\n2) Option 2\n3) Either",
+    ],
+)
+def test_unclear_answers_are_no_choice(text: str) -> None:
+    assert read(text) is None
+
+
+def test_a_very_long_answer_is_unclear_and_soon_read() -> None:
+    assert read("Option 1. " + "It is quiet there. " * 100) == ONE
+    assert read("Option 1, which he should " + "should, " * 50_000) is None
+    assert read(f"<think>{'Option 2? ' * 1000}</think>Option 1") == ONE
+
+
+def test_an_option_that_holds_the_other_is_told_from_it() -> None:
+    assert read_choice("walk", "walk", "walk to the station") == ONE
+    assert read_choice("Walk to the station.", "walk", "walk to the station") == TWO
+    assert read_choice("sidewalk", "walk", "walk to the station") is None
+
+
+def test_options_of_the_same_words_are_told_apart_by_label_only() -> None:
+    assert read_choice("walk", "walk", "Walk.") is None
+    assert read_choice("Option 2", "walk", "Walk.") == TWO
+
+
+def test_a_negation_in_an_option_s_own_words_is_no_cloud() -> None:
+    assert read_choice("Option 1 (do not eat)", "do not eat", "eat either pie") == ONE
+    assert read_choice("Eat either pie", "do not eat", "eat either pie") == TWO

@@ -1,0 +1,180 @@
+"""EdgeService.PredictEdges pair by pair, over real gRPC."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import permutations
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.generation.v1 import edge_service_pb2 as pb
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.service.errors import from_rpc_error
+from tests.services.generation.edges.conftest import EVENTS, predict, shown
+from tests.support.openai_server import Answer, Body
+
+TEXTS = {event.text: event.id for event in EVENTS}
+ORDER = ["first", "middle", "last"]
+PAIRWISE = {"method": pb.EDGE_METHOD_PAIRWISE}
+
+
+def pair(body: Body) -> tuple[str, str]:
+    """The ids of the two events that are asked about."""
+    one, two = re.findall(r"\[BEGIN event [AB] \w+\]\n(.*)\n", shown(body))
+    return TEXTS[one], TEXTS[two]
+
+
+def is_before(body: Body) -> bool:
+    one, two = map(ORDER.index, pair(body))
+    return one < two
+
+
+def oracle(body: Body) -> Answer:
+    """Knows the order; sure to 0.9 of what comes before and to 0.8 of what does not."""
+    yes = is_before(body)
+    return Answer("Yes." if yes else "No.", tokens=[("Yes" if yes else "No", math.log(0.9 if yes else 0.8))])
+
+
+def without_tokens(respond: Callable[[Body], str | Answer]) -> Callable[[Body], Answer]:
+    def answer(body: Body) -> Answer:
+        reply = respond(body)
+        return reply if isinstance(reply, Answer) else Answer(reply, tokens=[])
+
+    return answer
+
+
+def probabilities(response: pb.PredictEdgesResponse) -> dict[tuple[str, str], float]:
+    return {(one.source_id, one.target_id): one.probability for one in response.probabilities}
+
+
+async def test_each_ordered_pair_is_asked_about_once() -> None:
+    response, bodies = await predict(oracle, **PAIRWISE)
+    assert Counter(map(pair, bodies)) == Counter(permutations(ORDER, 2))
+    found = probabilities(response)
+    # The server lists "Yes1", "Yes2" ... as alternatives: neither word, so that the token itself is certain.
+    assert found == {two: float(ORDER.index(two[0]) < ORDER.index(two[1])) for two in permutations(ORDER, 2)}
+    assert (response.probability_source, response.method) == ("log-probabilities", pb.EDGE_METHOD_PAIRWISE)
+    assert not response.dropped
+    assert not response.HasField("graph")
+    assert (bodies[0]["logprobs"], bodies[0]["top_logprobs"]) == (True, 5)
+    assert (bodies[0]["temperature"], bodies[0]["max_tokens"]) == (0, 2048)
+    provenance = response.provenance
+    assert provenance.name == "llm-edges"
+    assert [prompt.name for prompt in provenance.prompts] == ["precedes"]
+    assert provenance.usage.provider_call_count == len(provenance.completions) == 6
+    assert not any(event.id in shown(body).split() for event in EVENTS for body in bodies)
+
+
+async def test_without_log_probabilities_the_answers_are_votes() -> None:
+    asked: Counter[tuple[str, str]] = Counter()
+
+    def waver(body: Body) -> str:
+        """Says yes of what comes before, and every third time of all else."""
+        asked[pair(body)] += 1
+        return "yes" if is_before(body) or asked[pair(body)] % 3 == 0 else "no"
+
+    response, bodies = await predict(without_tokens(waver), vote_count=3, **PAIRWISE)
+    assert set(asked.values()) == {3}
+    assert probabilities(response) == {
+        two: 1.0 if ORDER.index(two[0]) < ORDER.index(two[1]) else pytest.approx(1 / 3)
+        for two in permutations(ORDER, 2)
+    }
+    assert response.probability_source == "votes"
+    assert len(response.provenance.completions) == len(bodies) == 18
+
+
+async def test_one_vote_is_the_default() -> None:
+    response, bodies = await predict(without_tokens(lambda _: "no"), **PAIRWISE)
+    assert set(probabilities(response).values()) == {0.0}
+    assert len(bodies) == 6
+
+
+async def test_repeats_ask_for_other_votes() -> None:
+    options = JudgeOptions(repeat_index=1)
+    response, bodies = await predict(
+        without_tokens(lambda _: "yes"), vote_count=2, options=options, **PAIRWISE
+    )
+    assert len(bodies) == 12
+    assert len({call.fingerprint for call in response.provenance.completions}) == 12
+
+
+async def test_an_endpoint_that_refuses_log_probabilities_is_asked_without() -> None:
+    def refuse(body: Body) -> Answer:
+        if body.get("logprobs"):
+            return Answer("logprobs are not supported", status=400)
+        return Answer("yes" if is_before(body) else "no")
+
+    response, bodies = await predict(refuse, vote_count=2, **PAIRWISE)
+    assert response.probability_source == "votes"
+    assert len(response.probabilities) == 6
+    assert sum("logprobs" not in body for body in bodies) == 12
+
+
+async def test_pairs_without_a_clear_answer_are_left_out_and_said() -> None:
+    def unsure(body: Body) -> Answer:
+        match pair(body):
+            case ("first", "last"):
+                return Answer("It depends.")
+            case ("last", "first"):
+                return Answer("", refusal="I will not.")
+            case ("middle", "last"):
+                return Answer("Yes", tokens=[("Y", -0.1), ("es", -0.1)])
+        return oracle(body)
+
+    response, _ = await predict(unsure, **PAIRWISE)
+    assert probabilities(response).keys() == {("first", "middle"), ("middle", "first"), ("last", "middle")}
+    assert sorted(response.dropped) == [
+        "'first' before 'last': The answer is not clearly yes or no.",
+        "'last' before 'first': The model declined to answer.",
+        "'middle' before 'last': No log-probability of the answer was given.",
+    ]
+    assert response.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+
+
+async def test_unclear_votes_do_not_count_and_are_said() -> None:
+    asked: Counter[tuple[str, str]] = Counter()
+
+    def mumble(body: Body) -> str:
+        asked[pair(body)] += 1
+        return "hm" if pair(body) == ("first", "last") and asked[pair(body)] == 1 else "yes"
+
+    response, _ = await predict(without_tokens(mumble), vote_count=2, **PAIRWISE)
+    assert probabilities(response)["first", "last"] == 1.0
+    assert list(response.dropped) == ["'first' before 'last': 1 of 2 votes are unclear"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
+        (Answer("Yes", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
+        (Answer("yes and no"), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
+    ],
+)
+async def test_without_any_answer_it_abstains(answer: Answer, reason: Any) -> None:
+    response, _ = await predict(lambda _: answer, **PAIRWISE)
+    assert response.abstain_reason == reason
+    assert not response.probabilities
+    assert response.probability_source == ""
+    assert len(response.dropped) == 6
+
+
+async def test_a_model_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await predict(lambda _: Answer("no such model", status=404, error_code="model_not_found"), **PAIRWISE)
+    assert from_rpc_error(caught.value).reason_name == "ERROR_REASON_MODEL_UNKNOWN"
+
+
+async def test_forty_events_make_1560_calls() -> None:
+    events = [Event(id=str(index), text=f"event {index}") for index in range(40)]
+    response, bodies = await predict(lambda _: "no", events=events, **PAIRWISE)
+    assert len(response.probabilities) == len(bodies) == 1560
