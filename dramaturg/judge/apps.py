@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.settings import AgentSettings, JudgeSettings
+from dramaturg.judge.settings import AgentSettings, AskerSettings
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 
-class JudgeApp(ABC):
+SettingsT = TypeVar("SettingsT", bound=AskerSettings)
+AgentSettingsT = TypeVar("AgentSettingsT", bound=AgentSettings)
+
+
+class JudgeApp(ABC, Generic[SettingsT]):
     """A service with one judge that asks a model. A subclass says which.
 
     Args:
@@ -28,7 +32,7 @@ class JudgeApp(ABC):
         prompts: The folder of its own prompts.
     """
 
-    def __init__(self, settings: JudgeSettings, prompts: Path) -> None:
+    def __init__(self, settings: SettingsT, prompts: Path) -> None:
         self.name = settings.section
         self._settings = settings
         self._prompts = prompts
@@ -55,22 +59,17 @@ class JudgeApp(ABC):
         """The contract, served by a model."""
 
 
-class AgentApp(JudgeApp):
+class AgentApp(JudgeApp[AgentSettingsT]):
     """An agent that can also work offline."""
-
-    def __init__(self, settings: AgentSettings, prompts: Path) -> None:
-        super().__init__(settings, prompts)
-        self._backend = settings.backend
-        self._embedding_target = settings.embedding_target
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         """Opens the channel to what the configured backend needs, yields the contract, and closes it."""
-        if self._backend == "llm":
+        if self._settings.backend == "llm":
             async with super().open() as contracts:
                 yield contracts
         else:
-            async with open_channel(self._embedding_target) as channel:
+            async with open_channel(self._settings.embedding_target) as channel:
                 yield [self.offline(EmbeddingServiceStub(channel))]
 
     @abstractmethod

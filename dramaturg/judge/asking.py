@@ -24,6 +24,8 @@ async def ask_or_abstain(
     form: AnswerForm[Parsed],
     options: JudgeOptions,
     values: Mapping[str, str] | None = None,
+    *,
+    logprobs: bool = False,
 ) -> Answer[Parsed]:
     """Asks one question.
 
@@ -34,6 +36,7 @@ async def ask_or_abstain(
         form: The form of the answer.
         options: The model, the sampling and which repeat this is.
         values: The values of placeholders that show nothing of the request.
+        logprobs: Whether the log-probabilities of the answer's tokens are asked for.
 
     Returns:
         The answer; an abstention also where a passing failure kept the model from answering.
@@ -43,7 +46,7 @@ async def ask_or_abstain(
     """
     texts = {name: excerpt.text for name, excerpt in shown.items()}
     try:
-        answer = await asker.ask(prompt, {**texts, **(values or {})}, form, options)
+        answer = await asker.ask(prompt, {**texts, **(values or {})}, form, options, logprobs=logprobs)
     except ServiceError as error:
         failure = abstentions.of_failure(error)
         if failure is None:

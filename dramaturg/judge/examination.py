@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
-from dramaturg.judge import abstentions
 from dramaturg.judge import criteria as names
 from dramaturg.judge.answers import VerdictsForm
+from dramaturg.judge.asking import ask_or_abstain, notices
 from dramaturg.judge.excerpts import (
     Excerpt,
     ExcerptLimits,
@@ -23,7 +23,6 @@ from dramaturg.judge.prompts import Prompt
 from dramaturg.judge.protocols import ScriptRequest
 from dramaturg.judge.steps import read_candidate
 from dramaturg.judge.verdicts import abstained, in_order
-from dramaturg.service.errors import ServiceError
 
 GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "reference"
 """The placeholders for the parts of a request. A prompt that lacks one does not show that part."""
@@ -86,22 +85,11 @@ class Examiner:
         form: VerdictsForm,
         shown: Mapping[str, Excerpt],
     ) -> tuple[list[Verdict], Provenance]:
-        values = {name: excerpt.text for name, excerpt in shown.items()}
-        values[CRITERIA] = prompt.part(list(form.sections))
-        try:
-            answer = await self._asker.ask(prompt, values, form, request.options)
-        except ServiceError as error:
-            failure = abstentions.of_failure(error)
-            if failure is None:
-                raise
-            return [abstained(name, *failure) for name in form.sections], Provenance(
-                prompts=[prompt.reference]
-            )
-        for excerpt in shown.values():
-            answer.provenance.parameters.update(excerpt.parameters)
+        values = {CRITERIA: prompt.part(list(form.sections))}
+        answer = await ask_or_abstain(self._asker, prompt, shown, form, request.options, values)
         if answer.abstention is not None:
             return [abstained(name, *answer.abstention) for name in form.sections], answer.provenance
-        notice = " ".join(excerpt.notice for excerpt in shown.values() if excerpt.notice)
+        notice = notices(shown)
         verdicts = answer.value or []
         for verdict in verdicts:
             verdict.rationale = f"{verdict.rationale} {notice}".strip()

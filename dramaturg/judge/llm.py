@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import grpc
@@ -40,6 +40,8 @@ class Answer(Generic[Parsed]):
     """Why nothing could be read."""
     provenance: Provenance
     """The prompt, the calls, what they cost and the parameters; the judge's own name is still missing."""
+    completion: Completion = field(default_factory=Completion)
+    """What it was read from. Empty: the model could not be asked."""
 
 
 class Asker:
@@ -68,6 +70,8 @@ class Asker:
         values: Mapping[str, str],
         form: AnswerForm[Parsed],
         options: JudgeOptions,
+        *,
+        logprobs: bool = False,
     ) -> Answer[Parsed]:
         """Asks one question.
 
@@ -76,6 +80,7 @@ class Asker:
             values: The values of its other placeholders.
             form: The form of the answer.
             options: The model, the sampling and which repeat this is.
+            logprobs: Whether the log-probabilities of the answer's tokens are asked for.
 
         Raises:
             ServiceError: The call failed, as ``dramaturg.service.errors.downstream`` says it.
@@ -85,6 +90,7 @@ class Asker:
             messages=prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)}),
             sampling=self._sampling(options),
             json_format=JsonFormat(name=form.name, schema=answers.schema(form)),
+            logprobs=logprobs,
             repeat_index=options.repeat_index,
             request_id=options.request_id,
         )
@@ -98,9 +104,9 @@ class Asker:
             prompts=[prompt.reference],
             completions=completion.calls,
             usage=completion.usage,
-            parameters=_parameters(request),
+            parameters=request_parameters(request),
         )
-        return Answer(value, abstention, provenance)
+        return Answer(value, abstention, provenance, completion)
 
     def _sampling(self, options: JudgeOptions) -> Sampling:
         sampling = Sampling()
@@ -113,6 +119,17 @@ class Asker:
         return sampling
 
 
+def request_parameters(request: GenerateRequest) -> dict[str, str]:
+    """The sampling settings and the repeat of a request, by name, where they are set; for provenance."""
+    parameters = {
+        setting.name: ", ".join(value) if setting.name == "stop" else f"{value:g}"
+        for setting, value in request.sampling.ListFields()
+    }
+    if request.repeat_index:
+        parameters["repeat_index"] = str(request.repeat_index)
+    return parameters
+
+
 def _read(completion: Completion, form: AnswerForm[Parsed]) -> tuple[Parsed, None] | tuple[None, Abstention]:
     abstention = abstentions.of_completion(completion)
     if abstention is not None:
@@ -122,14 +139,3 @@ def _read(completion: Completion, form: AnswerForm[Parsed]) -> tuple[Parsed, Non
     except (UnclearAnswerError, ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, UnclearAnswerError) else answers.UNPARSABLE
         return None, Abstention(reason, f"The model's answer could not be read: {error}.")
-
-
-def _parameters(request: GenerateRequest) -> dict[str, str]:
-    """The sampling settings and the repeat, by name, where they are set."""
-    parameters = {
-        field.name: ", ".join(value) if field.name == "stop" else f"{value:g}"
-        for field, value in request.sampling.ListFields()
-    }
-    if request.repeat_index:
-        parameters["repeat_index"] = str(request.repeat_index)
-    return parameters

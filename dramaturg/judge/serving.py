@@ -42,35 +42,61 @@ def critic_contract(judge: protocols.Critic) -> Contract:
     """Serves a critic as ``agents.v1.CriticService``."""
     descriptor = critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"]
     add = critic_service_pb2_grpc.add_CriticServiceServicer_to_server
-    return _contract(descriptor, add, _CriticServicer(judge), judge)
+    return judge_contract(descriptor, add, _CriticServicer(judge), judge)
 
 
 def execute_contract(judge: protocols.Executor) -> Contract:
     """Serves an executor as ``agents.v1.ExecuteService``."""
     descriptor = execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"]
     add = execute_service_pb2_grpc.add_ExecuteServiceServicer_to_server
-    return _contract(descriptor, add, _ExecuteServicer(judge), judge)
+    return judge_contract(descriptor, add, _ExecuteServicer(judge), judge)
 
 
 def commonsense_contract(judge: protocols.CommonsenseChecker) -> Contract:
     """Serves a commonsense checker as ``agents.v1.CommonsenseService``."""
     descriptor = commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"]
     add = commonsense_service_pb2_grpc.add_CommonsenseServiceServicer_to_server
-    return _contract(descriptor, add, _CommonsenseServicer(judge), judge)
+    return judge_contract(descriptor, add, _CommonsenseServicer(judge), judge)
 
 
 def script_judge_contract(judge: protocols.ScriptJudge) -> Contract:
     """Serves a judge of all criteria as ``judging.v1.ScriptJudgeService``."""
     descriptor = script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"]
     add = script_judge_service_pb2_grpc.add_ScriptJudgeServiceServicer_to_server
-    return _contract(descriptor, add, _ScriptJudgeServicer(judge), judge)
+    return judge_contract(descriptor, add, _ScriptJudgeServicer(judge), judge)
 
 
 def synthesize_contract(judge: protocols.Synthesizer) -> Contract:
     """Serves a synthesizer as ``agents.v1.SynthesizeService``."""
     descriptor = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
     add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
-    return _contract(descriptor, add, _SynthesizeServicer(judge), judge)
+    return judge_contract(descriptor, add, _SynthesizeServicer(judge), judge)
+
+
+def judge_contract(
+    descriptor: ServiceDescriptor,
+    add: Callable[[Any, grpc.aio.Server], None],
+    servicer: Any,
+    judge: protocols.Judge,
+) -> Contract:
+    """Serves a judge by any contract.
+
+    Args:
+        descriptor: The service's descriptor.
+        add: The generated function that adds a servicer to a server.
+        servicer: Has the judge answer.
+        judge: Who judges; its identity becomes the contract's.
+    """
+    return Contract.make(
+        descriptor,
+        add,
+        servicer,
+        name=judge.name,
+        version=judge.version,
+        description=judge.description,
+        criteria=judge.criteria,
+        capabilities=judge.capabilities,
+    )
 
 
 def serve(contract: Contract, argv: Sequence[str] | None = None) -> None:
@@ -167,24 +193,6 @@ class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer)
         response = await self._judge.synthesize(request)
         sign(response.provenance, self._judge, contract, started=started)
         return response
-
-
-def _contract(
-    descriptor: ServiceDescriptor,
-    add: Callable[[Any, grpc.aio.Server], None],
-    servicer: Any,
-    judge: protocols.Judge,
-) -> Contract:
-    return Contract.make(
-        descriptor,
-        add,
-        servicer,
-        name=judge.name,
-        version=judge.version,
-        description=judge.description,
-        criteria=judge.criteria,
-        capabilities=judge.capabilities,
-    )
 
 
 async def _assess(

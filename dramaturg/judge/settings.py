@@ -1,4 +1,4 @@
-"""What can be configured of every judge that asks a model."""
+"""What can be configured of every judge, and of all else that asks a model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.service.settings import Settings
 
 
-class JudgeSettings(Settings):
-    """The settings of a judge; a subclass names its ``section``."""
+class AskerSettings(Settings):
+    """How a model is asked; a subclass names its ``section``, and says how much of a request is shown."""
 
     generation_target: str = "localhost:50051"
     """Where GenerationService is reached."""
@@ -22,6 +22,11 @@ class JudgeSettings(Settings):
     """The cap on an answer, in tokens, where a request sets none. Absent: the provider's."""
     prompts_dir: Path | None = None
     """A folder whose prompt files replace the service's own ones of the same name."""
+
+
+class JudgeSettings(AskerSettings):
+    """The settings of a judge of scripts; a subclass names its ``section``."""
+
     excerpts: ExcerptLimits = ExcerptLimits()
     """How much of a request is shown to the model."""
 

@@ -48,7 +48,7 @@ class App:
             SettingsError: a key, a recording, a price table, a prompt or the ledger cannot be used.
         """
         settings, release = self._settings, version("dramaturg")
-        prompts = PromptLibrary(PROMPTS, settings.prompts)
+        prompts = PromptLibrary(PROMPTS, settings.prompts_dir)
         async with AsyncExitStack() as stack:
             providers = open_providers(settings, os.environ)
             for configured in providers:

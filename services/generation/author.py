@@ -20,7 +20,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 )
 from dramaturg.judge import abstentions
 from dramaturg.judge.abstentions import Abstention
-from dramaturg.judge.llm import Asker
+from dramaturg.judge.llm import Asker, request_parameters
 from services.generation import codec
 from services.generation.completions import Completer
 from services.generation.patience import Patience
@@ -98,7 +98,7 @@ class Author:
             prompts=prompts,
             completions=completion.calls,
             usage=completion.usage,
-            parameters=_parameters(options),
+            parameters=request_parameters(request),
         )
         return Written(completion.text, abstentions.of_completion(completion), completion, provenance)
 
@@ -137,14 +137,3 @@ class _InProcess:
         with codec.domain_errors():
             completion = await self._completer.complete(call, self._patience.deadline(), policy)
         return GenerateResponse(completion=codec.encode_completion(completion))
-
-
-def _parameters(options: JudgeOptions) -> dict[str, str]:
-    sampling = {field.name: value for field, value in options.sampling.ListFields()}
-    stop = sampling.pop("stop", ())
-    parameters = {name: f"{value:g}" for name, value in sampling.items()}
-    if stop:
-        parameters["stop"] = ", ".join(stop)
-    if options.repeat_index:
-        parameters["repeat_index"] = str(options.repeat_index)
-    return parameters

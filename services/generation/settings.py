@@ -128,8 +128,8 @@ class GenerationSettings(Settings):
     """The file of kept completions; ":memory:" forgets them with the process."""
     doubled_default_tokens: int = Field(default=8192, ge=1)
     """The cap with which an answer is asked for again that was cut off although nobody set a cap."""
-    prompts: Path | None = None
-    """A folder of prompt files that replace the service's own of the same names."""
+    prompts_dir: Path | None = None
+    """A folder whose prompt files replace the service's own ones of the same name."""
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
     """What is kept of a request's time to still answer it with the reason why it failed."""
     maximum_seconds: float = Field(default=600.0, gt=0)

@@ -16,7 +16,7 @@ PROMPTS = Path(__file__).parent / "script" / "prompts"
 """The folder of the service's own prompts."""
 
 
-class App(JudgeApp):
+class App(JudgeApp[ScriptJudgeSettings]):
     """The single judge as a service."""
 
     def __init__(self, settings: ScriptJudgeSettings | None = None) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dramaturg.judge.dialogues import DialogueLimits
-from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.settings import AskerSettings
 
 
-class DialogueJudgeSettings(JudgeSettings):
+class DialogueJudgeSettings(AskerSettings):
     """The settings of a judge of dialogues; a subclass names its ``section``."""
 
-    excerpts: DialogueLimits = DialogueLimits()  # type: ignore[assignment]  # a dialogue has other parts
+    excerpts: DialogueLimits = DialogueLimits()
     """How much of a request is shown to the model."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.settings import AskerSettings
 
 
 class SourceLimits(BaseModel):
@@ -18,12 +18,12 @@ class SourceLimits(BaseModel):
     """Of the text whose readers are wanted."""
 
 
-class RoleSettings(JudgeSettings):
+class RoleSettings(AskerSettings):
     """Section ``roles``."""
 
     section: ClassVar[str] = "roles"
 
-    excerpts: SourceLimits = SourceLimits()  # type: ignore[assignment]  # a text has other parts than a script
+    excerpts: SourceLimits = SourceLimits()
     """How much of a request is shown to the model."""
     embedding_target: str = "localhost:50051"
     """Where EmbeddingService is reached."""

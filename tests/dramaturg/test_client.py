@@ -71,14 +71,18 @@ class Directory(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):
         return CheckJudgeResponse(judge=JUDGE)
 
 
+def evaluations() -> Evaluations:
+    return Evaluations()  # type: ignore[abstract]  # the methods that are not there answer UNIMPLEMENTED
+
+
 @asynccontextmanager
-async def gateway(evaluations: Evaluations) -> AsyncIterator[DramaturgClient]:
+async def gateway(served: Evaluations) -> AsyncIterator[DramaturgClient]:
     make = partial(Contract.make, name="gateway", version="1.0.0", description="A gateway for tests.")
     contracts = [
         make(
             evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
             evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-            evaluations,
+            served,
         ),
         make(
             judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
@@ -91,13 +95,13 @@ async def gateway(evaluations: Evaluations) -> AsyncIterator[DramaturgClient]:
 
 
 async def test_events_come_as_they_happen() -> None:
-    async with gateway(Evaluations()) as client:
+    async with gateway(evaluations()) as client:
         events = [event.WhichOneof("event") async for event in client.evaluate_scripts(REQUEST)]
     assert events == ["accepted", "result"]
 
 
 async def test_a_refused_request_names_every_violation() -> None:
-    async with gateway(Evaluations()) as client:
+    async with gateway(evaluations()) as client:
         with pytest.raises(ServiceError) as raised:
             async for _ in client.evaluate_scripts(EvaluateScriptsRequest()):
                 pass
@@ -106,25 +110,25 @@ async def test_a_refused_request_names_every_violation() -> None:
 
 
 async def test_leaving_an_evaluation_cancels_it() -> None:
-    evaluations, endless = Evaluations(), EvaluateScriptsRequest()
+    scripted, endless = evaluations(), EvaluateScriptsRequest()
     endless.CopyFrom(REQUEST)
     endless.task.id = "endless"
-    async with gateway(evaluations) as client:
+    async with gateway(scripted) as client:
         events = client.evaluate_scripts(endless)
         await anext(events)
         await events.aclose()
-        await asyncio.wait_for(evaluations.cancelled.wait(), 10)
+        await asyncio.wait_for(scripted.cancelled.wait(), 10)
 
 
 async def test_judges_are_listed_and_checked() -> None:
-    async with gateway(Evaluations()) as client:
+    async with gateway(evaluations()) as client:
         assert list(await client.list_judges()) == [JUDGE]
         assert list(await client.list_judges("execute")) == []
         assert await client.check_judge("critic", "llm") == JUDGE
 
 
 async def test_an_unknown_judge_is_a_typed_error() -> None:
-    async with gateway(Evaluations()) as client:
+    async with gateway(evaluations()) as client:
         with pytest.raises(ServiceError) as raised:
             await client.check_judge("critic", "strict")
     assert raised.value.reason_name == "ERROR_REASON_JUDGE_UNKNOWN"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.generation.v1.edge_service_pb2_grpc import EdgeServiceStub
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Server
@@ -20,6 +21,7 @@ from tests.support.openai_server import OpenAIServer
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceAsyncStub
+    from dramaturg.api.generation.v1.edge_service_pb2_grpc import EdgeServiceAsyncStub
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
 
 SCHEMA = json.dumps(
@@ -41,6 +43,7 @@ class Service:
 
     generation: GenerationServiceAsyncStub
     authoring: AuthoringServiceAsyncStub
+    edges: EdgeServiceAsyncStub
 
     async def generate(
         self, text: str = "Is it good?", *, json_format: bool = True, timeout: float = 20, **fields: Any
@@ -83,4 +86,4 @@ async def generation_service(*servers: OpenAIServer, **settings: Any) -> AsyncIt
         Server(contracts, ServerSettings(port=0)) as server,
         open_channel(server.target) as channel,
     ):
-        yield Service(GenerationServiceStub(channel), AuthoringServiceStub(channel))
+        yield Service(GenerationServiceStub(channel), AuthoringServiceStub(channel), EdgeServiceStub(channel))

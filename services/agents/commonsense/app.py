@@ -20,7 +20,7 @@ PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's own prompts."""
 
 
-class App(AgentApp):
+class App(AgentApp[CommonsenseSettings]):
     """The commonsense agent as a service."""
 
     def __init__(self, settings: CommonsenseSettings | None = None) -> None:
@@ -31,7 +31,8 @@ class App(AgentApp):
         return commonsense_contract(LlmCommonsenseChecker(asker, library, self._settings.excerpts))
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
-        """The contract, served by embeddings and rules."""
+        """The contract, served by rules alone."""
+        del embeddings
         from services.agents.commonsense.offline import OfflineCommonsenseChecker
 
-        return commonsense_contract(OfflineCommonsenseChecker(embeddings))
+        return commonsense_contract(OfflineCommonsenseChecker())

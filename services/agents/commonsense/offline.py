@@ -5,27 +5,19 @@ from __future__ import annotations
 from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge import roles, verdicts
 from dramaturg.judge.steps import read_candidate
 from services.agents.offline.identity import DESCRIPTION, VERSION
 
 
 class OfflineCommonsenseChecker:
-    """Plays the role "commonsense" where no model is to be had, so that its verdict is accounted for.
-
-    Args:
-        stub: Taken like the other offline agents do; of no use here.
-    """
+    """Plays the role "commonsense" where no model is to be had, so that its verdict is accounted for."""
 
     name = "offline-commonsense"
     version = VERSION
     description = DESCRIPTION
     criteria = roles.COMMONSENSE.criteria
     capabilities: tuple[str, ...] = ()
-
-    def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub | None = None) -> None:
-        del stub
 
     async def check(self, request: CheckCommonsenseRequest) -> Assessment:
         """Abstains from executable."""

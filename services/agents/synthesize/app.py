@@ -20,7 +20,7 @@ PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's own prompts."""
 
 
-class App(AgentApp):
+class App(AgentApp[SynthesizeSettings]):
     """The answer synthesize agent as a service."""
 
     def __init__(self, settings: SynthesizeSettings | None = None) -> None:

@@ -18,12 +18,12 @@ from dramaturg.judge.excerpts import NONE
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
 from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.judge.provenance import together
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, with_defaults
 from services.generation.authoring.leaks import names_option
 from services.generation.authoring.materials import labelled
 from services.generation.authoring.scenario_forms import PhraseForm, ProfileForm
-from services.generation.provenances import together
 
 TEMPERATURE = 0.75
 """Where a request sets none (appendix B)."""

@@ -13,9 +13,9 @@ from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.provenance import together
 from services.generation.author import Author
 from services.generation.edges.pairs import Ballot, PairAsker
-from services.generation.provenances import together
 
 LOG_PROBABILITIES, VOTES = "log-probabilities", "votes"
 """Where probabilities come from (``PredictEdgesResponse.probability_source``)."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge import VERSION
+from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
-from services.judging.pairs.asking import TokenAsker
+from dramaturg.judge.provenance import together
 from services.judging.pairs.prompting import PairPrompts
-from services.judging.pairs.rounds import Answered, Round, together
+from services.judging.pairs.rounds import Answered, Round
 from services.judging.pairs.settings import PairLimits
 from services.judging.pairs.votes import tally, vote
 
@@ -31,6 +32,7 @@ class LlmPairJudge:
         asker: Asks the model.
         library: The prompts.
         limits: How much of a request the model is shown.
+        logprobs: Whether the log-probabilities that confidences are made of are asked for.
     """
 
     name: str = "llm-pair-judge"
@@ -39,10 +41,13 @@ class LlmPairJudge:
     criteria: Sequence[str] = ()
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
-    def __init__(self, asker: TokenAsker, library: PromptLibrary, limits: PairLimits) -> None:
+    def __init__(
+        self, asker: Asker, library: PromptLibrary, limits: PairLimits, *, logprobs: bool = True
+    ) -> None:
         self._asker = asker
         self._prompts = PairPrompts(library)
         self._limits = limits
+        self._logprobs = logprobs
 
     async def compare(self, request: pb.ComparePairRequest) -> pb.ComparePairResponse:
         """Compares the two texts, in both orders side by side where both are wanted.
@@ -51,7 +56,7 @@ class LlmPairJudge:
             ServiceError: The model's configuration keeps the judge from judging at all.
         """
         rounds = [
-            Round(self._asker, self._prompts, self._limits, request, order)
+            Round(self._asker, self._prompts, self._limits, request, order, logprobs=self._logprobs)
             for order in _ORDERS[request.order]
         ]
         # Where one round fails the other is not left behind unawaited.

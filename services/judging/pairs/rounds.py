@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.judge.usage import add_usage
-from services.judging.pairs.asking import TokenAsker
+from dramaturg.judge.asking import ask_or_abstain
+from dramaturg.judge.llm import Asker
+from dramaturg.judge.provenance import together
 from services.judging.pairs.confidences import confidences
 from services.judging.pairs.form import BatchForm, SingleForm
 from services.judging.pairs.presentation import ROLES, present, roles_excerpt
@@ -41,21 +42,25 @@ class Round:
         limits: How much of the request the model is shown.
         request: The request.
         order: The order, as given or swapped.
+        logprobs: Whether the log-probabilities that confidences are made of are asked for.
     """
 
     def __init__(
         self,
-        asker: TokenAsker,
+        asker: Asker,
         prompts: PairPrompts,
         limits: PairLimits,
         request: pb.ComparePairRequest,
         order: pb.PresentationOrder.ValueType,
+        *,
+        logprobs: bool,
     ) -> None:
         self._asker = asker
         self._prompts = prompts
         self._limits = limits
         self._request = request
         self._order = order
+        self._logprobs = logprobs
         self._shown = present(request, limits, swapped=order == pb.PRESENTATION_ORDER_SWAPPED)
 
     async def play(self) -> Answered:
@@ -79,25 +84,20 @@ class Round:
         wording = self._prompts.choose(self._request, again=again)
         shown = {**self._shown, ROLES: roles_excerpt(roles, self._limits)} if roles else self._shown
         form = BatchForm(len(roles)) if roles else SingleForm()
-        answer, completion = await self._asker.ask(
-            wording.prompt, shown, form, self._request.options, wording.values
+        answer = await ask_or_abstain(
+            self._asker,
+            wording.prompt,
+            shown,
+            form,
+            self._request.options,
+            wording.values,
+            logprobs=self._logprobs,
         )
         answer.provenance.prompts.extend(wording.also_used)
         if answer.abstention is not None:
             ballots = (ballot(self._order, answer.abstention),) * max(1, len(roles))
             return Answered(ballots, answer.provenance, readable=False)
         readings = answer.value or []
-        known = confidences(completion, readings, numbered=bool(roles))
+        known = confidences(answer.completion, readings, numbered=bool(roles))
         ballots = tuple(ballot(self._order, *pair) for pair in zip(readings, known, strict=True))
         return Answered(ballots, answer.provenance)
-
-
-def together(parts: Sequence[Provenance]) -> Provenance:
-    """The provenance of several answers: calls in order, each prompt once."""
-    total = Provenance()
-    for part in parts:
-        total.prompts.extend(prompt for prompt in part.prompts if prompt not in total.prompts)
-        total.completions.extend(part.completions)
-        total.usage.CopyFrom(add_usage(total.usage, part.usage))
-        total.parameters.update(part.parameters)
-    return total

@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from dramaturg.judge.dialogues import DialogueLimits
-from dramaturg.judge.settings import JudgeSettings
+from dramaturg.judge.settings import AskerSettings
 
 
 class PairLimits(DialogueLimits):
@@ -26,12 +26,12 @@ class PairLimits(DialogueLimits):
     """Of all roles together."""
 
 
-class PairJudgeSettings(JudgeSettings):
+class PairJudgeSettings(AskerSettings):
     """Section ``pair-judge``."""
 
     section: ClassVar[str] = "pair-judge"
 
-    excerpts: PairLimits = PairLimits()  # type: ignore[assignment]  # a pair has other parts than a script
+    excerpts: PairLimits = PairLimits()
     """How much of a request is shown to the model."""
     logprobs: bool = True
     """Whether the model is asked for the log-probabilities that confidences are made of. Some endpoints

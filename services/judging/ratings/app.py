@@ -8,6 +8,7 @@ from dramaturg.api.judging.v1 import rating_judge_service_pb2_grpc
 from dramaturg.judge.apps import JudgeApp
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.serving import judge_contract
 from dramaturg.service.contract import Contract
 from services.judging.ratings.judge import LlmRatingJudge
 from services.judging.ratings.servicer import DESCRIPTOR, RatingJudgeServicer
@@ -17,23 +18,18 @@ PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's own prompts."""
 
 
-class App(JudgeApp):
+class App(JudgeApp[RatingJudgeSettings]):
     """The rating judge as a service."""
 
     def __init__(self, settings: RatingJudgeSettings | None = None) -> None:
-        settings = settings or RatingJudgeSettings()
-        super().__init__(settings, PROMPTS)
-        self._limits = settings.excerpts
+        super().__init__(settings or RatingJudgeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
         """The contract, served by a model."""
-        judge = LlmRatingJudge(asker, library, self._limits)
-        return Contract.make(
+        judge = LlmRatingJudge(asker, library, self._settings.excerpts)
+        return judge_contract(
             DESCRIPTOR,
             rating_judge_service_pb2_grpc.add_RatingJudgeServiceServicer_to_server,
             RatingJudgeServicer(judge),
-            name=judge.name,
-            version=judge.version,
-            description=judge.description,
-            capabilities=judge.capabilities,
+            judge,
         )

@@ -77,6 +77,6 @@ async def test_an_answer_of_no_use_says_so(answer: Answer, failure: str) -> None
 async def test_a_deployment_words_its_own_prompts(tmp_path: Path) -> None:
     (tmp_path / "write_script.md").write_text("# user\n\nSchreibe: {{task}}\n")
     async with OpenAIServer(lambda _: SCRIPT) as server:
-        async with generation_service(server, prompts=tmp_path) as service:
+        async with generation_service(server, prompts_dir=tmp_path) as service:
             await service.authoring.WriteScript(WriteScriptRequest(task=Task(goal="Kuchen backen")))
         assert server.bodies[0]["messages"] == [{"role": "user", "content": "Schreibe: Kuchen backen"}]

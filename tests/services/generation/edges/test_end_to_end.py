@@ -15,8 +15,8 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
 from dramaturg.service.errors import from_rpc_error
 from services.generation.app import App
-from tests.services.generation.edges.conftest import EVENTS, edge_service, predict, shown
-from tests.support.generation import generation_settings
+from tests.services.generation.edges.conftest import EVENTS, predict, shown
+from tests.support.generation import generation_service, generation_settings
 from tests.support.judges import serve_app
 from tests.support.openai_server import Answer, Body, OpenAIServer
 
@@ -68,12 +68,12 @@ async def test_all_edges_in_one_call(method: Any) -> None:
 async def test_neither_ids_nor_their_order_reach_the_model() -> None:
     async with (
         OpenAIServer(lambda body: edges(body, (RECIPE, CAKE))) as server,
-        edge_service(server) as service,
+        generation_service(server) as service,
     ):
         for seed in range(4):
             events = [Event(id=f"{seed}-{index}", text=event.text) for index, event in enumerate(EVENTS)]
             random.Random(seed).shuffle(events)
-            response = await service.PredictEdges(
+            response = await service.edges.PredictEdges(
                 pb.PredictEdgesRequest(scenario="bake a cake", events=events)
             )
             ids = {event.text: event.id for event in events}

@@ -15,9 +15,9 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest, GenerateResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from services.judging.pairs.app import PROMPTS
-from services.judging.pairs.asking import TokenAsker
 from services.judging.pairs.form import BatchForm, Vote
 from services.judging.pairs.judge import LlmPairJudge
 from services.judging.pairs.settings import PairLimits
@@ -47,7 +47,7 @@ class Model:
 
 
 def compare(prefer: Prefer, **fields: Any) -> pb.ComparePairResponse:
-    asker = TokenAsker(cast("Any", Model(prefer)))
+    asker = Asker(cast("Any", Model(prefer)))
     judge = LlmPairJudge(asker, PromptLibrary(PROMPTS), PairLimits())
     return asyncio.run(judge.compare(pb.ComparePairRequest(**fields)))
 

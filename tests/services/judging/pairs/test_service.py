@@ -406,7 +406,7 @@ async def test_equal_texts_are_never_told_apart_in_both_orders(serve: Serve, cho
 async def test_identity_says_that_models_are_called() -> None:
     async with App(PairJudgeSettings()).open() as (contract,):
         identity = contract.identity
-    assert App.name == "pair-judge"
+    assert App().name == "pair-judge"
     assert (identity.name, identity.version) == ("llm-pair-judge", version("dramaturg"))
     assert identity.contract == "dramaturg.api.judging.v1.PairJudgeService"
     assert list(identity.capabilities) == ["calls-models"]

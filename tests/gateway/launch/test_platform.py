@@ -1,0 +1,82 @@
+"""How services find each other in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
+from dramaturg.client import DramaturgClient
+from dramaturg.service.settings import Settings
+from gateway.launch.apps import UnknownServiceError, backends, find_app, service_names, settings_type
+from gateway.launch.platform import NO_MODEL, Overview, local_platform
+from tests.support.gateway import Fake
+from tests.support.grpc_servers import serve
+
+AGENTS = ("synthesize", "critic", "execute", "commonsense")
+SCRIPT_ROLES = (*AGENTS, "script-judge")
+
+
+async def judges(overviews: list[Overview]) -> dict[tuple[str, str], tuple[bool, str]]:
+    async with local_platform(overviews.append) as target, DramaturgClient(target) as client:
+        return {
+            (judge.role, judge.name): (judge.default_for_role, JudgeHealth.Name(judge.health))
+            for judge in await client.list_judges()
+            if judge.role in SCRIPT_ROLES
+        }
+
+
+async def test_without_a_model_the_offline_judges_serve_and_it_is_said() -> None:
+    overviews: list[Overview] = []
+    found = await judges(overviews)
+    assert {name: health for name, (_, health) in found.items()} == {
+        **{(role, name): "JUDGE_HEALTH_SERVING" for role in AGENTS for name in ("llm", "offline")},
+        ("script-judge", "llm"): "JUDGE_HEALTH_SERVING",
+    }
+    defaults = {name for name, (default, _) in found.items() if default}
+    assert defaults == {*((role, "offline") for role in AGENTS), ("script-judge", "llm")}
+    assert overviews[0].notice == NO_MODEL
+
+
+async def test_with_a_model_the_judges_that_ask_it_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    overviews: list[Overview] = []
+    found = await judges(overviews)
+    assert {name for name, (default, _) in found.items() if default} == {
+        (role, "llm") for role in SCRIPT_ROLES
+    }
+    assert not overviews[0].notice
+
+
+async def test_a_configured_judge_joins_and_its_default_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(Fake("critic").contract()) as server:
+        file = tmp_path / "dramaturg.toml"
+        file.write_text(
+            '[[gateway.judges]]\nrole = "critic"\nname = "terse"\ndefault = true\n'
+            f'target = "{server.target}"\n'
+        )
+        monkeypatch.setenv("DRAMATURG_CONFIG", str(file))
+        found = await judges([])
+    critics = {name: default for (role, name), (default, _) in found.items() if role == "critic"}
+    assert critics == {"terse": True, "llm": False, "offline": False}
+    assert found["execute", "offline"] == (True, "JUDGE_HEALTH_SERVING")
+
+
+def test_every_service_is_found_by_name_with_its_settings() -> None:
+    for name in (*SCRIPT_ROLES, "generation", "embedding", "gateway"):
+        assert name in service_names()
+        assert issubclass(settings_type(find_app(name)), Settings)
+        assert settings_type(find_app(name)).section == name
+
+
+def test_backends_are_those_that_the_settings_declare() -> None:
+    assert set(backends(settings_type(find_app("critic")))) == {"llm", "offline"}
+    assert backends(settings_type(find_app("embedding"))) == ()
+
+
+def test_an_unknown_service_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UnknownServiceError, match="critic"):
+        find_app("poet")

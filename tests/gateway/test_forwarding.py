@@ -1,0 +1,65 @@
+"""The gateway offers every service that it knows at its own address."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.server import Server
+from gateway.app import App
+from gateway.settings import GatewaySettings, JudgeEntry
+from services.graph.app import App as GraphApp
+from services.graph.settings import GraphSettings
+from tests.support.grpc_servers import server_settings
+
+CHAIN = ScriptGraph(
+    events=[Event(id=name, text=name) for name in "abc"],
+    edges=[EventEdge(source_id="a", target_id="b"), EventEdge(source_id="b", target_id="c")],
+)
+
+
+@pytest.fixture
+async def at_the_gateway() -> AsyncIterator[grpc.aio.Channel]:
+    async with (
+        GraphApp(settings=GraphSettings(solvers=1)).open() as contracts,
+        Server(contracts, server_settings()) as graph,
+        App(
+            GatewaySettings(judges=(JudgeEntry(role="graph", name="built-in", target=graph.target),))
+        ).open() as offered,
+        Server(offered, server_settings()) as gateway,
+        open_channel(gateway.target) as channel,
+    ):
+        yield channel
+
+
+async def test_a_call_is_passed_on_and_answered(at_the_gateway: grpc.aio.Channel) -> None:
+    response = await GraphServiceStub(at_the_gateway).CheckGraph(
+        pb.CheckGraphRequest(graph=CHAIN), timeout=20
+    )
+    assert response.report.acyclic
+    assert list(response.report.source_ids) == ["a"]
+
+
+async def test_the_limits_of_the_contract_hold_at_the_gateway(at_the_gateway: grpc.aio.Channel) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await GraphServiceStub(at_the_gateway).CheckGraph(pb.CheckGraphRequest(), timeout=20)
+    assert [violation.field for violation in from_rpc_error(raised.value).violations] == ["graph"]
+
+
+async def test_the_services_own_errors_come_back_as_they_are(at_the_gateway: grpc.aio.Channel) -> None:
+    large = ScriptGraph(events=[Event(id=str(number), text="x") for number in range(41)])
+    request = pb.MeasureEditDistanceRequest(first=large, second=large)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await GraphServiceStub(at_the_gateway).MeasureEditDistance(request, timeout=20)
+    error = from_rpc_error(raised.value)
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.reason == error_reason_pb2.ERROR_REASON_TOO_LARGE
+    assert error.metadata["actual"] == "41"

@@ -1,0 +1,164 @@
+"""A gateway over real gRPC whose author and judges of replies are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from dramaturg.api.common.v1.decision_pb2 import Decision
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.generation.v1 import (
+    authoring_service_pb2,
+    authoring_service_pb2_grpc,
+    edge_service_pb2,
+    edge_service_pb2_grpc,
+)
+from dramaturg.api.judging.v1 import (
+    challenge_judge_service_pb2,
+    challenge_judge_service_pb2_grpc,
+    pair_judge_service_pb2,
+    pair_judge_service_pb2_grpc,
+    rating_judge_service_pb2,
+    rating_judge_service_pb2_grpc,
+)
+from dramaturg.service.server import Contract
+from gateway.app import App
+from gateway.settings import GatewaySettings, JudgeEntry
+from services.alignment.app import App as AlignmentApp
+from tests.support.grpc_servers import serve
+from tests.support.openai_server import OpenAIServer
+from tests.support.readers import generation_target
+
+Method = Callable[[Any], Awaitable[Any]]
+Roles = Mapping[str, Mapping[str, Method]]
+"""What each role answers, by method."""
+
+CALL = Provenance(
+    name="fake", usage=Usage(prompt_token_count=10, completion_token_count=2, provider_call_count=1)
+)
+"""How an answer was made that cost one call."""
+
+_SERVICES: dict[str, tuple[Any, Callable[..., None]]] = {
+    "author": (
+        authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"],
+        authoring_service_pb2_grpc.add_AuthoringServiceServicer_to_server,
+    ),
+    "edges": (
+        edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"],
+        edge_service_pb2_grpc.add_EdgeServiceServicer_to_server,
+    ),
+    "rating-judge": (
+        rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"],
+        rating_judge_service_pb2_grpc.add_RatingJudgeServiceServicer_to_server,
+    ),
+    "pair-judge": (
+        pair_judge_service_pb2.DESCRIPTOR.services_by_name["PairJudgeService"],
+        pair_judge_service_pb2_grpc.add_PairJudgeServiceServicer_to_server,
+    ),
+    "challenge-judge": (
+        challenge_judge_service_pb2.DESCRIPTOR.services_by_name["ChallengeJudgeService"],
+        challenge_judge_service_pb2_grpc.add_ChallengeJudgeServiceServicer_to_server,
+    ),
+}
+
+
+def contract(role: str, methods: Mapping[str, Method]) -> Contract:
+    """A service whose methods are functions; the others are not implemented."""
+    descriptor, add = _SERVICES[role]
+
+    async def absent(request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
+    def handler(method: Method) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def handle(request: Any, context: Any) -> Any:
+            return await method(request)
+
+        return handle
+
+    names = {method.name: absent for method in descriptor.methods}
+    servicer = SimpleNamespace(**{**names, **{name: handler(method) for name, method in methods.items()}})
+    return Contract.make(descriptor, add, servicer, name=f"fake-{role}", version="1.0.0", description="Fake.")
+
+
+@asynccontextmanager
+async def gateway_target(
+    roles: Roles, *, alignment: bool = False, model: OpenAIServer | None = None, **settings: Any
+) -> AsyncIterator[str]:
+    """Starts a service for each role, "fake" by name, and a gateway that knows them.
+
+    Args:
+        roles: What they answer.
+        alignment: Whether the real alignment service is there too.
+        model: A model's server; the real generation service is then the author.
+        settings: The gateway's other settings.
+    """
+    async with AsyncExitStack() as stack:
+        judges: list[JudgeEntry] = []
+        if model is not None:
+            await stack.enter_async_context(model)
+            target = await stack.enter_async_context(generation_target(model))
+            judges.append(JudgeEntry(role="author", name="llm", target=target))
+        for role, methods in roles.items():
+            server = await stack.enter_async_context(serve(contract(role, methods), drain_grace_seconds=0.2))
+            judges.append(JudgeEntry(role=role, name="fake", target=server.target))
+        if alignment:
+            contracts = await stack.enter_async_context(AlignmentApp().open())
+            server = await stack.enter_async_context(serve(*contracts))
+            judges.append(JudgeEntry(role="alignment", name="built-in", target=server.target))
+        app = App(GatewaySettings(**{"judges": tuple(judges), **settings}))
+        contracts = await stack.enter_async_context(app.open())
+        yield (await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))).target
+
+
+@contextmanager
+def gateway_in_a_thread(roles: Roles, **settings: Any) -> Iterator[str]:
+    """The same on an event loop of its own, for what blocks the caller's: a command."""
+    with in_a_thread(lambda: gateway_target(roles, **settings)) as target:
+        yield target
+
+
+@contextmanager
+def in_a_thread(serve_target: Callable[[], AbstractAsyncContextManager[str]]) -> Iterator[str]:
+    """Runs a server on an event loop of its own; yields its target."""
+    ready: list[str] = []
+    started, ended = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with serve_target() as target:
+            ready.append(target)
+            started.set()
+            await asyncio.to_thread(ended.wait)
+
+    def work() -> None:
+        try:
+            asyncio.run(hold())
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        started.wait(30)
+        assert ready, "the server did not start"
+        yield ready[0]
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+def decision(scenario: str = "has no internet connection", **fields: Any) -> Decision:
+    """A decision of the kind of the paper's Table 2."""
+    return Decision(
+        **{
+            "id": "library/0",
+            "goal": "find out when the library opens",
+            "option_1": "ring the library",
+            "option_2": "look it up online",
+            "scenario": scenario,
+            **fields,
+        }
+    )

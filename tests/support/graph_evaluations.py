@@ -1,0 +1,131 @@
+"""Evaluations of graphs through a real gateway and graph service, and predictors of edges."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from dramaturg.api.evaluation.v1.graphs_pb2 import (
+    EvaluateGraphsRequest,
+    EvaluateGraphsResponse,
+    GraphsResult,
+    MeasuredGraph,
+)
+from dramaturg.api.generation.v1.edge_service_pb2 import (
+    EDGE_METHOD_END_TO_END,
+    EDGE_METHOD_PAIRWISE,
+    PredictEdgesRequest,
+    PredictEdgesResponse,
+)
+from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
+from dramaturg.api.graph.v1.script_graph_pb2 import EventEdge, ScriptGraph
+from dramaturg.client import DramaturgClient
+from gateway.app import App as Gateway
+from gateway.settings import GatewaySettings, JudgeEntry
+from services.graph.app import App as GraphApp
+from services.graph.settings import GraphSettings
+from tests.support.evaluations import CALL, Method, contract
+from tests.support.grpc_servers import serve
+
+Texts = Iterable[tuple[str, str]]
+"""Edges between events by their texts."""
+
+
+@asynccontextmanager
+async def serve_graph_service() -> AsyncIterator[str]:
+    """The real graph service; yields its target."""
+    async with GraphApp(settings=GraphSettings(solvers=1)).open() as contracts, serve(*contracts) as server:
+        yield server.target
+
+
+@asynccontextmanager
+async def graphs_gateway(
+    graph: str, predict: Method | None = None, write: Method | None = None, **settings: Any
+) -> AsyncIterator[str]:
+    """The gateway with a running graph service, maybe an edge service and an author made of functions.
+
+    Args:
+        graph: The graph service's target.
+        predict: What the edge service answers.
+        write: What the author writes.
+        settings: The gateway's other settings.
+
+    Yields:
+        The gateway's target.
+    """
+    fakes = [("edges", "PredictEdges", predict), ("author", "WriteScriptGraph", write)]
+    judges = [JudgeEntry(role="graph", name="built-in", target=graph)]
+    async with AsyncExitStack() as stack:
+        for role, name, method in fakes:
+            if method is not None:
+                served = serve(contract(role, {name: method}), drain_grace_seconds=0.2)
+                target = (await stack.enter_async_context(served)).target
+                judges.append(JudgeEntry(role=role, name="fake", target=target))
+        app = Gateway(GatewaySettings(**{"judges": tuple(judges), **settings}))
+        contracts = await stack.enter_async_context(app.open())
+        yield (await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))).target
+
+
+async def graph_events(
+    target: str, request: EvaluateGraphsRequest, timeout: float = 20
+) -> list[EvaluateGraphsResponse]:
+    """All events of an evaluation."""
+    async with DramaturgClient(target) as client:
+        return [event async for event in client.evaluate_graphs(request, timeout=timeout)]
+
+
+async def graphs_result(target: str, request: EvaluateGraphsRequest, timeout: float = 20) -> GraphsResult:
+    """The result of an evaluation."""
+    return (await graph_events(target, request, timeout))[-1].result
+
+
+async def only_graph(target: str, request: EvaluateGraphsRequest, timeout: float = 20) -> MeasuredGraph:
+    """The only graph of an evaluation."""
+    (measured,) = (await graphs_result(target, request, timeout)).graphs
+    return measured
+
+
+def texts_of(graph: ScriptGraph) -> set[tuple[str, str]]:
+    """A graph's edges by the texts of its events."""
+    text = {event.id: event.text for event in graph.events}
+    return {(text[edge.source_id], text[edge.target_id]) for edge in graph.edges}
+
+
+def predicting(edges: Texts) -> Method:
+    """An edge service that answers with these edges, end to end or pair by pair, bought for one call."""
+    wanted = set(edges)
+
+    async def predict(request: PredictEdgesRequest) -> PredictEdgesResponse:
+        ids = {event.text: event.id for event in request.events}
+        if request.method != EDGE_METHOD_PAIRWISE:
+            return end_to_end(request, [(ids[first], ids[second]) for first, second in sorted(wanted)])
+        return PredictEdgesResponse(
+            method=EDGE_METHOD_PAIRWISE,
+            probabilities=[
+                PairProbability(
+                    source_id=ids[first],
+                    target_id=ids[second],
+                    probability=0.9 if (first, second) in wanted else 0.1,
+                )
+                for first in ids
+                for second in ids
+                if first != second
+            ],
+            probability_source="classifier",
+            provenance=CALL,
+        )
+
+    return predict
+
+
+def end_to_end(request: PredictEdgesRequest, edges: Texts) -> PredictEdgesResponse:
+    """An answer with edges between the ids that were shown."""
+    return PredictEdgesResponse(
+        method=EDGE_METHOD_END_TO_END,
+        graph=ScriptGraph(
+            events=request.events,
+            edges=[EventEdge(source_id=source, target_id=target) for source, target in edges],
+        ),
+        provenance=CALL,
+    )
