@@ -1,21 +1,30 @@
-"""The client that other teams use: evaluates scripts through a gateway."""
+"""The client that other teams use: evaluates through a gateway what models wrote."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    EvaluateDialoguesRequest,
+    EvaluateDialoguesResponse,
+    SimulateDialogueRequest,
+    SimulateDialogueResponse,
+)
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     Judge,
     ListJudgesRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.settings import ChannelSettings
@@ -47,7 +56,7 @@ class DramaturgClient:
         self._evaluations = EvaluationServiceStub(self._channel)
         self._judges = JudgeDirectoryServiceStub(self._channel)
 
-    async def evaluate_scripts(
+    def evaluate_scripts(
         self, request: EvaluateScriptsRequest, *, timeout: float | None = None
     ) -> AsyncGenerator[EvaluateScriptsResponse]:
         """Evaluates the scripts of one task; yields each event as it comes, the result last.
@@ -62,14 +71,82 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        call = self._evaluations.EvaluateScripts(request, timeout=timeout)
-        try:
-            async for event in call:
-                yield event
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error) from error
-        finally:
-            call.cancel()
+        return _events(self._evaluations.EvaluateScripts, request, timeout)
+
+    def compare_texts(
+        self, request: CompareTextsRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[CompareTextsResponse]:
+        """Compares two texts; yields each event as it comes, the result last.
+
+        Args:
+            request: The texts and what they were written from.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.CompareTexts, request, timeout)
+
+    def evaluate_decisions(
+        self, request: EvaluateDecisionsRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[EvaluateDecisionsResponse]:
+        """Puts a decision to models; yields each choice as it comes, the result last.
+
+        Args:
+            request: The decision and the models.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.EvaluateDecisions, request, timeout)
+
+    def simulate_dialogue(
+        self, request: SimulateDialogueRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[SimulateDialogueResponse]:
+        """Lets a user agent talk to a simulator; yields each utterance as it is made, the dialogue last.
+
+        Args:
+            request: What is simulated.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.SimulateDialogue, request, timeout)
+
+    def evaluate_dialogues(
+        self, request: EvaluateDialoguesRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[EvaluateDialoguesResponse]:
+        """Lets models continue a test script; yields replies, ratings and comparisons, the result last.
+
+        Args:
+            request: The script and the models.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.EvaluateDialogues, request, timeout)
+
+    def evaluate_graphs(
+        self, request: EvaluateGraphsRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[EvaluateGraphsResponse]:
+        """Lets models order or write a script graph and measures it; yields each graph as it comes.
+
+        Args:
+            request: The reference and the models.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.EvaluateGraphs, request, timeout)
+
+    @property
+    def channel(self) -> grpc.aio.Channel:
+        """The channel to the gateway, for stubs of the services that it passes calls on to."""
+        return self._channel
 
     async def list_judges(self, role: str = "", *, timeout: float | None = None) -> Sequence[Judge]:
         """Lists the registered judges of a role, or of all, each with its health.
@@ -108,3 +185,15 @@ class DramaturgClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _events(method: Callable[..., Any], request: Any, timeout: float | None) -> AsyncGenerator[Any]:
+    """The events of a call that is made when the first one is asked for, and cancelled when closed."""
+    call = method(request, timeout=timeout)
+    try:
+        async for event in call:
+            yield event
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    finally:
+        call.cancel()

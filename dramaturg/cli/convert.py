@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToDict
 
 from dramaturg.cli import coscript
+from dramaturg.cli.decisions.converting import choice75
+from dramaturg.cli.dialogues.converting import simulbench
+from dramaturg.cli.graphs.converting import proscript
+from dramaturg.cli.pairs.converting import goyal
 from dramaturg.cli.platform import fail
+from dramaturg.cli.writing import write_messages
 
 app = typer.Typer(no_args_is_help=True, help="Converts other formats into rows of an evaluation.")
 
@@ -54,12 +57,7 @@ def convert_coscript(
         except (ValueError, RecursionError) as error:
             fail(f"{source}: {error}")
     conversion = coscript.convert(files)
-    try:
-        with destination.open("w", encoding="utf-8") as lines:
-            for request in conversion.requests:
-                lines.write(json.dumps(MessageToDict(request), ensure_ascii=False) + "\n")
-    except OSError as error:
-        fail(f"{destination}: {error.strerror or error}")
+    write_messages(destination, conversion.requests)
     for skipped in conversion.skipped:
         typer.echo(f"{skipped.source}: row {skipped.row}: {skipped.reason}", err=True)
     candidates = sum(len(request.candidates) for request in conversion.requests)
@@ -69,3 +67,9 @@ def convert_coscript(
         err=True,
     )
     raise typer.Exit(1 if conversion.skipped else 0)
+
+
+app.command("choice75")(choice75)
+app.command("simulbench")(simulbench)
+app.command("goyal")(goyal)
+app.command("proscript")(proscript)

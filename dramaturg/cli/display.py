@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,8 +11,17 @@ from rich.table import Table
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment
-from dramaturg.cli.tally import OUTCOMES, Tally
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsResponse
+from dramaturg.cli.tally import OUTCOMES, SampleTally, Tally
+
+
+class Judged(NamedTuple):
+    """How many judgements an event brings."""
+
+    total: int
+    """All of them."""
+    abstained: int
+    """Those that abstain."""
 
 
 class ProgressBar:
@@ -20,31 +29,34 @@ class ProgressBar:
 
     Args:
         total: How many samples there are.
+        noun: What judgements are called, such as "verdicts".
+        judged: How many of them an event brings.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, noun: str, judged: Callable[[Any], Judged]) -> None:
         self._progress = Progress(
             TextColumn("samples"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             TextColumn(
-                "{task.fields[verdicts]} verdicts, {task.fields[abstained]} abstained{task.fields[spent]}"
+                f"{{task.fields[count]}} {noun}, {{task.fields[abstained]}} abstained{{task.fields[spent]}}"
             ),
             console=Console(stderr=True),
         )
-        self._task = self._progress.add_task("", total=total, verdicts=0, abstained=0, spent="")
-        self._verdicts = 0
+        self._task = self._progress.add_task("", total=total, count=0, abstained=0, spent="")
+        self._judged = judged
+        self._count = 0
         self._abstained = 0
 
-    def assessed(self, assessment: CandidateAssessment) -> None:
-        """Counts a judge's verdicts."""
-        verdicts = assessment.assessment.verdicts
-        self._verdicts += len(verdicts)
-        self._abstained += sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
-        self._progress.update(self._task, verdicts=self._verdicts, abstained=self._abstained)
+    def happened(self, event: Any) -> None:
+        """Counts the judgements of an event."""
+        judged = self._judged(event)
+        self._count += judged.total
+        self._abstained += judged.abstained
+        self._progress.update(self._task, count=self._count, abstained=self._abstained)
 
-    def finished(self, tally: Tally) -> None:
+    def finished(self, tally: SampleTally[Any]) -> None:
         """Counts a sample."""
         self._progress.update(self._task, completed=tally.samples, spent=_spent(tally.usage))
 
@@ -54,6 +66,12 @@ class ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+
+def verdicts_judged(event: EvaluateScriptsResponse) -> Judged:
+    """How many verdicts an event of an evaluation of scripts brings."""
+    verdicts = event.assessment.assessment.verdicts
+    return Judged(len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts))
 
 
 def show_tables(console: Console, tally: Tally) -> None:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.cli.display import ProgressBar, show_tables
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.cli.decisions.command import decisions
+from dramaturg.cli.dialogues.command import dialogues
+from dramaturg.cli.display import show_tables, verdicts_judged
+from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.graphs.evaluating import graphs
 from dramaturg.cli.overrides import GoldAnswerName, MechanismName, Overrides
-from dramaturg.cli.platform import UsageError, fail, gateway, run
-from dramaturg.cli.results import ResultWriter
-from dramaturg.cli.rows import RowFile, RowsError, open_rows
-from dramaturg.cli.running import evaluate_rows
+from dramaturg.cli.pairs.command import pairs
+from dramaturg.cli.platform import fail
 from dramaturg.cli.tally import Tally
-from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer(no_args_is_help=True, help="Evaluates what language models wrote.")
-
-WINDOW = 16
-"""How many rows a slow one may hold up, for each that is evaluated at once."""
 
 
 @app.callback()
@@ -88,70 +82,23 @@ def scripts(
         overrides = Overrides.parse(judge or (), model or (), mechanism, gold_answer)
     except ValueError as error:
         fail(str(error))
-    folder = out or Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    tally = Tally(group_by)
-    with ExitStack() as stack:
-        try:
-            rows = stack.enter_context(open_rows(file, limit))
-            total = rows.check()
-        except OSError as error:
-            fail(f"{file}: {error.strerror or error}")
-        except RowsError as error:
-            fail(f"{file}: {error.count} problems\n{error}")
-        if not total:
-            fail(f"{file}: there are no rows")
-        try:
-            run(_evaluate(target, rows, total, overrides, folder, tally, concurrency, timeout))
-        finally:
-            if tally.samples:
-                _report(tally, folder, as_json=as_json)
-    raise typer.Exit(1 if tally.failed_samples else 0)
+    evaluate_file(
+        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Evaluation(
+            request=EvaluateScriptsRequest,
+            roles=("synthesize", "critic", "execute", "commonsense", "script-judge"),
+            evaluate=lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="verdicts",
+            judged=verdicts_judged,
+            tally=Tally(group_by),
+            show=show_tables,
+            judges=overrides.judges,
+        ),
+    )
 
 
-async def _evaluate(
-    target: str | None,
-    rows: RowFile,
-    total: int,
-    overrides: Overrides,
-    folder: Path,
-    tally: Tally,
-    concurrency: int,
-    timeout: float,
-) -> None:
-    async with gateway(target) as address, DramaturgClient(address) as client:
-        await _check_judges(client, overrides)
-        try:
-            writer = ResultWriter(folder, WINDOW * concurrency)
-        except OSError as error:
-            raise UsageError(f"{folder}: {error.strerror or error}") from error
-        with writer, ProgressBar(total) as progress:
-            await evaluate_rows(
-                client, rows, overrides, writer, tally, progress, concurrency=concurrency, timeout=timeout
-            )
-
-
-async def _check_judges(client: DramaturgClient, overrides: Overrides) -> None:
-    """Refuses a judge that nobody knows before every row fails of it."""
-    for role, name in overrides.judges:
-        try:
-            await client.check_judge(role, name)
-        except ServiceError as error:
-            if error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN:
-                raise UsageError(f"--judge {role}={name}: {error.message}") from error
-            # Whatever else is wrong may pass, or shows in every sample.
-            return
-
-
-def _report(tally: Tally, folder: Path, *, as_json: bool) -> None:
-    results = folder / "results.jsonl"
-    if as_json:
-        typer.echo(json.dumps({**tally.summary(), "results": str(results)}, ensure_ascii=False))
-        return
-    console = Console()
-    show_tables(console, tally)
-    if tally.failed_samples:
-        console.print(
-            f"{tally.failed_samples} of {tally.samples} samples failed: see {folder / 'errors.jsonl'}",
-            style="red",
-        )
-    console.print(f"results: {results}", highlight=False, soft_wrap=True)
+app.command("decisions")(decisions)
+app.command("dialogues")(dialogues)
+app.command("pairs")(pairs)
+app.command("graphs")(graphs)

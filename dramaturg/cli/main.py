@@ -6,7 +6,8 @@ import importlib.metadata
 
 import typer
 
-from dramaturg.cli import align, conformance, convert, evaluate, graphs, judges
+from dramaturg.cli import align, conformance, convert, evaluate, graphs, judges, roles, scenarios, tasks
+from dramaturg.cli.dialogues import checking, simulating
 from dramaturg.cli.platform import platform_commands
 
 app = typer.Typer(
@@ -23,6 +24,11 @@ app.add_typer(align.app, name="align")
 app.add_typer(judges.app)
 app.add_typer(conformance.app)
 app.add_typer(convert.app, name="convert")
+app.add_typer(roles.app)
+app.add_typer(scenarios.app, name="scenarios")
+app.add_typer(simulating.app)
+app.add_typer(checking.app, name="ratings")
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(platform_commands())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -65,38 +65,13 @@ class Overrides:
         Raises:
             ValueError: One of them is malformed, or a model is set twice.
         """
-        pairs = []
-        for text in judges:
-            role, equals, name = text.partition("=")
-            if not (role and equals and name):
-                raise ValueError(f"--judge {text!r} is not of the form ROLE=NAME")
-            pairs.append((role, name))
-        by_role: dict[str, str] = {}
-        for text in models:
-            role, equals, model = text.partition("=")
-            if not equals:
-                role, model = "", text
-            if not model or (equals and not role):
-                raise ValueError(f"--model {text!r} is not of the form ROLE=MODEL or MODEL")
-            if role in by_role:
-                raise ValueError(f"--model sets the model {f'of {role}' if role else 'of all'} twice")
-            by_role[role] = model
-        return cls(tuple(pairs), by_role, by_role.pop("", ""), mechanism, gold_answer)
+        pairs = parse_judges(judges)
+        by_role = parse_models("--model", models)
+        return cls(pairs, by_role, by_role.pop("", ""), mechanism, gold_answer)
 
     def apply(self, request: EvaluateScriptsRequest) -> None:
         """Sets them in a request."""
-        named = {role for role, _ in self.judges}
-        selections = [selection for selection in request.judges if selection.role not in named]
-        selections += [JudgeSelection(role=role, judge=name) for role, name in self.judges]
-        for role, model in self.models.items():
-            mine = [selection for selection in selections if selection.role == role]
-            if not mine:
-                mine = [JudgeSelection(role=role)]
-                selections += mine
-            for selection in mine:
-                selection.model = model
-        del request.judges[:]
-        request.judges.extend(selections)
+        set_judges(request.judges, self.judges, self.models)
         if self.model:
             request.options.model = self.model
         if self.mechanism is not None:
@@ -104,3 +79,67 @@ class Overrides:
         if self.gold_answer is not None:
             request.gold_answer_source = _SOURCES[self.gold_answer]
             request.ClearField("gold_answer")
+
+
+def parse_judges(texts: Iterable[str]) -> Sequence[tuple[str, str]]:
+    """Reads ROLE=NAME, as the command line has it, into (role, judge) pairs.
+
+    Raises:
+        ValueError: One of them is malformed.
+    """
+    pairs = []
+    for text in texts:
+        role, equals, name = text.partition("=")
+        if not (role and equals and name):
+            raise ValueError(f"--judge {text!r} is not of the form ROLE=NAME")
+        pairs.append((role, name))
+    return tuple(pairs)
+
+
+def parse_models(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """Reads ROLE=MODEL or MODEL into models by role; the empty role stands for all others.
+
+    Args:
+        option: The option's name, for messages.
+        texts: What it was given.
+
+    Raises:
+        ValueError: One of them is malformed, or a model is set twice.
+    """
+    by_role: dict[str, str] = {}
+    for text in texts:
+        role, equals, model = text.partition("=")
+        if not equals:
+            role, model = "", text
+        if not model or (equals and not role):
+            raise ValueError(f"{option} {text!r} is not of the form ROLE=MODEL or MODEL")
+        if role in by_role:
+            raise ValueError(f"{option} sets the model {f'of {role}' if role else 'of all'} twice")
+        by_role[role] = model
+    return by_role
+
+
+def set_judges(
+    selections: MutableSequence[JudgeSelection],
+    judges: Sequence[tuple[str, str]],
+    models: Mapping[str, str],
+) -> None:
+    """Puts judges in the place of a request's judges of the same roles, and sets the models of roles.
+
+    Args:
+        selections: The request's ``judges``; changed.
+        judges: (role, judge) pairs; several of one role are a panel.
+        models: The model of every judge of a role, by role.
+    """
+    named = {role for role, _ in judges}
+    chosen = [selection for selection in selections if selection.role not in named]
+    chosen += [JudgeSelection(role=role, judge=name) for role, name in judges]
+    for role, model in models.items():
+        mine = [selection for selection in chosen if selection.role == role]
+        if not mine:
+            mine = [JudgeSelection(role=role)]
+            chosen += mine
+        for selection in mine:
+            selection.model = model
+    del selections[:]
+    selections.extend(chosen)

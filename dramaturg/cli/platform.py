@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -57,8 +57,12 @@ def platform_commands() -> typer.Typer:
 
 
 @asynccontextmanager
-async def gateway(target: str | None) -> AsyncIterator[str]:
+async def gateway(target: str | None, roles: Sequence[str] = ()) -> AsyncIterator[str]:
     """The address of the gateway to use: the target given, else one started here for as long as it is used.
+
+    Args:
+        target: Where a gateway runs. None: nowhere yet.
+        roles: The roles that one started here must serve. Empty: all.
 
     Raises:
         UsageError: The services cannot be started.
@@ -72,7 +76,7 @@ async def gateway(target: str | None) -> AsyncIterator[str]:
         if overview.notice:
             console.print(overview.notice, style="yellow", highlight=False)
 
-    async with _local_platform(announce) as local:
+    async with _local_platform(announce, roles) as local:
         yield local
 
 
@@ -109,7 +113,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _local_platform(announce: Any) -> AbstractAsyncContextManager[str]:
+def _local_platform(announce: Any, roles: Sequence[str]) -> AbstractAsyncContextManager[str]:
     for entry in entry_points(group=COMMANDS):
         try:
             module = importlib.import_module(entry.module)
@@ -118,7 +122,7 @@ def _local_platform(announce: Any) -> AbstractAsyncContextManager[str]:
                 raise
             continue
         if hasattr(module, "local_platform"):
-            local: AbstractAsyncContextManager[str] = module.local_platform(announce)
+            local: AbstractAsyncContextManager[str] = module.local_platform(announce, roles)
             return local
     raise UsageError(ABSENT)
 

@@ -10,15 +10,17 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.cli.rows import Row
 from dramaturg.service.errors import ServiceError
 
 RESULTS = "results.jsonl"
-"""The file of results: one ``evaluation.v1.ScriptsResult`` a line, in protobuf's JSON."""
+"""The file of results: one message a line, such as ``evaluation.v1.ScriptsResult``, in protobuf's JSON."""
 ERRORS = "errors.jsonl"
 """The file of the samples that have no result."""
+
+_SUBJECTS = ("task", "decision", "script", "reference")
 
 
 class _Line(NamedTuple):
@@ -55,16 +57,16 @@ class ResultWriter:
         """Waits until one more row may be on its way."""
         await self._slots.acquire()
 
-    def add_result(self, index: int, result: ScriptsResult) -> None:
+    def add_result(self, index: int, result: Message) -> None:
         """Takes the result of the row with this index, from 0."""
         self._add(index, _Line(False, _dump(MessageToDict(result))))
 
-    def add_error(self, index: int, row: Row, error: ServiceError) -> None:
+    def add_error(self, index: int, row: Row[Any], error: ServiceError) -> None:
         """Takes the reason why the row with this index, from 0, has no result."""
         described = {
             "index": index,
             "line": row.line,
-            "task_id": row.request.task.id,
+            "task_id": sample_id(row.request),
             "tags": dict(row.request.tags),
             "code": error.code.name,
             "reason": error.reason_name.removeprefix("ERROR_REASON_"),
@@ -100,6 +102,15 @@ class ResultWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def sample_id(request: Any) -> str:
+    """The id of what a request evaluates, such as its task, or its own. May be empty."""
+    fields = request.DESCRIPTOR.fields_by_name
+    # A request may have a field of the name that is no message, such as the task of a graph's evaluation.
+    parts = (getattr(request, name) for name in _SUBJECTS if name in fields and fields[name].message_type)
+    found: str = next((part.id for part in parts), "") or getattr(request, "id", "")
+    return found
 
 
 def _dump(value: dict[str, Any]) -> str:

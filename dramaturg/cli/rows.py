@@ -10,32 +10,33 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
 
 from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.service.errors import Violation
 from dramaturg.service.validation import violations
 
 SHOWN = 50
 """The most problems that are listed one by one."""
 
-_REQUEST = EvaluateScriptsRequest.DESCRIPTOR.name
+Request = TypeVar("Request", bound=Message)
+
 _NESTED = re.compile(r"Failed to parse (\w+) field: ")
-_UNKNOWN = re.compile(r'has no field named "(?P<name>.*)"')
-_PLACE = re.compile(rf' at "?{_REQUEST}\.?(?P<path>[\w.\[\]]*)"?\.*$')
+_UNKNOWN = re.compile(r'has no field named "(?P<name>.*?)"(?= at |$)')
 _AVAILABLE = re.compile(r"Available Fields\(except extensions\): \"\[(?P<names>[^\]]*)\]")
 
 
-class Row(NamedTuple):
+class Row(NamedTuple, Generic[Request]):
     """One request of a file."""
 
     line: int
     """The number of its line, from 1."""
-    request: EvaluateScriptsRequest
+    request: Request
     """The request."""
 
 
@@ -65,16 +66,18 @@ class RowsError(Exception):
         self.count = count
 
 
-class RowFile:
+class RowFile(Generic[Request]):
     """The rows of a file, which is read anew each time: none is kept in memory.
 
     Args:
         file: The file, open in binary, at its start.
+        request: The type of request that each row is, in protobuf's JSON.
         limit: Only the first so many rows count. None: all.
     """
 
-    def __init__(self, file: BinaryIO, limit: int | None = None) -> None:
+    def __init__(self, file: BinaryIO, request: type[Request], limit: int | None = None) -> None:
         self._file = file
+        self._request = request
         self._limit = limit
 
     def check(self) -> int:
@@ -88,7 +91,8 @@ class RowFile:
         for line, text in self._lines():
             rows += 1
             found = [
-                f"{field}: {description}" if field else description for field, description in _examine(text)
+                f"{field}: {description}" if field else description
+                for field, description in _examine(text, self._request)
             ]
             count += len(found)
             problems += [Problem(line, description) for description in found[: SHOWN - len(problems)]]
@@ -96,10 +100,10 @@ class RowFile:
             raise RowsError(problems, count)
         return rows
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Row[Request]]:
         """The rows, in order; the file was checked."""
         for line, text in self._lines():
-            yield Row(line, ParseDict(json.loads(text), EvaluateScriptsRequest()))
+            yield Row(line, ParseDict(json.loads(text), self._request()))
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, numbered from 1."""
@@ -112,22 +116,27 @@ class RowFile:
 
 
 @contextmanager
-def open_rows(source: str, limit: int | None = None) -> Iterator[RowFile]:
+def open_rows(source: str, request: type[Request], limit: int | None = None) -> Iterator[RowFile[Request]]:
     """Opens a file of rows; "-" is standard input, which is kept in a temporary file while it is used.
+
+    Args:
+        source: The file.
+        request: The type of request that each row is.
+        limit: Only the first so many rows count. None: all.
 
     Raises:
         OSError: The file cannot be read.
     """
     if source != "-":
         with Path(source).open("rb") as file:
-            yield RowFile(file, limit)
+            yield RowFile(file, request, limit)
         return
     with tempfile.TemporaryFile() as kept:
         shutil.copyfileobj(getattr(sys.stdin, "buffer", None) or io.BytesIO(), kept)
-        yield RowFile(kept, limit)
+        yield RowFile(kept, request, limit)
 
 
-def _examine(text: bytes) -> Iterator[Violation]:
+def _examine(text: bytes, kind: type[Message]) -> Iterator[Violation]:
     """What is wrong with a line; a violation without a field is about the line as a whole."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
@@ -143,11 +152,11 @@ def _examine(text: bytes) -> Iterator[Violation]:
         if not isinstance(value, dict):
             yield Violation("", f"is not a JSON object but {type(value).__name__}")
             return
-        request = EvaluateScriptsRequest()
+        request = kind()
         try:
             ParseDict(value, request)
         except ParseError as error:
-            yield _explain(str(error))
+            yield _explain(str(error), kind)
         else:
             yield from violations(request)
 
@@ -156,16 +165,22 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _explain(message: str) -> Violation:
+@cache
+def _place(name: str) -> re.Pattern[str]:
+    return re.compile(rf' at "?{name}\.?(?P<path>[\w.\[\]]*)"?\.*$')
+
+
+def _explain(message: str, kind: type[Message]) -> Violation:
     """The field and the fault in a message of protobuf's JSON parser, which nests the one in the other."""
     nested = _NESTED.findall(message)
     fault = _NESTED.sub("", message)
     available = _AVAILABLE.search(fault)
     fault = fault.partition("\n")[0].rstrip(". ")
-    place = _PLACE.search(fault)
+    pattern = _place(kind.DESCRIPTOR.name)
+    place = pattern.search(fault)
     path = place["path"] if place and place["path"] else ".".join(nested)
     if unknown := _UNKNOWN.search(fault):
         names = available["names"].replace("'", "") if available else ""
         field = f"{path}.{unknown['name']}" if path else unknown["name"]
         return Violation(field, f"there is no such field; there are {names}")
-    return Violation(path, _PLACE.sub("", fault))
+    return Violation(path, pattern.sub("", fault))

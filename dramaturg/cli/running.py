@@ -3,67 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
-    CandidateAssessment,
-    EvaluateScriptsRequest,
-    EvaluateScriptsResponse,
-    ScriptsResult,
-)
-from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.results import ResultWriter
-from dramaturg.cli.rows import RowFile
-from dramaturg.cli.tally import Tally
+from dramaturg.cli.rows import Row
+from dramaturg.cli.tally import SampleTally
 from dramaturg.service.errors import ServiceError
 
-
-class Client(Protocol):
-    """What evaluates one request (``dramaturg.client.DramaturgClient``)."""
-
-    def evaluate_scripts(
-        self, request: EvaluateScriptsRequest, *, timeout: float | None = None
-    ) -> AsyncGenerator[EvaluateScriptsResponse]:
-        """Yields the events of an evaluation, the result last."""
+Request = TypeVar("Request", bound=Message)
+Evaluate = Callable[[Request], AsyncGenerator[Any]]
+"""Yields the events of an evaluation, the result last (a method of ``dramaturg.client.DramaturgClient``)."""
 
 
 class Watcher(Protocol):
     """Is told what happens."""
 
-    def assessed(self, assessment: CandidateAssessment) -> None:
-        """A judge has assessed a candidate."""
+    def happened(self, event: Any) -> None:
+        """An event has come that is not the result."""
 
-    def finished(self, tally: Tally) -> None:
+    def finished(self, tally: SampleTally[Any]) -> None:
         """A sample has ended, with a result or without."""
 
 
 async def evaluate_rows(
-    client: Client,
-    rows: RowFile,
-    overrides: Overrides,
+    evaluate: Evaluate[Request],
+    rows: Iterable[Row[Request]],
     writer: ResultWriter,
-    tally: Tally,
+    tally: SampleTally[Any],
     watcher: Watcher,
     *,
     concurrency: int,
-    timeout: float,
 ) -> None:
     """Evaluates every row. A sample that fails is written and counted as such; the others go on.
 
     Args:
-        client: Evaluates a request.
+        evaluate: Evaluates a request.
         rows: The rows, checked.
-        overrides: What the command line sets in each.
         writer: Writes what comes of them.
         tally: Counts it.
         watcher: Is told of it.
         concurrency: How many samples are evaluated at once.
-        timeout: The most seconds for one sample.
     """
     source = enumerate(rows)
 
@@ -73,9 +58,8 @@ async def evaluate_rows(
             index, row = next(source, (0, None))
             if row is None:
                 return
-            overrides.apply(row.request)
             try:
-                result = await _evaluate(client, row.request, watcher, timeout)
+                result = await _evaluate(evaluate, row.request, watcher)
             except ServiceError as error:
                 tally.add_failure()
                 writer.add_error(index, row, error)
@@ -89,15 +73,17 @@ async def evaluate_rows(
             group.create_task(work())
 
 
-async def _evaluate(
-    client: Client, request: EvaluateScriptsRequest, watcher: Watcher, timeout: float
-) -> ScriptsResult:
-    async with aclosing(client.evaluate_scripts(request, timeout=timeout)) as events:
+async def _evaluate(evaluate: Evaluate[Request], request: Request, watcher: Watcher) -> Any:
+    result: Message | None = None
+    async with aclosing(evaluate(request)) as events:
+        # To the very end: a call that is left before it is over is a cancelled one.
         async for event in events:
-            if event.HasField("assessment"):
-                watcher.assessed(event.assessment)
-            elif event.HasField("result"):
-                return event.result
+            if event.HasField("result"):
+                result = event.result
+            else:
+                watcher.happened(event)
+    if result is not None:
+        return result
     raise ServiceError(
         grpc.StatusCode.INTERNAL,
         error_reason_pb2.ERROR_REASON_UNSPECIFIED,

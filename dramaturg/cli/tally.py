@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
@@ -27,19 +27,55 @@ def reason_name(reason: int) -> str:
     return f"REASON_{reason}" if known is None else str(known.name).removeprefix("ABSTAIN_REASON_")
 
 
-class Tally:
-    """The counts of an evaluation.
+class Result(Protocol):
+    """What every result has."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it cost."""
+
+
+SomeResult = TypeVar("SomeResult", bound=Result)
+
+
+class SampleTally(Generic[SomeResult]):
+    """The counts of any evaluation."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.failed_samples = 0
+        self.usage = Usage()
+
+    def add(self, result: SomeResult) -> None:
+        """Counts a sample."""
+        self.samples += 1
+        self.usage = add_usage(self.usage, result.usage)
+
+    def add_failure(self) -> None:
+        """Counts a sample that has no result."""
+        self.samples += 1
+        self.failed_samples += 1
+
+    def summary(self) -> dict[str, Any]:
+        """The counts as they are printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
+        return {
+            "samples": self.samples,
+            "failed_samples": self.failed_samples,
+            "usage": usage_summary(self.usage),
+        }
+
+
+class Tally(SampleTally[ScriptsResult]):
+    """The counts of an evaluation of scripts.
 
     Args:
         group_by: The tag by whose values verdicts are also counted. Empty: none.
     """
 
     def __init__(self, group_by: str = "") -> None:
+        super().__init__()
         self.group_by = group_by
-        self.samples = 0
-        self.failed_samples = 0
         self.candidates = 0
-        self.usage = Usage()
         self.verdicts: Counter[str] = Counter()
         self.abstentions: Counter[str] = Counter()
         self.by_criterion: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -48,9 +84,8 @@ class Tally:
 
     def add(self, result: ScriptsResult) -> None:
         """Counts a sample."""
-        self.samples += 1
+        super().add(result)
         self.candidates += len(result.candidates)
-        self.usage = add_usage(self.usage, result.usage)
         for candidate in result.candidates:
             for verdict in candidate.verdicts:
                 outcome = outcome_name(verdict.outcome)
@@ -61,11 +96,6 @@ class Tally:
                     self.by_tag[result.tags.get(self.group_by, "")][outcome] += 1
                 if outcome == "ABSTAIN":
                     self.abstentions[reason_name(verdict.abstain_reason)] += 1
-
-    def add_failure(self) -> None:
-        """Counts a sample that has no result."""
-        self.samples += 1
-        self.failed_samples += 1
 
     def criteria(self) -> Iterator[str]:
         """The criteria that were judged, ABSEval's first, then others by name."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.judge.roles import Role
 from dramaturg.service import context
 from gateway.evaluations.failures import Failure, of_error, timed_out
 from gateway.judges.registry import Judge
+from gateway.judges.selection import Seat
 
 Answer = TypeVar("Answer")
 
@@ -37,6 +39,22 @@ class Patience:
         """The time for the gold answer: the judges that compare with it keep the other half."""
         left = self.left()
         return self.gold_answer if left is None else min(self.gold_answer, left / 2)
+
+
+class Request(Protocol):
+    """What every request for an evaluation has."""
+
+    @property
+    def options(self) -> JudgeOptions:
+        """How the judges work."""
+
+
+def judge_options(seat: Seat, request: Request) -> JudgeOptions:
+    """How the judge of a seat works on a request."""
+    options = JudgeOptions(model=seat.model, repeat_index=request.options.repeat_index)
+    if request.options.HasField("sampling"):
+        options.sampling.CopyFrom(request.options.sampling)
+    return options
 
 
 async def call_judge(

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, GoldAnswer
 from dramaturg.judge.steps import read_candidate
-from gateway.evaluations.calls import Patience, call_judge
+from gateway.evaluations.calls import Patience, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.plan import ScriptsPlan
 from gateway.judges.selection import Seat
@@ -41,14 +40,6 @@ async def find_gold_answer(
         return None
     answer.source = plan.source
     return answer
-
-
-def judge_options(seat: Seat, request: EvaluateScriptsRequest) -> JudgeOptions:
-    """How the judge of a seat works on a request."""
-    options = JudgeOptions(model=seat.model, repeat_index=request.options.repeat_index)
-    if request.options.HasField("sampling"):
-        options.sampling.CopyFrom(request.options.sampling)
-    return options
 
 
 async def _write(

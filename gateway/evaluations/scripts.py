@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
@@ -13,20 +14,21 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     GoldAnswer,
     ScriptsResult,
 )
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.protocols import USES_POOL, USES_REFERENCE
 from dramaturg.judge.roles import JudgeRole, Question
 from dramaturg.judge.steps import read_candidate
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Patience, call_judge
+from gateway.evaluations.calls import Patience, call_judge, judge_options
 from gateway.evaluations.failures import Failure, abstain_all
-from gateway.evaluations.gold_answer import find_gold_answer, judge_options
+from gateway.evaluations.gold_answer import find_gold_answer
 from gateway.evaluations.panels import decide
 from gateway.evaluations.plan import ScriptsPlan
 from gateway.evaluations.settling import expected_criteria, settle
+from gateway.evaluations.streams import Emit, stream_events
 from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import Judge
 from gateway.judges.selection import Seat
-
-Events = asyncio.Queue[EvaluateScriptsResponse | None]
 
 
 class ScriptsEvaluation:
@@ -55,41 +57,36 @@ class ScriptsEvaluation:
         Closing it, or cancelling whoever iterates, cancels the calls to the judges.
         """
         yield EvaluateScriptsResponse(accepted=self._plan.accepted())
-        events: Events = asyncio.Queue()
-        work = asyncio.create_task(self._work(events))
-        # Also when the work breaks, so that whoever waits for an event gets to see the break.
-        work.add_done_callback(lambda _: events.put_nowait(None))
-        try:
-            while (event := await events.get()) is not None:
+        async with aclosing(stream_events(self._work)) as events:
+            async for event in events:
                 yield event
-            yield EvaluateScriptsResponse(result=await work)
-        finally:
-            work.cancel()
 
-    async def _work(self, events: Events) -> ScriptsResult:
+    async def _work(self, emit: Emit[EvaluateScriptsResponse]) -> None:
         async with asyncio.TaskGroup() as group:
-            gold_answer = group.create_task(self._find_gold_answer(events))
+            gold_answer = group.create_task(self._find_gold_answer(emit))
             rows = [
-                [
-                    group.create_task(self._assess(seat, index, gold_answer, events))
-                    for seat in self._plan.seats
-                ]
+                [group.create_task(self._assess(seat, index, gold_answer, emit)) for seat in self._plan.seats]
                 for index in range(len(self._candidates))
             ]
-        return self._result(gold_answer.result(), [[task.result() for task in row] for row in rows])
+        result = self._result(gold_answer.result(), [[task.result() for task in row] for row in rows])
+        emit(EvaluateScriptsResponse(result=result))
 
-    async def _find_gold_answer(self, events: Events) -> GoldAnswer | None:
+    async def _find_gold_answer(self, emit: Emit[EvaluateScriptsResponse]) -> GoldAnswer | None:
         answer = await find_gold_answer(self._plan, self._candidates, self._patience)
         if answer is not None:
-            events.put_nowait(EvaluateScriptsResponse(gold_answer=answer))
+            emit(EvaluateScriptsResponse(gold_answer=answer))
         return answer
 
     async def _assess(
-        self, seat: Seat, index: int, gold_answer: asyncio.Task[GoldAnswer | None], events: Events
+        self,
+        seat: Seat,
+        index: int,
+        gold_answer: asyncio.Task[GoldAnswer | None],
+        emit: Emit[EvaluateScriptsResponse],
     ) -> CandidateAssessment:
         role, judge = seat.role, seat.judge
         assert isinstance(role, JudgeRole)
-        identity = await self._directory.identity(judge)
+        identity = await self._identity(judge)
         capabilities = () if identity is None else identity.capabilities
         reference: Script | None = None
         if role.compares or USES_REFERENCE in capabilities:
@@ -121,8 +118,16 @@ class ScriptsEvaluation:
             judge=judge.name,
             assessment=assessment,
         )
-        events.put_nowait(EvaluateScriptsResponse(assessment=assessed))
+        emit(EvaluateScriptsResponse(assessment=assessed))
         return assessed
+
+    async def _identity(self, judge: Judge) -> Identity | None:
+        """Who a judge is; None where it does not say so in time."""
+        try:
+            async with asyncio.timeout(self._patience.left()):
+                return await self._directory.identity(judge)
+        except TimeoutError:
+            return None
 
     def _others(self, index: int) -> Sequence[Candidate]:
         return [*self._candidates[:index], *self._candidates[index + 1 :]]

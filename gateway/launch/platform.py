@@ -63,16 +63,14 @@ class Platform:
     backends and registered under the backend's name.
 
     Args:
-        services: The services to start, with those that they need.
+        roles: The roles to serve; what their services need is started with them. Empty: all.
         announce: Is told what runs, before the gateway takes calls.
     """
 
     name = "platform"
 
-    def __init__(
-        self, services: Sequence[str] = (), announce: Callable[[Overview], None] | None = None
-    ) -> None:
-        self._services = frozenset(services or service_names()) - {Gateway.name}
+    def __init__(self, roles: Sequence[str] = (), announce: Callable[[Overview], None] | None = None) -> None:
+        self._roles = [ROLES[name] for name in roles or ROLES]
         self._announce = announce
 
     @asynccontextmanager
@@ -81,9 +79,10 @@ class Platform:
         async with AsyncExitStack() as stack:
             launcher = _Launcher(stack)
             judges: list[JudgeEntry] = []
-            for role in ROLES.values():
+            installed = service_names()
+            for role in self._roles:
                 for service in role.players:
-                    if service in self._services:
+                    if service in installed:
                         judges += await launcher.judges(role.name, service)
             settings = await launcher.settings(GatewaySettings, {})
             has_model = _has_model(await launcher.settings(settings_type(find_app("generation")), {}))
@@ -97,10 +96,17 @@ class Platform:
 
 
 @asynccontextmanager
-async def local_platform(announce: Callable[[Overview], None] | None = None) -> AsyncIterator[str]:
-    """Runs what an evaluation needs in this process, and yields the gateway's address."""
+async def local_platform(
+    announce: Callable[[Overview], None] | None = None, roles: Sequence[str] = ()
+) -> AsyncIterator[str]:
+    """Runs what an evaluation needs in this process, and yields the gateway's address.
+
+    Args:
+        announce: Is told what runs.
+        roles: The roles that the evaluation asks. Empty: all.
+    """
     async with (
-        Platform(announce=announce).open() as contracts,
+        Platform(roles, announce).open() as contracts,
         Server(contracts, loopback()) as gateway,
     ):
         yield gateway.target

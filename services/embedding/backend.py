@@ -52,6 +52,7 @@ class EmbeddingBackend(Protocol[InputT]):
 
         Raises:
             WeightsMissingError: it cannot be.
+            ServiceError: what it depends on failed.
         """
 
     async def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
@@ -60,5 +61,5 @@ class EmbeddingBackend(Protocol[InputT]):
     async def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension). The model is loaded."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Gives up what it holds. Nothing is called afterwards."""

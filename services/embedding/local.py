@@ -84,7 +84,7 @@ class LocalBackend(Generic[InputT]):
         encoder = self._loaded()
         return await self._in_thread(partial(encoder.encode, inputs))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Ends the threads once the batch that they work on is done."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +25,17 @@ from dramaturg.api.judging.v1 import (
     rating_judge_service_pb2,
     rating_judge_service_pb2_grpc,
 )
+from dramaturg.service.app import App
 from dramaturg.service.server import Contract
-from gateway.app import App
+from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
+from services.judging.challenges.app import App as ChallengeJudgeApp
+from services.judging.challenges.settings import ChallengeJudgeSettings
+from services.judging.pairs.app import App as PairJudgeApp
+from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.ratings.app import App as RatingJudgeApp
+from services.judging.ratings.settings import RatingJudgeSettings
 from tests.support.grpc_servers import serve
 from tests.support.openai_server import OpenAIServer
 from tests.support.readers import generation_target
@@ -93,7 +100,7 @@ async def gateway_target(
     Args:
         roles: What they answer.
         alignment: Whether the real alignment service is there too.
-        model: A model's server; the real generation service is then the author.
+        model: A model's server; the real services are then the author and the judges of dialogues.
         settings: The gateway's other settings.
     """
     async with AsyncExitStack() as stack:
@@ -102,6 +109,10 @@ async def gateway_target(
             await stack.enter_async_context(model)
             target = await stack.enter_async_context(generation_target(model))
             judges.append(JudgeEntry(role="author", name="llm", target=target))
+            for app in dialogue_judges(target):
+                contracts = await stack.enter_async_context(app.open())
+                server = await stack.enter_async_context(serve(*contracts))
+                judges.append(JudgeEntry(role=app.name, name="llm", target=server.target))
         for role, methods in roles.items():
             server = await stack.enter_async_context(serve(contract(role, methods), drain_grace_seconds=0.2))
             judges.append(JudgeEntry(role=role, name="fake", target=server.target))
@@ -109,9 +120,18 @@ async def gateway_target(
             contracts = await stack.enter_async_context(AlignmentApp().open())
             server = await stack.enter_async_context(serve(*contracts))
             judges.append(JudgeEntry(role="alignment", name="built-in", target=server.target))
-        app = App(GatewaySettings(**{"judges": tuple(judges), **settings}))
-        contracts = await stack.enter_async_context(app.open())
+        gateway = Gateway(GatewaySettings(**{"judges": tuple(judges), **settings}))
+        contracts = await stack.enter_async_context(gateway.open())
         yield (await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))).target
+
+
+def dialogue_judges(generation_target: str) -> Sequence[App]:
+    """The judges of dialogues that ask a model; each one's name is its role."""
+    return (
+        ChallengeJudgeApp(ChallengeJudgeSettings(generation_target=generation_target)),
+        RatingJudgeApp(RatingJudgeSettings(generation_target=generation_target)),
+        PairJudgeApp(PairJudgeSettings(generation_target=generation_target)),
+    )
 
 
 @contextmanager

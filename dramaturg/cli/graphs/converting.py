@@ -1,44 +1,160 @@
-"""Converts proScript's files into this project's form: one ``ScriptGraph`` in JSON a line."""
+"""``dramaturg convert proscript``."""
 
 from __future__ import annotations
 
-import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
-from google.protobuf.json_format import MessageToDict
+import typer
 
-from dramaturg.graphs.files import FileError, read_rows
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.cli.platform import fail
+from dramaturg.cli.writing import write_messages
+from dramaturg.graphs.files import FileError, Row, read_rows
 from dramaturg.graphs.records import RecordError, read_record
+from dramaturg.service.validation import violations
+
+DEGREE = "degree"
+"""The tag of the largest number of edges into, or out of, one event (proScript, section 6)."""
+DOMAIN = "domain"
+"""The member of a record that becomes a tag wherever it is."""
 
 
-def convert_proscript(source: Path, destination: Path) -> int:
-    """Converts a file of proScript's release, or of predictions for it.
+class Skipped(NamedTuple):
+    """A record that does not fit."""
 
-    Each line of ``destination`` holds ``id``, ``scenario``, ``events`` and ``edges``, and as ``tags`` the
-    record's other members with a single value, such as a domain.
+    source: str
+    """The file's name."""
+    id: str
+    """The record's id."""
+    reason: str
+    """Why it does not fit."""
 
-    Returns:
-        How many graphs were written.
 
-    Raises:
-        FileError: The source cannot be read, or a record is no graph or has a part that cannot be understood.
-            Then nothing is written.
+@dataclass
+class Conversion:
+    """What came of the files."""
+
+    requests: list[EvaluateGraphsRequest] = field(default_factory=list)
+    """One for each record, in order."""
+    skipped: list[Skipped] = field(default_factory=list)
+    """The records, and the predictions, that do not fit."""
+
+
+def convert_rows(
+    references: Sequence[Row],
+    *,
+    source: str = "",
+    tags: Sequence[str] = (),
+    predictions: Mapping[str, Sequence[Row]] | None = None,
+) -> Conversion:
+    """Makes a request of each record: of its graph and of what models predicted for the same id.
+
+    Args:
+        references: The records of the references.
+        source: The name of their file, for messages.
+        tags: Members with a single value that become tags; dots lead to members of members.
+        predictions: Records of predictions by model.
     """
-    lines = []
-    for row in read_rows(source):
-        try:
-            record = read_record(row.record)
-        except RecordError as error:
-            raise FileError(f"{source}: record {row.id}: {error}") from error
-        if record.unread:
-            raise FileError(f"{source}: record {row.id}: cannot read {record.unread[0]}")
-        graph = MessageToDict(record.message(row.id), preserving_proto_field_name=True)
-        tags = {
-            name: tag for name in row.record if name not in _MEMBERS and (tag := row.tag(name)) is not None
-        }
-        lines.append(json.dumps({**graph, **({"tags": tags} if tags else {})}, ensure_ascii=False) + "\n")
-    destination.write_text("".join(lines), encoding="utf-8")
-    return len(lines)
+    conversion = Conversion()
+    given = {
+        model: {row.id: graph for row in rows if (graph := _graph(row, model, conversion)) is not None}
+        for model, rows in (predictions or {}).items()
+    }
+    for row in references:
+        graph = _graph(row, source, conversion)
+        if graph is None:
+            continue
+        request = EvaluateGraphsRequest(reference=graph, tags={DEGREE: str(max_degree(graph))})
+        for name in (DOMAIN, *tags):
+            if (value := row.tag(name)) is not None:
+                request.tags[name] = value
+        request.graphs.extend(
+            GivenGraph(model=model, graph=graphs[row.id])
+            for model, graphs in given.items()
+            if row.id in graphs
+        )
+        if broken := violations(request):
+            reason = f"{broken[0].field}: {broken[0].description}"
+            conversion.skipped.append(Skipped(source, row.id, reason))
+        else:
+            conversion.requests.append(request)
+    return conversion
 
 
-_MEMBERS = frozenset({"id", "scenario", "context"})
+def max_degree(graph: ScriptGraph) -> int:
+    """The largest number of different edges into, or out of, one event."""
+    edges = {(edge.source_id, edge.target_id) for edge in graph.edges}
+    ends = Counter(("out of", source) for source, _ in edges) + Counter(("into", end) for _, end in edges)
+    return max(ends.values(), default=0)
+
+
+def _graph(row: Row, source: str, conversion: Conversion) -> ScriptGraph | None:
+    """A record's graph; None, and why, where it is none or a part of it cannot be read."""
+    try:
+        record = read_record(row.record)
+    except RecordError as error:
+        conversion.skipped.append(Skipped(source, row.id, str(error)))
+        return None
+    if record.unread:
+        conversion.skipped.append(Skipped(source, row.id, f"cannot read {record.unread[0]}"))
+        return None
+    return record.message(row.id)
+
+
+def proscript(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="References, .json or .jsonl.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="The file of rows to write.")],
+    graphs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL=FILE", help="Predictions of a model, by id; may stand several times."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MEMBER", help='A member that becomes a tag, besides "domain".'),
+    ] = None,
+) -> None:
+    """Converts the released format of proScript into rows of "evaluate graphs".
+
+    Each script becomes a row with the tag "degree" (the largest number of edges into, or out of, one event),
+    and "domain" where the record has it. The root that the release calls NONE gets its text, "decided to"
+    and the scenario. Predictions that are there already are measured beside what models predict anew.
+    Records that do not fit are named on standard error and left out; the exit code is then 1.
+
+    For example:
+
+        dramaturg convert proscript proscript_dev.json dev.jsonl
+
+        dramaturg convert proscript references.json rows.jsonl --graphs my-model=predictions.json
+    """
+    files: dict[str, Path] = {}
+    for text in graphs or ():
+        model, equals, file = text.partition("=")
+        if not (model and equals and file):
+            fail(f"--graphs {text!r} is not of the form MODEL=FILE")
+        if model in files:
+            fail(f"--graphs names the model {model!r} twice")
+        files[model] = Path(file)
+    try:
+        conversion = convert_rows(
+            read_rows(source),
+            source=source.name,
+            tags=tag or (),
+            predictions={model: read_rows(file) for model, file in files.items()},
+        )
+    except FileError as error:
+        fail(str(error))
+    write_messages(destination, conversion.requests)
+    for name, row_id, reason in conversion.skipped:
+        typer.echo(f"{name}: {row_id}: {reason}; left out", err=True)
+    degrees = Counter(int(request.tags[DEGREE]) for request in conversion.requests)
+    counted = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(degrees.items()))
+    typer.echo(f"{counted or 'nothing'}", err=True)
+    typer.echo(
+        f"{len(conversion.requests)} scripts to {destination}; {len(conversion.skipped)} left out", err=True
+    )
+    raise typer.Exit(1 if conversion.skipped else 0)

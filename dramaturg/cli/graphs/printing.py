@@ -61,7 +61,7 @@ def _summary_entry(summary: pb.ScoreSummary) -> dict[str, Any]:
         "exact_matches": summary.exact_match_count,
         "excluded": summary.excluded_count,
         "unreduced": summary.unreduced_count,
-        **_averages(summary),
+        **averages_entry(summary),
     }
     if summary.HasField("closure_macro"):
         entry["closure_macro"] = _measures_entry(summary.closure_macro)
@@ -73,7 +73,7 @@ def _measures_entry(measures: pb.EdgeMeasures) -> dict[str, float]:
     return {measure: getattr(measures, measure) for measure in MEASURES}
 
 
-def _averages(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | None]:
+def averages_entry(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | None]:
     """The measures over all pairs; ``None`` where there is nothing to average."""
     return {
         "macro": _measures_entry(summary.macro) if summary.HasField("macro") else None,
@@ -83,12 +83,10 @@ def _averages(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | None]:
 
 def print_scores(console: Console, scores: FileScores) -> None:
     """Prints scores as a table, and what was left out."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "scripts", "exact", *SHOWN.values()):
-        table.add_column(heading, no_wrap=True, justify="right" if heading else "left")
-    _add_summary(table, "all", scores.response.summary)
+    table = figures_table("scripts", "exact", *SHOWN.values())
+    add_summary(table, "all", scores.response.summary)
     for group in scores.response.groups:
-        _add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
+        add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
     console.print(table)
     for ids, text in (
         (scores.unanswered, "references have no prediction"),
@@ -103,8 +101,17 @@ def print_scores(console: Console, scores: FileScores) -> None:
         console.print(f"... and {len(scores.notes) - 20} more notes; --json has them all")
 
 
-def _add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
-    for kind, measures in _averages(summary).items():
+def figures_table(*headings: str) -> Table:
+    """A table of figures; its first column names the rows."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("", *headings):
+        table.add_column(heading, no_wrap=True, justify="right" if heading else "left")
+    return table
+
+
+def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
+    """Adds the macro averages of scores to a table, and the micro averages where they are wanted."""
+    for kind, measures in averages_entry(summary).items():
         if kind == "macro" or micro:
             title = f"{name}, {kind}" if micro else name
             shown = [f"{measures[measure]:.3f}" if measures else "-" for measure in SHOWN]

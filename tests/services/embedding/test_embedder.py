@@ -37,7 +37,7 @@ class CountingBackend:
         self.encoded += inputs
         return np.array([[len(text), 1] for text in inputs], dtype=np.float32)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
 

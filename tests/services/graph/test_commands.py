@@ -10,9 +10,7 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.graphs import app
-from dramaturg.cli.graphs.converting import convert_proscript
 from dramaturg.cli.graphs.reading import batches
-from dramaturg.graphs.files import FileError, read_rows
 from tests.support.graphs import message
 
 
@@ -137,30 +135,6 @@ def test_draw_renders_through_graphviz(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert run("draw", references, "--id", 1).stdout.startswith("<svg>\ndigraph")
-
-
-def test_converted_files_are_read_again(references: Path, tmp_path: Path) -> None:
-    converted = tmp_path / "graphs.jsonl"
-    assert convert_proscript(references, converted) == 3
-    assert read_rows(converted)[0].record == {
-        "id": "1",
-        "scenario": "ride",
-        "events": [{"id": "0", "text": "pay"}, {"id": "1", "text": "ride"}],
-        "edges": [{"source_id": "0", "target_id": "1"}],
-        "tags": {"kind": "x"},
-    }
-    found = json.loads(run("score", converted, references, "--json", "--by", "kind").stdout)
-    assert (found["scripts"], found["exact_matches"]) == (3, 3)
-    found = json.loads(run("score", references, converted, "--json", "--by", "tags.kind").stdout)
-    assert set(found["breakdowns"]["tags.kind"]) == {"x", "y"}
-
-
-def test_nothing_is_converted_where_a_part_cannot_be_read(tmp_path: Path) -> None:
-    source = tmp_path / "source.json"
-    source.write_text('[{"edges": ["0->1", "nonsense"]}]')
-    with pytest.raises(FileError, match="nonsense"):
-        convert_proscript(source, tmp_path / "out.jsonl")
-    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_batches_keep_to_both_limits() -> None:

@@ -1,0 +1,158 @@
+"""``dramaturg evaluate decisions``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.evaluation.v1 import decisions_pb2
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.generation.v1 import authoring_decisions_pb2
+from dramaturg.cli.decisions.figures import Figures, accuracy_request, read_accuracy
+from dramaturg.cli.decisions.tables import show_decisions
+from dramaturg.cli.decisions.tally import DecisionsTally, choices_judged
+from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.overrides import parse_judges, set_judges
+from dramaturg.cli.platform import fail
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+
+
+class PromptName(StrEnum):
+    """How a decision is put (``generation.v1.DecisionPrompt``)."""
+
+    NAIVE = "naive"
+    STORY = "story"
+
+
+class OrderName(StrEnum):
+    """In which order options are shown (``evaluation.v1.OptionOrder``)."""
+
+    AS_GIVEN = "as-given"
+    SWAPPED = "swapped"
+    BOTH = "both"
+
+
+_PROMPTS = {
+    PromptName.NAIVE: authoring_decisions_pb2.DECISION_PROMPT_NAIVE,
+    PromptName.STORY: authoring_decisions_pb2.DECISION_PROMPT_STORY,
+}
+_ORDERS = {
+    OrderName.AS_GIVEN: decisions_pb2.OPTION_ORDER_AS_GIVEN,
+    OrderName.SWAPPED: decisions_pb2.OPTION_ORDER_SWAPPED,
+    OrderName.BOTH: decisions_pb2.OPTION_ORDER_BOTH,
+}
+
+
+@dataclass(frozen=True)
+class DecisionOverrides:
+    """What the command line sets in every row; what it leaves out stays as the row has it."""
+
+    judges: tuple[tuple[str, str], ...]
+    """(role, judge) pairs."""
+    models: tuple[str, ...]
+    """The models that decide."""
+    prompts: tuple[PromptName, ...]
+    """How the question is put."""
+    order: OrderName | None
+    """In which order the options are shown."""
+
+    def apply(self, request: EvaluateDecisionsRequest) -> None:
+        """Sets them in a request."""
+        set_judges(request.judges, self.judges, {})
+        if self.models:
+            request.models[:] = self.models
+        if self.prompts:
+            request.prompts[:] = [_PROMPTS[prompt] for prompt in self.prompts]
+        if self.order is not None:
+            request.option_order = _ORDERS[self.order]
+
+
+def decisions(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="The decisions, one a line; - reads standard input.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="A model that decides; may stand several times.")
+    ] = None,
+    prompt: Annotated[
+        list[PromptName] | None, typer.Option(help="How the question is put; may stand several times.")
+    ] = None,
+    order: Annotated[
+        OrderName | None, typer.Option(help="In which order the options are shown. Default: as the row says.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who asks the models: author=NAME.")
+    ] = None,
+    macro: Annotated[bool, typer.Option("--macro", help="Also the mean over the levels, equally.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Decisions evaluated at once.")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many decisions.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one decision.")] = 600.0,
+) -> None:
+    """Puts decisions to models and scores what they choose (Choice-75).
+
+    Each line is an EvaluateDecisionsRequest in protobuf's JSON, as "dramaturg convert choice75" writes them.
+    All lines are checked before anything is asked. DIR/results.jsonl gets one DecisionResult a line and
+    DIR/errors.jsonl the decisions that failed. Accuracy is micro, over the tags "format" and "level";
+    abstentions are left out of it, and beside it stands what it would be were they all wrong or all right.
+
+    Exit codes: 0 all decisions have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate decisions dev.jsonl --model gpt-4o --model my-model --prompt naive --prompt story
+
+        dramaturg evaluate decisions dev.jsonl --model my-model --order both --json
+    """
+    try:
+        judges = tuple(parse_judges(judge or ()))
+    except ValueError as error:
+        fail(str(error))
+    overrides = DecisionOverrides(judges, tuple(model or ()), tuple(prompt or ()), order)
+    tally = DecisionsTally()
+    evaluate_file(
+        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Evaluation(
+            request=EvaluateDecisionsRequest,
+            roles=("author", "alignment"),
+            evaluate=lambda client, request, seconds: client.evaluate_decisions(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="choices",
+            judged=choices_judged,
+            tally=tally,
+            show=show_decisions,
+            judges=judges,
+            conclude=lambda address: _measure(tally, address, macro=macro),
+        ),
+    )
+
+
+async def _measure(tally: DecisionsTally, address: str, *, macro: bool) -> None:
+    """Has the accuracy of each setup measured; where that fails the tally says why there is none."""
+    found: list[Figures] = []
+    async with open_channel(address) as channel:
+        alignment = AlignmentServiceStub(channel)
+        try:
+            for setup, items in tally.items.items():
+                response = await alignment.MeasureAccuracy(accuracy_request(items, macro=macro))
+                found.extend(read_accuracy(setup._asdict(), response))
+        except grpc.aio.AioRpcError as failure:
+            error = from_rpc_error(failure)
+            tally.missing_figures = f"{address} has no alignment service that answers: {error.message}"
+            return
+    tally.figures = found

@@ -1,0 +1,115 @@
+"""Prints what models chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.cli.decisions.figures import ALL, Figures
+from dramaturg.cli.decisions.tally import DecisionsTally
+
+_NO_MODEL = "(default)"
+
+
+def show_decisions(console: Console, tally: DecisionsTally) -> None:
+    """Prints accuracy, confusion, position bias and abstentions."""
+    for setup, figures in groupby(tally.figures, key=lambda one: tuple(one.setup.values())):
+        listed = list(figures)
+        console.print(_accuracy(_title(setup), listed))
+        for one in listed:
+            if (one.format, one.level) == (ALL, ALL):
+                console.print(_confusion(one))
+    if tally.missing_figures:
+        console.print(f"no figures: {tally.missing_figures}", style="yellow", highlight=False)
+    if tally.unscored:
+        console.print(f"{tally.unscored} choices are not scored: their right choice is not known")
+    if tally.bias:
+        console.print(_bias(tally))
+    if tally.abstentions:
+        table = Table("abstained because", box=None)
+        table.add_column("choices", justify="right")
+        for reason, count in tally.abstentions.most_common():
+            table.add_row(reason, str(count))
+        console.print(table)
+
+
+def _title(setup: Sequence[str]) -> str:
+    model, *how = setup
+    return ", ".join((model or _NO_MODEL, *how))
+
+
+def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("format")
+    table.add_column("level")
+    macro = any(one.group.HasField("macro_accuracy") for one in figures)
+    heads = ("n", "answered", "accuracy", "95 %", "abstained wrong", "abstained right", "majority", "people")
+    for head in (*heads, *(["macro"] if macro else [])):
+        table.add_column(head, justify="right")
+    for one in figures:
+        group = one.group
+        cells = [
+            str(group.item_count),
+            str(group.answered_count),
+            _value(group.accuracy_when_answered),
+            _interval(group.accuracy_when_answered),
+            _value(group.accuracy_abstentions_wrong),
+            _number(one.at_best),
+            _value(group.majority_baseline),
+            _number(one.human),
+        ]
+        if macro:
+            cells.append(_value(group.macro_accuracy))
+        table.add_row(one.format or "(none)", one.level or "(none)", *cells)
+    return table
+
+
+def _confusion(figures: Figures) -> Table:
+    cells = {(cell.gold, cell.predicted): cell.count for cell in figures.group.confusion}
+    predicted = list(_ordered({label for _, label in cells}))
+    table = Table("right \\ chosen", box=None)
+    for label in predicted:
+        table.add_column(label or "(abstained)", justify="right")
+    for gold in _ordered({label for label, _ in cells}):
+        table.add_row(gold, *(str(cells.get((gold, label), 0)) for label in predicted))
+    return table
+
+
+def _ordered(labels: set[str]) -> Iterator[str]:
+    """The options, then either, then abstentions."""
+    yield from sorted(labels, key=lambda label: (not label, not label.startswith("option"), label))
+
+
+def _bias(tally: DecisionsTally) -> Table:
+    table = Table("model", "prompt", title="both orders", title_justify="left", box=None)
+    for head in ("decisions", "answered twice", "same choice", "chose the first shown"):
+        table.add_column(head, justify="right")
+    for (model, prompt), bias in tally.bias.items():
+        shares = bias.describe()
+        table.add_row(
+            model or _NO_MODEL,
+            prompt,
+            str(bias.pairs),
+            str(bias.answered),
+            _number(shares["same_share"]),
+            _number(shares["first_shown_share"]),
+        )
+    return table
+
+
+def _value(estimate: Estimate) -> str:
+    return _number(estimate.value if estimate.HasField("value") else None)
+
+
+def _interval(estimate: Estimate) -> str:
+    if not (estimate.HasField("lower") and estimate.HasField("upper")):
+        return "-"
+    return f"{estimate.lower:.2f} to {estimate.upper:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"

@@ -1,0 +1,1 @@
+"""Simulated dialogues (SimulBench): rows of the released data, ratings and comparisons, and the tables."""

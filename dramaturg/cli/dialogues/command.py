@@ -1,0 +1,152 @@
+"""``dramaturg evaluate dialogues``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, ModelPair
+from dramaturg.cli.dialogues.tables import show_dialogues
+from dramaturg.cli.dialogues.tally import DialoguesTally, replies_judged
+from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.overrides import parse_judges, parse_models, set_judges
+from dramaturg.cli.platform import fail
+
+EVERY_PAIR = "all"
+"""The pair that stands for all pairs of a row's models and given replies."""
+
+
+@dataclass(frozen=True)
+class DialogueOverrides:
+    """What the command line sets in every row; what it leaves out stays as the row has it."""
+
+    judges: Sequence[tuple[str, str]] = ()
+    """(role, judge) pairs."""
+    judge_models: dict[str, str] = field(default_factory=dict)
+    """The model of every judge of a role, by role."""
+    models: Sequence[str] = ()
+    """The models that reply."""
+    pairs: Sequence[tuple[str, str]] = ()
+    """The pairs to compare."""
+    every_pair: bool = False
+    """Whether every two who reply are compared."""
+    ratings_omitted: bool = False
+    """Whether replies are not rated."""
+
+    @classmethod
+    def parse(
+        cls,
+        judges: Sequence[str],
+        judge_models: Sequence[str],
+        models: Sequence[str],
+        pairs: Sequence[str],
+        *,
+        ratings_omitted: bool,
+    ) -> DialogueOverrides:
+        """Reads them as the command line has them.
+
+        Raises:
+            ValueError: One of them is malformed.
+        """
+        by_role = parse_models("--judge-model", judge_models)
+        if "" in by_role:
+            raise ValueError(f"--judge-model {by_role['']!r} is not of the form ROLE=MODEL")
+        named = []
+        for text in pairs:
+            first, comma, second = text.partition(",")
+            if text != EVERY_PAIR and not (first and comma and second):
+                raise ValueError(f"--pair {text!r} is not of the form MODEL,MODEL or {EVERY_PAIR}")
+            if text != EVERY_PAIR:
+                named.append((first, second))
+        return cls(parse_judges(judges), by_role, models, named, EVERY_PAIR in pairs, ratings_omitted)
+
+    def apply(self, request: EvaluateDialoguesRequest) -> None:
+        """Sets them in a request."""
+        set_judges(request.judges, self.judges, self.judge_models)
+        if self.models:
+            request.models[:] = self.models
+        pairs = self.pairs
+        if self.every_pair:
+            who = [*request.models, *(reply.model for reply in request.replies)]
+            pairs = list(combinations(who, 2))
+        if pairs:
+            del request.pairs[:]
+            request.pairs.extend(ModelPair(first_model=one, second_model=other) for one, other in pairs)
+        if self.ratings_omitted:
+            request.ratings_omitted = True
+
+
+def dialogues(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="The scripts, one a line; - reads standard input.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="A model that replies; may stand several times.")
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL,MODEL", help="Two to compare, several times if need be; all: every two."),
+    ] = None,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="The judge of a role; a role named again gets a panel."),
+    ] = None,
+    judge_model: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
+    ] = None,
+    no_ratings: Annotated[bool, typer.Option("--no-ratings", help="Only compare, do not rate.")] = False,
+    keep_aced: Annotated[
+        bool, typer.Option("--keep-aced", help="Keep scripts in the figures that every model aces.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts evaluated at once.")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many scripts.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 600.0,
+) -> None:
+    """Lets models continue test scripts, rates the replies from 1 to 10 and compares them (SimulBench).
+
+    Each line is an EvaluateDialoguesRequest in protobuf's JSON, as "dramaturg convert simulbench" and
+    "dramaturg simulate" write them. All lines are checked before anything is asked. DIR/results.jsonl gets
+    one DialogueResult a line and DIR/errors.jsonl the scripts that failed.
+
+    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
+
+        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge-model rating-judge=gpt-4o
+    """
+    try:
+        overrides = DialogueOverrides.parse(
+            judge or (), judge_model or (), model or (), pair or (), ratings_omitted=no_ratings
+        )
+    except ValueError as error:
+        fail(str(error))
+    evaluate_file(
+        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Evaluation(
+            request=EvaluateDialoguesRequest,
+            roles=("author", "rating-judge", "pair-judge"),
+            evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="judgements",
+            judged=replies_judged,
+            tally=DialoguesTally(keep_aced=keep_aced),
+            show=show_dialogues,
+            judges=overrides.judges,
+        ),
+    )

@@ -1,0 +1,220 @@
+"""``dramaturg simulate``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import ParseDict
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    EvaluateDialoguesRequest,
+    SimulatedDialogue,
+    SimulateDialogueRequest,
+    SimulateDialogueResponse,
+)
+from dramaturg.cli.dialogues.tally import KIND_NAMES, SUBSET_NAMES
+from dramaturg.cli.display import Judged
+from dramaturg.cli.evaluations import Evaluation, Job, default_folder, evaluate_file
+from dramaturg.cli.overrides import parse_judges, parse_models, set_judges
+from dramaturg.cli.platform import fail
+from dramaturg.cli.results import RESULTS
+from dramaturg.cli.rows import Row
+from dramaturg.cli.tally import SampleTally, reason_name
+from dramaturg.cli.writing import write_messages
+
+SCRIPTS = "scripts.jsonl"
+"""The file of the test scripts: rows of "evaluate dialogues", in the order of the dialogues."""
+NO_TURN = "none"
+"""How tables name a dialogue without a challenging turn."""
+
+app = typer.Typer()
+
+
+class SimulationTally(SampleTally[SimulatedDialogue]):
+    """The counts of simulated dialogues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: Counter[int] = Counter()
+        """Dialogues by how many whole turns they have."""
+        self.ended_early: Counter[str] = Counter()
+        """Dialogues that ended early, by reason."""
+        self.strategies: Counter[str] = Counter()
+        """The user agent's requests by strategy."""
+        self.challenging_turns: Counter[str] = Counter()
+        """Dialogues by their first challenging turn, or by why it is not known."""
+        self.scripts: Counter[tuple[str, str]] = Counter()
+        """Test scripts by kind of script and kind of simulation."""
+
+    def add(self, result: SimulatedDialogue) -> None:
+        """Counts a dialogue."""
+        super().add(result)
+        self.turns[result.turn_count] += 1
+        if result.ended_early:
+            self.ended_early[result.ended_early] += 1
+        self.strategies.update(one.strategy for one in result.utterances if one.strategy)
+        if result.HasField("challenging_turn"):
+            self.challenging_turns[str(result.challenging_turn or NO_TURN)] += 1
+        else:
+            self.challenging_turns[reason_name(result.challenge_abstain_reason)] += 1
+        for script in result.scripts:
+            self.scripts[SUBSET_NAMES[script.subset], KIND_NAMES.get(script.task.kind, "")] += 1
+
+    def summary(self) -> dict[str, Any]:
+        """The counts as ``--json`` prints them (documented in docs/cli.md)."""
+        return {
+            **super().summary(),
+            "turns": {str(count): number for count, number in sorted(self.turns.items())},
+            "ended_early": dict(sorted(self.ended_early.items())),
+            "strategies": dict(sorted(self.strategies.items())),
+            "challenging_turns": dict(sorted(self.challenging_turns.items())),
+            "scripts": [
+                {"subset": subset, "kind": kind, "count": count}
+                for (subset, kind), count in sorted(self.scripts.items())
+            ],
+        }
+
+
+@app.command("simulate")
+def simulate(
+    file: Annotated[
+        str, typer.Argument(metavar="TASKS.jsonl", help="The tasks, one a line; - reads standard input.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = "",
+    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = "",
+    dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
+    turns: Annotated[
+        int | None, typer.Option(min=1, max=50, help="The most turns. Default: as the row says, else 4.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who serves author or challenge-judge.")
+    ] = None,
+    judge_model: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Dialogues held at once.")] = 8,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one dialogue.")] = 1800.0,
+) -> None:
+    """Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).
+
+    Each line is a SimulateDialogueRequest in protobuf's JSON, as "dramaturg convert simulbench --tasks" and
+    "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
+    DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
+    dialogues that failed.
+
+    Exit codes: 0 all dialogues have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg simulate tasks.jsonl --simulator gpt-3.5-turbo --user gpt-3.5-turbo --out sim
+
+        dramaturg evaluate dialogues sim/scripts.jsonl --model my-model
+    """
+    try:
+        judges = parse_judges(judge or ())
+        models = _models(judge_model or ())
+    except ValueError as error:
+        fail(str(error))
+
+    def apply(request: SimulateDialogueRequest) -> None:
+        set_judges(request.judges, judges, models)
+        request.simulator_model = simulator or request.simulator_model
+        request.user_model = user or request.user_model
+        request.max_turn_count = turns or request.max_turn_count
+
+    folder = out or default_folder()
+    evaluate_file(
+        Job(file, target, folder, as_json, concurrency, limit, timeout),
+        Evaluation(
+            request=SimulateDialogueRequest,
+            roles=("author", "challenge-judge"),
+            evaluate=lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
+            apply=apply,
+            noun="utterances",
+            judged=_spoken,
+            tally=SimulationTally(),
+            show=_show,
+            judges=judges,
+            conclude=lambda _: _write_scripts(folder),
+            spread=lambda row: _number(row, dialogues),
+            spread_count=dialogues,
+        ),
+    )
+
+
+def _models(texts: Sequence[str]) -> Mapping[str, str]:
+    models = parse_models("--judge-model", texts)
+    if "" in models:
+        raise ValueError(f"--judge-model {models['']!r} is not of the form ROLE=MODEL")
+    return models
+
+
+def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:
+    """As many copies of a row as its task has dialogues, each with its number."""
+    copies = []
+    for index in range(count):
+        copy = SimulateDialogueRequest()
+        copy.CopyFrom(row.request)
+        copy.dialogue_index += index
+        copies.append(copy)
+    return copies
+
+
+def _spoken(event: SimulateDialogueResponse) -> Judged:
+    return Judged(int(event.HasField("utterance")), 0)
+
+
+async def _write_scripts(folder: Path) -> None:
+    """Makes rows of the scripts of every result, one result in memory at a time."""
+
+    def rows() -> Any:
+        with (folder / RESULTS).open(encoding="utf-8") as lines:
+            for line in lines:
+                dialogue = ParseDict(json.loads(line), SimulatedDialogue())
+                for script in dialogue.scripts:
+                    tags = {**dialogue.tags, "subset": SUBSET_NAMES[script.subset]}
+                    if kind := KIND_NAMES.get(script.task.kind):
+                        tags["kind"] = kind
+                    yield EvaluateDialoguesRequest(script=script, tags=tags)
+
+    write_messages(folder / SCRIPTS, rows())
+
+
+def _show(console: Console, tally: SimulationTally) -> None:
+    counts: Mapping[str, Mapping[Any, int]] = {
+        "whole turns": dict(sorted(tally.turns.items())),
+        "first challenging turn": dict(sorted(tally.challenging_turns.items())),
+        "ended early": dict(tally.ended_early.most_common()),
+    }
+    for name, numbers in counts.items():
+        if numbers:
+            console.print(_counts(name, "dialogues", numbers))
+    if tally.strategies:
+        console.print(_counts("user's strategy", "requests", dict(tally.strategies.most_common())))
+    scripts = {", ".join(filter(None, key)): count for key, count in sorted(tally.scripts.items())}
+    console.print(_counts("test scripts of", "scripts", scripts))
+
+
+def _counts(name: str, noun: str, numbers: Mapping[Any, int]) -> Table:
+    table = Table(name, box=None)
+    table.add_column(noun, justify="right")
+    for label, number in numbers.items():
+        table.add_row(str(label), str(number))
+    return table

@@ -1,0 +1,80 @@
+"""Prints ratings and comparisons of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.cli.dialogues.figures import STATEFUL, STATELESS, Rated, TaskScore, scores, task_scores
+from dramaturg.cli.dialogues.intervals import Mean
+from dramaturg.cli.dialogues.tally import DialoguesTally
+
+LISTED_TASKS = 10
+"""How many of the hardest and of the easiest tasks of each kind are shown (Table 2)."""
+
+
+def show_dialogues(console: Console, tally: DialoguesTally) -> None:
+    """Prints the mean ratings, the hardest and easiest tasks, the pairs, and what could not be judged."""
+    kept = tally.kept_ratings()
+    if tally.aced and not tally.keep_aced:
+        console.print(f"{len(tally.aced)} scripts that every model aces are set aside", highlight=False)
+    if kept:
+        console.print(_scores(kept))
+    for kind in (STATELESS, STATEFUL, ""):
+        mine = [one for one in task_scores(kept) if one.kind == kind]
+        if len(mine) > 1:
+            console.print(_tasks(kind, mine))
+    if tally.pairs():
+        console.print(_pairs(tally))
+    if tally.unusable_replies:
+        table = Table("no usable reply of", "because", box=None)
+        table.add_column("scripts", justify="right")
+        for (model, reason), count in tally.unusable_replies.most_common():
+            table.add_row(model, reason, str(count))
+        console.print(table)
+    if tally.abstentions:
+        table = Table("rating abstained because", box=None)
+        table.add_column("ratings", justify="right")
+        for reason, count in tally.abstentions.most_common():
+            table.add_row(reason, str(count))
+        console.print(table)
+
+
+def _scores(kept: Sequence[Rated]) -> Table:
+    table = Table("model", "scripts of", box=None)
+    for head in ("n", "rated", "mean", "95 %"):
+        table.add_column(head, justify="right")
+    for one in scores(kept):
+        table.add_row(one.model, one.group, str(one.scripts), str(one.mean.n), *_mean(one.mean))
+    return table
+
+
+def _tasks(kind: str, found: Sequence[TaskScore]) -> Table:
+    listed = min(LISTED_TASKS, len(found) // 2)
+    table = Table(title=f"{kind} tasks".strip(), title_justify="left", box=None)
+    for head in ("hardest", "easiest"):
+        table.add_column(head)
+        table.add_column("mean", justify="right")
+    for hard, easy in zip(found[:listed], found[::-1][:listed], strict=True):
+        table.add_row(hard.task, _mean(hard.mean)[0], easy.task, _mean(easy.mean)[0])
+    return table
+
+
+def _pairs(tally: DialoguesTally) -> Table:
+    table = Table("first", "second", "judge", "scripts of", box=None)
+    for head in ("win", "tie", "lose", "abstained", "difference"):
+        table.add_column(head, justify="right")
+    for (first, second, judge, group), count in tally.pairs().items():
+        difference = "-" if count.difference is None else f"{count.difference:+.2%}"
+        numbers = (count.win, count.tie, count.lose, count.abstained)
+        table.add_row(first, second, judge, group, *map(str, numbers), difference)
+    return table
+
+
+def _mean(mean: Mean) -> tuple[str, str]:
+    value = "-" if mean.value is None else f"{mean.value:.2f}"
+    if mean.lower is None or mean.upper is None:
+        return value, "-"
+    return value, f"{mean.lower:.2f} to {mean.upper:.2f}"

@@ -1,0 +1,209 @@
+"""``dramaturg evaluate graphs``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg.api.evaluation.v1 import graphs_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.generation.v1 import edge_service_pb2
+from dramaturg.api.graph.v1 import graph_service_pb2
+from dramaturg.api.graph.v1.graph_service_pb2 import ScoreEdgesRequest
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.graphs.tables import show_graphs
+from dramaturg.cli.graphs.tally import GROUP, GraphsTally, graphs_judged
+from dramaturg.cli.overrides import parse_judges, set_judges
+from dramaturg.cli.platform import fail
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+
+MOST_SCORES = 50_000
+"""The most scores that are summed up in one request (``graph.v1.ScoreEdgesRequest``)."""
+
+
+class TaskName(StrEnum):
+    """What models do (``evaluation.v1.GraphTask``)."""
+
+    PREDICT_EDGES = "predict-edges"
+    GENERATE = "generate"
+    PIPELINE = "pipeline"
+
+
+class MethodName(StrEnum):
+    """How edges are predicted (``generation.v1.EdgeMethod``)."""
+
+    END_TO_END = "end-to-end"
+    PAIRWISE = "pairwise"
+
+
+class CyclePolicyName(StrEnum):
+    """How cycles are broken (``graph.v1.CyclePolicy``)."""
+
+    PAPER_SCC = "paper-scc"
+    MIN_FAS = "min-fas"
+
+
+class DistanceModeName(StrEnum):
+    """What counts as an edit (``graph.v1.DistanceMode``)."""
+
+    PROSCRIPT = "proscript"
+    STRUCTURAL = "structural"
+    ANCHORED = "anchored"
+    LABEL_FREE = "label-free"
+
+
+@dataclass(frozen=True)
+class GraphOverrides:
+    """What the command line sets in every row; what it leaves out stays as the row has it."""
+
+    judges: tuple[tuple[str, str], ...] = ()
+    """(role, judge) pairs."""
+    models: tuple[str, ...] = ()
+    """The models that order or write."""
+    task: TaskName | None = None
+    """What they do."""
+    method: MethodName | None = None
+    """How edges are predicted."""
+    cycle_policy: CyclePolicyName | None = None
+    """How cycles are broken."""
+    distance_mode: DistanceModeName | None = None
+    """What counts as an edit; the distance is then measured whatever the task."""
+    reduce: bool | None = None
+    """Whether graphs are reduced before they are compared."""
+
+    def apply(self, request: EvaluateGraphsRequest) -> None:
+        """Sets them in a request."""
+        set_judges(request.judges, self.judges, {})
+        if self.models:
+            request.models[:] = self.models
+        if self.task is not None:
+            request.task = graphs_pb2.GraphTask.Value(f"GRAPH_TASK_{_constant(self.task)}")
+        if self.method is not None:
+            request.method = edge_service_pb2.EdgeMethod.Value(f"EDGE_METHOD_{_constant(self.method)}")
+        if self.cycle_policy is not None:
+            name = f"CYCLE_POLICY_{_constant(self.cycle_policy)}"
+            request.cycle_policy = graph_service_pb2.CyclePolicy.Value(name)
+        if self.distance_mode is not None:
+            name = f"DISTANCE_MODE_{_constant(self.distance_mode)}"
+            request.distance_mode = graph_service_pb2.DistanceMode.Value(name)
+        if self.reduce is not None:
+            request.reduce = self.reduce
+
+
+def graphs(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="The scripts, one a line; - reads standard input.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    task: Annotated[
+        TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
+    ] = None,
+    method: Annotated[
+        MethodName | None,
+        typer.Option(help="How edges are predicted. Default: as whoever predicts them does."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="A model to ask; may stand several times.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="Who serves a role: author, edges or graph."),
+    ] = None,
+    cycle_policy: Annotated[
+        CyclePolicyName | None, typer.Option(help="How cycles of pairwise predictions are broken.")
+    ] = None,
+    distance_mode: Annotated[
+        DistanceModeName | None,
+        typer.Option(help="Measures the edit distance so. Default: proscript where models write events."),
+    ] = None,
+    reduce: Annotated[
+        bool | None,
+        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: as the row says."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
+    ] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts evaluated at once.")] = 8,
+    group_by: Annotated[
+        str, typer.Option(metavar="TAG", help="A tag by whose values figures are broken down.")
+    ] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many scripts.")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 600.0,
+) -> None:
+    """Lets models order or write script graphs and measures them (proScript).
+
+    Each line is an EvaluateGraphsRequest in protobuf's JSON, as "dramaturg convert proscript" writes them.
+    All lines are checked before anything is asked. DIR/results.jsonl gets one GraphsResult a line and
+    DIR/errors.jsonl the scripts that failed. Scores are macro and micro. Where a model abstained there is
+    nothing to score: it is counted, and beside F1 stands what it would be with abstentions as 0.
+
+    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate graphs dev.jsonl --model gpt-4o --model my-model --group-by degree
+
+        dramaturg evaluate graphs dev.jsonl --judge edges=trained --method pairwise --json
+
+        dramaturg evaluate graphs dev.jsonl --model my-model --task pipeline
+    """
+    try:
+        judges = tuple(parse_judges(judge or ()))
+    except ValueError as error:
+        fail(str(error))
+    overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
+    tally = GraphsTally(group_by)
+    evaluate_file(
+        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Evaluation(
+            request=EvaluateGraphsRequest,
+            roles=("author", "edges", "graph"),
+            evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="graphs",
+            judged=graphs_judged,
+            tally=tally,
+            show=show_graphs,
+            judges=judges,
+            conclude=lambda address: _sum_up(tally, address),
+        ),
+    )
+
+
+async def _sum_up(tally: GraphsTally, address: str) -> None:
+    """Has the scores of each setup summed up; where that fails the tally says why they are not."""
+    async with open_channel(address) as channel:
+        service = GraphServiceStub(channel)
+        for setup, scores in tally.scores.items():
+            if len(scores) > MOST_SCORES:
+                tally.missing_figures = (
+                    f"{len(scores)} graphs of {setup.model or 'the default model'} are scored; "
+                    f"at most {MOST_SCORES} can be summed up: evaluate the file in parts"
+                )
+                continue
+            request = ScoreEdgesRequest(scored=scores, by=[GROUP] if tally.group_by else [], omit_scores=True)
+            try:
+                response = await service.ScoreEdges(request)
+            except grpc.aio.AioRpcError as failure:
+                error = from_rpc_error(failure)
+                tally.missing_figures = f"{address} has no graph service that answers: {error.message}"
+                return
+            tally.summaries[setup] = response.summary
+            for group in response.groups:
+                tally.group_summaries[setup, group.value] = group.summary
+
+
+def _constant(name: str) -> str:
+    return name.upper().replace("-", "_")

@@ -1,0 +1,195 @@
+"""``dramaturg roles``: who should judge a text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import grpc
+import typer
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
+from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
+from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+
+app = typer.Typer()
+
+
+class Text(NamedTuple):
+    """A text whose readers are wanted."""
+
+    id: str
+    """What names it."""
+    source: str
+    """The text."""
+
+
+class Wish(NamedTuple):
+    """What is asked of RoleService for every text."""
+
+    objective: str
+    """The set of objective roles. Empty: none."""
+    coarse: int
+    fine: int
+    """How many roles to generate; none at all: only the objective ones stand."""
+    eps: float | None
+    """The distance of neighbours. None: the service's default."""
+    model: str
+    """The model. Empty: the service's default."""
+    timeout: float
+    """The most seconds for one call."""
+
+
+@app.command("roles")
+def roles(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help='JSON Lines with a member "source" (or "text"), or one plain text in .txt.'
+        ),
+    ],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    objective: Annotated[
+        str, typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}, or none.")
+    ] = SUMMARISATION,
+    coarse: Annotated[int, typer.Option(min=0, max=50, help="How many by occupation.")] = 3,
+    fine: Annotated[int, typer.Option(min=0, max=50, help="How many by familiarity with the topic.")] = 2,
+    eps: Annotated[
+        float | None, typer.Option(min=0, max=2, help="The cosine distance up to which roles are alike.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The model that names readers.")] = "",
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where the roles are written.")] = Path(
+        "roles.jsonl"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and no table.")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Texts worked on at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
+) -> None:
+    """Finds out who should judge texts (DRPE, section 3.1): readers of each text, none too like another.
+
+    One model call a text. The file written has one line a text: its id, the roles that stay, how they were
+    generated and clustered, and why there are fewer than wanted where that is so. The roles can be given
+    to "evaluate pairs" as the subjective_roles of a row, which saves that call.
+
+    Exit codes: 0 every text has its roles, 1 some have fewer than wanted, 2 wrong usage.
+
+    For example:
+
+        dramaturg roles pairs.jsonl --model my-model --out roles.jsonl
+
+        dramaturg roles article.txt --coarse 5 --fine 0 --objective none
+    """
+    if objective not in (*NAMES, "none"):
+        fail(f"--objective {objective!r}: the sets are {', '.join(NAMES)}, or none")
+    if not coarse and not fine:
+        fail("--coarse and --fine are both 0: there is nothing to find")
+    try:
+        texts = list(_read(file))
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except ValueError as error:
+        fail(f"{file}: {error}")
+    wish = Wish("" if objective == "none" else objective, coarse, fine, eps, model, timeout)
+    found = run(_find_all(texts, wish, target, concurrency))
+    described = [{"id": text.id, **MessageToDict(known)} for text, known in zip(texts, found, strict=True)]
+    try:
+        lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in described)
+        out.write_text(lines, encoding="utf-8")
+    except OSError as error:
+        fail(f"{out}: {error.strerror or error}")
+    failed = sum(bool(known.failure) for known in found)
+    if as_json:
+        summary = {"texts": len(texts), "failed_texts": failed, "roles": sum(len(k.roles) for k in found)}
+        typer.echo(json.dumps({**summary, "rows": str(out)}, ensure_ascii=False))
+    else:
+        _print(texts, found)
+        typer.echo(f"roles of {len(texts)} texts to {out}")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _read(file: Path) -> Iterator[Text]:
+    content = file.read_text(encoding="utf-8-sig")
+    if file.suffix == ".txt":
+        yield Text(file.stem, content)
+        return
+    number = 0
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row: Any = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"line {number}: is not JSON: {error}") from error
+        source = row.get("source") or row.get("text") if isinstance(row, dict) else None
+        if not isinstance(source, str) or not source.strip():
+            raise ValueError(f'line {number}: has no string "source" or "text"')
+        yield Text(str(row.get("id") or number), source)
+    if not content.strip():
+        raise ValueError("there are no rows")
+
+
+async def _find_all(
+    texts: Sequence[Text], wish: Wish, target: str | None, concurrency: int
+) -> Sequence[RolesKnown]:
+    async with gateway(target, ["roles"]) as address, open_channel(address) as channel:
+        slots = asyncio.Semaphore(concurrency)
+
+        async def find(text: Text) -> RolesKnown:
+            async with slots:
+                return await _find(channel, text, wish)
+
+        return await asyncio.gather(*map(find, texts))
+
+
+async def _find(channel: grpc.aio.Channel, text: Text, wish: Wish) -> RolesKnown:
+    """The roles of one text; what fails is told in ``failure``, and the roles that are there stand."""
+    stub = RoleServiceStub(channel)
+    known = RolesKnown(roles=role_set(wish.objective) if wish.objective else ())
+    try:
+        known.generation.CopyFrom(
+            await stub.GenerateRoles(
+                GenerateRolesRequest(
+                    source=text.source,
+                    coarse_count=wish.coarse,
+                    fine_count=wish.fine,
+                    options=JudgeOptions(model=wish.model),
+                ),
+                timeout=wish.timeout,
+            )
+        )
+        known.failure = known.generation.failure
+        known.roles.extend(known.generation.roles)
+        if known.generation.roles:
+            asked = ClusterRolesRequest(roles=known.roles, eps=wish.eps)
+            known.clustering.CopyFrom(await stub.ClusterRoles(asked, timeout=wish.timeout))
+            del known.roles[:]
+            known.roles.extend(known.clustering.roles)
+    except grpc.aio.AioRpcError as error:
+        known.failure = f"the role service failed: {from_rpc_error(error).message}"
+    return known
+
+
+def _print(texts: Sequence[Text], found: Sequence[RolesKnown]) -> None:
+    table = Table("text", "origin", "type", "description", box=None)
+    for text, known in zip(texts, found, strict=True):
+        for role in known.roles:
+            origin = RoleOrigin.Name(role.origin).removeprefix("ROLE_ORIGIN_").removeprefix("SUBJECTIVE_")
+            table.add_row(escape(text.id), origin.lower(), escape(role.type), escape(role.description))
+        if known.failure:
+            table.add_row(escape(text.id), "", "", escape(known.failure), style="yellow")
+    Console().print(table)

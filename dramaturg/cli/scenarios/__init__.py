@@ -1,0 +1,14 @@
+"""``dramaturg scenarios``: has scenarios written, and reads back what people made of them (Choice-75)."""
+
+from __future__ import annotations
+
+import typer
+
+from dramaturg.cli.scenarios.reviewing import review
+from dramaturg.cli.scenarios.writing import write
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Writes scenarios of decisions, and reads their review.")
+app.command("write")(write)
+app.command("review")(review)

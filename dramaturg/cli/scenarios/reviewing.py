@@ -1,0 +1,155 @@
+"""``dramaturg scenarios review``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import grpc
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
+from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.cli.decisions.figures import ALL, estimate
+from dramaturg.cli.local import service_channel
+from dramaturg.cli.platform import fail, run
+from dramaturg.cli.scenarios.reviewed import (
+    Reviewed,
+    accuracy_request,
+    agreement_request,
+    read_review,
+)
+from dramaturg.cli.scenarios.sheet import read_sheet
+from dramaturg.cli.writing import write_messages
+from dramaturg.service.errors import from_rpc_error
+
+RESAMPLES = 2000
+"""Bootstrap resamples of the intervals of kappa."""
+
+
+def review(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sheet that people filled in.")],
+    out: Annotated[Path, typer.Option(metavar="ROWS.jsonl", help="The rows of evaluate decisions to write.")],
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Makes rows of "evaluate decisions" of the scenarios that people accepted or edited.
+
+    Prints how far the annotators agree (Fleiss' kappa, by format) and how often they are right (by level;
+    Choice-75, appendices A and D). Rows whose status is empty are counted as not reviewed.
+
+    Exit codes: 0 fine, 1 a figure could not be had, 2 the sheet is not in order.
+
+    For example:
+
+        dramaturg scenarios review out/review.csv --out decisions.jsonl
+    """
+    try:
+        found = read_review(read_sheet(file))
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except (ValueError, TypeError) as error:
+        fail(f"{file}: {error}")
+    if found.problems:
+        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+    write_messages(out, found.requests)
+    agreement, accuracy, missing = run(_measure(target, found))
+    statuses = dict(sorted(found.statuses.items()))
+    levels = dict(Counter(request.tags.get("level", "") for request in found.requests))
+    if as_json:
+        summary = {
+            "statuses": statuses,
+            "rows": len(found.requests),
+            "levels": levels,
+            "agreement": [_describe_agreement(group) for group in agreement],
+            "annotators": [_describe_accuracy(group) for group in accuracy],
+            "missing_figures": missing,
+            "out": str(out),
+        }
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        console = Console()
+        listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        console.print(f"{listed}; {len(found.requests)} rows to {out}", highlight=False, soft_wrap=True)
+        _show(console, agreement, accuracy)
+        if missing:
+            console.print(f"no figures: {missing}", style="yellow", highlight=False)
+    raise typer.Exit(1 if missing else 0)
+
+
+async def _measure(
+    target: str | None, found: Reviewed
+) -> tuple[Sequence[AgreementGroup], Sequence[AccuracyGroup], str]:
+    agreement: MeasureAgreementRequest = agreement_request(found, RESAMPLES)
+    accuracy: MeasureAccuracyRequest = accuracy_request(found)
+    if not accuracy.items:
+        return (), (), ""
+    try:
+        async with service_channel("alignment", target) as channel:
+            alignment = AlignmentServiceStub(channel)
+            agreed = await alignment.MeasureAgreement(agreement)
+            measured = await alignment.MeasureAccuracy(accuracy)
+    except grpc.aio.AioRpcError as failure:
+        return (), (), from_rpc_error(failure).message
+    return agreed.groups, measured.groups, ""
+
+
+def _describe_agreement(group: AgreementGroup) -> Mapping[str, Any]:
+    return {
+        "format": group.group or ALL,
+        "n": group.item_count,
+        "fleiss_kappa": estimate(group.fleiss_kappa),
+        "undefined": group.fleiss_kappa.undefined,
+        "observed_agreement": estimate(group.observed_agreement)["value"],
+    }
+
+
+def _describe_accuracy(group: AccuracyGroup) -> Mapping[str, Any]:
+    return {
+        "format": group.tags.get("format", ALL),
+        "level": group.tags.get("level", ALL),
+        "n": group.item_count,
+        "correct": group.correct_count,
+        "accuracy": estimate(group.accuracy),
+    }
+
+
+def _show(console: Console, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
+    if agreement:
+        table = Table("format", box=None)
+        for head in ("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"):
+            table.add_column(head, justify="right")
+        for group in agreement:
+            described = _describe_agreement(group)
+            kappa = described["fleiss_kappa"]
+            value = described["undefined"] or _number(kappa["value"])
+            observed = _number(described["observed_agreement"])
+            table.add_row(described["format"], str(group.item_count), value, _interval(kappa), observed)
+        console.print(table)
+    if accuracy:
+        table = Table("format", "level", box=None)
+        for head in ("labels", "right", "accuracy of people", "95 %"):
+            table.add_column(head, justify="right")
+        for one in map(_describe_accuracy, accuracy):
+            right = one["accuracy"]
+            numbers = (str(one["n"]), str(one["correct"]), _number(right["value"]), _interval(right))
+            table.add_row(one["format"], one["level"], *numbers)
+        console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _interval(estimate: Mapping[str, float | None]) -> str:
+    lower, upper = estimate["lower"], estimate["upper"]
+    return "-" if lower is None or upper is None else f"{lower:.2f} to {upper:.2f}"

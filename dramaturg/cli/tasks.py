@@ -1,0 +1,182 @@
+"""``dramaturg tasks``: has simulation tasks written after examples (SimulBench, section 2.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationKind, SimulationTask
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulateDialogueRequest
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
+    WriteSimulationTaskRequest,
+    WriteSimulationTaskResponse,
+)
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.cli.dialogues.tally import KIND_NAMES
+from dramaturg.cli.duplicates import find_duplicates
+from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.writing import write_messages
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+
+app = typer.Typer(no_args_is_help=True, help="Has simulation tasks written.")
+
+
+class KindName(StrEnum):
+    """The kinds of task to write."""
+
+    STATELESS = "stateless"
+    STATEFUL = "stateful"
+
+
+@app.callback()
+def tasks() -> None:
+    """Has simulation tasks written."""
+
+
+@app.command("write")
+def write(
+    examples: Annotated[str, typer.Argument(metavar="TASKS.jsonl", help="Tasks to learn from, one a line.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="The file of new tasks to write.")],
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that writes.")] = "",
+    kind: Annotated[list[KindName] | None, typer.Option(help="The kind. Default: both kinds.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Tasks of each kind.")] = 10,
+    shown: Annotated[int, typer.Option(min=1, max=20, help="Examples of the kind in each prompt.")] = 5,
+    seed: Annotated[int, typer.Option(help="The seed by which examples are drawn.")] = 0,
+    near: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="The cosine from which tasks repeat each other.")
+    ] = 0.9,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Tasks written at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one task.")] = 300.0,
+) -> None:
+    """Has new tasks written, for people to review before they are simulated.
+
+    TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
+    kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. Review DST
+    as you would any text: a line that is deleted is a task that is rejected.
+
+    Exit codes: 0 every task was written, 1 some were not, 2 wrong usage or rows.
+
+    For example:
+
+        dramaturg tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --seed 7
+    """
+    try:
+        with open_rows(examples, SimulateDialogueRequest) as rows:
+            rows.check()
+            known = [row.request.task for row in rows]
+    except OSError as error:
+        fail(f"{examples}: {error.strerror or error}")
+    except RowsError as error:
+        fail(f"{examples}: {error.count} problems\n{error}")
+    asked: dict[str, WriteSimulationTaskRequest] = {}
+    for wanted in kind or KindName:
+        mine = [task for task in known if KIND_NAMES.get(task.kind) == wanted]
+        if not mine:
+            fail(f"{examples}: there is no {wanted} task to learn from")
+        asked |= task_requests(wanted, mine, count, shown, seed, model)
+    answers, repeated, unchecked = run(_write(target, known, asked, near, concurrency, timeout))
+    made = {name: answer.task for name, answer in answers.items() if not answer.failure}
+    kept = {name: task for name, task in made.items() if name not in repeated}
+    write_messages(destination, [_row(name, task) for name, task in kept.items()])
+    for name, answer in answers.items():
+        if answer.failure:
+            typer.echo(f"{name}: {answer.failure}", err=True)
+    if unchecked:
+        typer.echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
+    failed = len(answers) - len(made)
+    if as_json:
+        summary = {
+            "asked": len(answers),
+            "failed": failed,
+            "dropped": len(repeated),
+            "kept": len(kept),
+            "unchecked": unchecked,
+            "out": str(destination),
+        }
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{len(kept)} of {len(answers)} tasks to {destination}: {failed} were not written, "
+            f"{len(repeated)} near-duplicates dropped"
+        )
+    raise typer.Exit(1 if failed else 0)
+
+
+def task_requests(
+    kind: KindName, known: Sequence[SimulationTask], count: int, shown: int, seed: int, model: str
+) -> Mapping[str, WriteSimulationTaskRequest]:
+    """The requests for new tasks of a kind, by the id of the task to be.
+
+    Args:
+        kind: The kind.
+        known: Tasks of the kind.
+        count: How many requests.
+        shown: How many examples each has; fewer where there are fewer tasks.
+        seed: The seed of the draws; equal arguments give equal requests.
+        model: The model that writes. Empty: the author's default.
+    """
+    draw = random.Random(f"{seed}/{kind}")  # noqa: S311 - which examples are shown is no secret
+    value = next(number for number, name in KIND_NAMES.items() if name == kind)
+    return {
+        f"new/{kind}/{seed}/{index}": WriteSimulationTaskRequest(
+            kind=SimulationKind.ValueType(value),
+            examples=draw.sample(known, min(shown, len(known))),
+            options=JudgeOptions(model=model, repeat_index=index),
+        )
+        for index in range(count)
+    }
+
+
+async def _write(
+    target: str | None,
+    known: Sequence[SimulationTask],
+    asked: Mapping[str, WriteSimulationTaskRequest],
+    near: float,
+    concurrency: int,
+    timeout: float,
+) -> tuple[Mapping[str, WriteSimulationTaskResponse], frozenset[str], str]:
+    """The answers by id; the ids of tasks that repeat another; why that is not known, or nothing."""
+    slots = asyncio.Semaphore(concurrency)
+    async with gateway(target, ["author", "embedding"]) as address, open_channel(address) as channel:
+        author = AuthoringServiceStub(channel)
+
+        async def ask(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResponse:
+            async with slots:
+                try:
+                    answer = await author.WriteSimulationTask(request, timeout=timeout)
+                except grpc.aio.AioRpcError as failure:
+                    error = from_rpc_error(failure)
+                    return WriteSimulationTaskResponse(failure=f"{error.code.name}: {error.message}")
+            if not answer.failure and not answer.HasField("task"):
+                answer.failure = "there is no task"
+            return answer
+
+        async with asyncio.TaskGroup() as group:
+            pending = {name: group.create_task(ask(request)) for name, request in asked.items()}
+        answers = {name: task.result() for name, task in pending.items()}
+        made = [name for name, answer in answers.items() if not answer.failure]
+        texts = [task.description for task in known] + [answers[name].task.description for name in made]
+        found = await find_duplicates(channel, texts, near)
+        repeats = zip(made, found.earlier[len(known) :], strict=True)
+        return answers, frozenset(name for name, one in repeats if one is not None), found.unchecked
+
+
+def _row(name: str, task: SimulationTask) -> SimulateDialogueRequest:
+    row = SimulateDialogueRequest(task=task, tags={"kind": KIND_NAMES[task.kind], "origin": "written"})
+    row.task.id = name
+    return row

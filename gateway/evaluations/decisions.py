@@ -1,0 +1,192 @@
+"""Decisions (Choice-75): a call for each model, prompt and order of the options, all side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1 import decisions_pb2
+from dramaturg.api.evaluation.v1.decisions_pb2 import (
+    DecisionResult,
+    EvaluateDecisionsRequest,
+    EvaluateDecisionsResponse,
+    ModelChoice,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.generation.v1 import authoring_decisions_pb2
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
+    ChooseOptionRequest,
+    ChooseOptionResponse,
+    DecisionPrompt,
+)
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.judge.roles import AUTHOR
+from dramaturg.judge.usage import total_usage
+from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.asking import ask
+from gateway.evaluations.calls import Patience, judge_options
+from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.streams import Emit, stream_events
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+_CHOICES = frozenset({decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER})
+_ORDERS = {
+    decisions_pb2.OPTION_ORDER_UNSPECIFIED: (False,),
+    decisions_pb2.OPTION_ORDER_AS_GIVEN: (False,),
+    decisions_pb2.OPTION_ORDER_SWAPPED: (True,),
+    decisions_pb2.OPTION_ORDER_BOTH: (False, True),
+}
+
+
+class Question(NamedTuple):
+    """One way in which the decision is put to one model."""
+
+    model: str
+    """The model, as named in the request. Empty: the one that the author takes then."""
+    prompt: DecisionPrompt.ValueType
+    """How the question is put; never unspecified."""
+    swapped: bool
+    """Whether option 2 is shown first."""
+
+
+@dataclass(frozen=True)
+class DecisionsPlan:
+    """A request that is valid, with who puts the question to the models."""
+
+    request: EvaluateDecisionsRequest
+    """The request."""
+    author: Seat
+    """Who asks the models."""
+
+    def questions(self) -> Sequence[Question]:
+        """Every question, by model, prompt and order as requested."""
+        request = self.request
+        prompts = [
+            prompt or authoring_decisions_pb2.DECISION_PROMPT_NAIVE for prompt in request.prompts or (0,)
+        ]
+        return [
+            Question(model, DecisionPrompt.ValueType(prompt), swapped)
+            for model in request.models or ("",)
+            for prompt in prompts
+            for swapped in _ORDERS[request.option_order]
+        ]
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        return EvaluationAccepted(judges=[self.author.describe()], assessment_count=len(self.questions()))
+
+
+def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> DecisionsPlan:
+    """Plans the evaluation of a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    prompts = [prompt or authoring_decisions_pb2.DECISION_PROMPT_NAIVE for prompt in request.prompts]
+    violations = [
+        *check_distinct("models", request.models),
+        *check_distinct("prompts", [DecisionPrompt.Name(prompt) for prompt in prompts]),
+        *_check_demonstrations(request),
+        *check_selections(request.judges, (AUTHOR,)),
+        *check_alone(request.judges, (AUTHOR,)),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    (author,) = select_judges(request.judges, (AUTHOR,), registry, request.options.model)
+    return DecisionsPlan(request, author)
+
+
+class DecisionsEvaluation:
+    """The evaluation of one decision. A model that fails abstains and touches no other.
+
+    Args:
+        plan: What to do.
+        patience: How long to wait.
+    """
+
+    def __init__(self, plan: DecisionsPlan, patience: Patience) -> None:
+        self._plan = plan
+        self._patience = patience
+
+    async def events(self) -> AsyncGenerator[EvaluateDecisionsResponse]:
+        """Yields that it was accepted, then each choice as it comes, then the result."""
+        yield EvaluateDecisionsResponse(accepted=self._plan.accepted())
+        async with aclosing(stream_events(self._work)) as events:
+            async for event in events:
+                yield event
+
+    async def _work(self, emit: Emit[EvaluateDecisionsResponse]) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._ask(one, emit)) for one in self._plan.questions()]
+        request = self._plan.request
+        choices = [task.result() for task in tasks]
+        emit(
+            EvaluateDecisionsResponse(
+                result=DecisionResult(
+                    decision=request.decision,
+                    gold=request.gold,
+                    tags=request.tags,
+                    choices=choices,
+                    usage=total_usage(choice.provenance.usage for choice in choices),
+                )
+            )
+        )
+
+    async def _ask(self, question: Question, emit: Emit[EvaluateDecisionsResponse]) -> ModelChoice:
+        request, seat = self._plan.request, self._plan.author
+        options = judge_options(seat, request)
+        options.model = question.model or seat.model
+        asked = ChooseOptionRequest(
+            decision=request.decision,
+            demonstrations=request.demonstrations,
+            prompt=question.prompt,
+            options_swapped=question.swapped,
+            options=options,
+        )
+        stub = AuthoringServiceStub(seat.judge.channel)
+        answer = await ask(seat, self._patience, stub.ChooseOption, asked, ChooseOptionResponse)
+        choice = ModelChoice(model=question.model, prompt=question.prompt, options_swapped=question.swapped)
+        if isinstance(answer, Failure):
+            choice.abstain_reason = answer.reason
+        else:
+            _settle(choice, answer)
+            choice.provenance.registered_name = seat.judge.name
+        if choice.choice and request.gold:
+            choice.correct = choice.choice == request.gold
+        emit(EvaluateDecisionsResponse(choice=choice))
+        return choice
+
+
+def _settle(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
+    """Takes a choice or an abstention from an answer; what is neither abstains."""
+    choice.text = answer.text
+    choice.provenance.CopyFrom(answer.provenance)
+    decided = answer.choice in _CHOICES
+    if decided and answer.abstain_reason:
+        choice.abstain_reason = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    elif decided:
+        choice.choice = answer.choice
+    else:
+        choice.abstain_reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+
+
+def _check_demonstrations(request: EvaluateDecisionsRequest) -> Iterator[Violation]:
+    asked = request.decision
+    for index, demonstration in enumerate(request.demonstrations):
+        path = f"demonstrations[{index}]"
+        if demonstration.choice not in _CHOICES:
+            yield Violation(f"{path}.choice", "must be stated: a demonstration is a solved example")
+        shown = demonstration.decision
+        if (shown.goal, shown.scenario) == (asked.goal, asked.scenario):
+            yield Violation(path, "is the decision itself, whose choice it would give away")

@@ -1,0 +1,1 @@
+"""Simulated dialogues (SimulBench): held, cut into test scripts, continued, rated and compared."""

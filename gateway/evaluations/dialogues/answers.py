@@ -1,0 +1,68 @@
+"""Makes of whatever a judge of replies answered one sound rating or comparison, or an abstention."""
+
+from __future__ import annotations
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from gateway.evaluations.failures import Failure
+from gateway.judges.selection import Seat
+
+LOWEST, HIGHEST = 1, 10
+"""The ends of the scale of ratings (SimulBench, section 2.5)."""
+
+_PREFERENCES = frozenset(
+    {
+        pair_judge_service_pb2.PREFERENCE_FIRST,
+        pair_judge_service_pb2.PREFERENCE_SECOND,
+        pair_judge_service_pb2.PREFERENCE_TIE,
+        pair_judge_service_pb2.PREFERENCE_ABSTAIN,
+    }
+)
+
+
+def no_rating(reason: AbstainReason.ValueType, rationale: str) -> Rating:
+    """A rating that abstains."""
+    return Rating(abstain_reason=reason, rationale=rationale)
+
+
+def settle_rating(answer: RateResponseResponse | Failure, seat: Seat) -> Rating:
+    """The rating of an answer; one that is missing, off the scale or both given and withheld abstains."""
+    if isinstance(answer, Failure):
+        return no_rating(answer.reason, f"The judge {seat.judge.name!r} {answer.explanation}.")
+    rating = answer.rating
+    rating.provenance.registered_name = seat.judge.name
+    problem = None
+    if rating.HasField("value") and rating.abstain_reason:
+        problem = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    elif rating.HasField("value"):
+        # Also false for what is no number.
+        problem = None if LOWEST <= rating.value <= HIGHEST else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    elif not rating.abstain_reason:
+        problem = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    if problem is not None:
+        rating.ClearField("value")
+        rating.abstain_reason = problem
+    return rating
+
+
+def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:
+    """A comparison that abstains."""
+    abstain = pair_judge_service_pb2.PREFERENCE_ABSTAIN
+    return ComparePairResponse(
+        preference=abstain, votes=[RoleVote(preference=abstain, abstain_reason=reason)]
+    )
+
+
+def settle_comparison(answer: ComparePairResponse | Failure, seat: Seat) -> ComparePairResponse:
+    """The comparison of an answer; one without a preference abstains."""
+    if isinstance(answer, Failure):
+        return no_comparison(answer.reason)
+    comparison = answer
+    if answer.preference not in _PREFERENCES:
+        comparison = no_comparison(verdict_pb2.ABSTAIN_REASON_UNPARSABLE)
+        comparison.provenance.CopyFrom(answer.provenance)
+    comparison.provenance.registered_name = seat.judge.name
+    return comparison

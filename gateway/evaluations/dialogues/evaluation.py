@@ -1,0 +1,173 @@
+"""Dialogues (SimulBench, section 2.5): every model continues one script; replies are rated and compared.
+
+A reply that cannot be used is neither rated nor compared: its ratings and comparisons abstain for its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    DialogueResult,
+    EvaluateDialoguesResponse,
+    GivenReply,
+    ModelPair,
+    ModelReply,
+    ReplyComparison,
+    ReplyRating,
+)
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, ReplyResponse
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    ComparePairRequest,
+    ComparePairResponse,
+    DialogueSubject,
+)
+from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, RateResponseResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
+from dramaturg.judge.usage import total_usage
+from gateway.evaluations.asking import ask
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.dialogues.answers import no_comparison, no_rating, settle_comparison, settle_rating
+from gateway.evaluations.dialogues.plan import DialoguesPlan
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.streams import Emit, stream_events
+from gateway.judges.selection import Seat
+
+Replies = Mapping[str, asyncio.Task[ModelReply]]
+
+
+class DialoguesEvaluation:
+    """The evaluation of one test script.
+
+    A rating waits for its own reply alone, a comparison for its two; what fails touches nothing else. Judges
+    are not told who wrote what.
+
+    Args:
+        plan: What to do.
+        patience: How long to wait.
+    """
+
+    def __init__(self, plan: DialoguesPlan, patience: Patience) -> None:
+        self._plan = plan
+        self._patience = patience
+
+    async def events(self) -> AsyncGenerator[EvaluateDialoguesResponse]:
+        """Yields that it was accepted, replies, ratings and comparisons as they come, then the result."""
+        yield EvaluateDialoguesResponse(accepted=self._plan.accepted())
+        async with aclosing(stream_events(self._work)) as events:
+            async for event in events:
+                yield event
+
+    async def _work(self, emit: Emit[EvaluateDialoguesResponse]) -> None:
+        request = self._plan.request
+        async with asyncio.TaskGroup() as group:
+            replies: Replies = {
+                **{model: group.create_task(self._reply(model, emit)) for model in request.models},
+                **{given.model: group.create_task(_take(given, emit)) for given in request.replies},
+            }
+            ratings = [
+                group.create_task(self._rate(seat, replies[model], emit))
+                for model in replies
+                for seat in self._plan.rating_judges
+            ]
+            comparisons = [
+                group.create_task(self._compare(seat, pair, replies, emit))
+                for pair in request.pairs
+                for seat in self._plan.pair_judges
+            ]
+        result = DialogueResult(
+            script=request.script,
+            tags=request.tags,
+            replies=[task.result() for task in replies.values()],
+            ratings=[task.result() for task in ratings],
+            comparisons=[task.result() for task in comparisons],
+        )
+        provenances = [
+            *(reply.provenance for reply in result.replies),
+            *(rated.rating.provenance for rated in result.ratings),
+            *(compared.comparison.provenance for compared in result.comparisons),
+        ]
+        result.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
+        emit(EvaluateDialoguesResponse(result=result))
+
+    async def _reply(self, model: str, emit: Emit[EvaluateDialoguesResponse]) -> ModelReply:
+        request, seat = self._plan.request, self._plan.author
+        assert seat is not None
+        options = JudgeOptions(model=model)
+        if request.HasField("sampling"):
+            options.sampling.CopyFrom(request.sampling)
+        asked = ReplyRequest(utterances=request.script.utterances, options=options)
+        stub = AuthoringServiceStub(seat.judge.channel)
+        answer = await ask(seat, self._patience, stub.Reply, asked, ReplyResponse)
+        if isinstance(answer, Failure):
+            reply = ModelReply(model=model, abstain_reason=answer.reason)
+        else:
+            reply = ModelReply(
+                model=model,
+                text=answer.text,
+                abstain_reason=answer.abstain_reason,
+                provenance=answer.provenance,
+            )
+            reply.provenance.registered_name = seat.judge.name
+        emit(EvaluateDialoguesResponse(reply=reply))
+        return reply
+
+    async def _rate(
+        self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit[EvaluateDialoguesResponse]
+    ) -> ReplyRating:
+        script = self._plan.request.script
+        reply = await replied
+        rated = ReplyRating(model=reply.model, judge=seat.judge.name)
+        if reply.abstain_reason:
+            rated.rating.CopyFrom(no_rating(reply.abstain_reason, "There is no reply to rate."))
+        else:
+            asked = RateResponseRequest(
+                task=script.task,
+                utterances=script.utterances,
+                response=reply.text,
+                options=JudgeOptions(model=seat.model),
+            )
+            stub = RatingJudgeServiceStub(seat.judge.channel)
+            answer = await ask(seat, self._patience, stub.RateResponse, asked, RateResponseResponse)
+            rated.rating.CopyFrom(settle_rating(answer, seat))
+        emit(EvaluateDialoguesResponse(rating=rated))
+        return rated
+
+    async def _compare(
+        self, seat: Seat, pair: ModelPair, replies: Replies, emit: Emit[EvaluateDialoguesResponse]
+    ) -> ReplyComparison:
+        first, second = await replies[pair.first_model], await replies[pair.second_model]
+        compared = ReplyComparison(
+            first_model=pair.first_model, second_model=pair.second_model, judge=seat.judge.name
+        )
+        if missing := first.abstain_reason or second.abstain_reason:
+            compared.comparison.CopyFrom(no_comparison(missing))
+        else:
+            answer = await self._ask_pair_judge(seat, [first.text, second.text])
+            compared.comparison.CopyFrom(settle_comparison(answer, seat))
+        emit(EvaluateDialoguesResponse(comparison=compared))
+        return compared
+
+    async def _ask_pair_judge(self, seat: Seat, texts: Sequence[str]) -> ComparePairResponse | Failure:
+        script = self._plan.request.script
+        asked = ComparePairRequest(
+            dialogue=DialogueSubject(task=script.task, utterances=script.utterances),
+            first=texts[0],
+            second=texts[1],
+            order=pair_judge_service_pb2.PRESENTATION_ORDER_BOTH,
+            options=JudgeOptions(model=seat.model),
+        )
+        stub = PairJudgeServiceStub(seat.judge.channel)
+        return await ask(seat, self._patience, stub.ComparePair, asked, ComparePairResponse)
+
+
+async def _take(given: GivenReply, emit: Emit[EvaluateDialoguesResponse]) -> ModelReply:
+    reply = ModelReply(model=given.model, text=given.text)
+    emit(EvaluateDialoguesResponse(reply=reply))
+    return reply

@@ -1,0 +1,104 @@
+"""What an evaluation of replies will do: who writes, who rates and who compares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.judge.dialogues import require_turns
+from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+
+@dataclass(frozen=True)
+class DialoguesPlan:
+    """A request that is valid, with its judges."""
+
+    request: EvaluateDialoguesRequest
+    """The request."""
+    author: Seat | None
+    """Who has the replies written. None where the request brings them all."""
+    rating_judges: tuple[Seat, ...]
+    """Who rates each reply. Empty where ratings are omitted."""
+    pair_judges: tuple[Seat, ...]
+    """Who compares each pair. Empty where there is none."""
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        replies = len(self.request.models) + len(self.request.replies)
+        seats = [*([self.author] if self.author else []), *self.rating_judges, *self.pair_judges]
+        return EvaluationAccepted(
+            judges=[seat.describe() for seat in seats],
+            assessment_count=replies * (1 + len(self.rating_judges))
+            + len(self.request.pairs) * len(self.pair_judges),
+        )
+
+
+def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> DialoguesPlan:
+    """Plans the evaluation of a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    needed = {AUTHOR: request.models, RATING_JUDGE: not request.ratings_omitted, PAIR_JUDGE: request.pairs}
+    roles = tuple(role for role, is_needed in needed.items() if is_needed)
+    violations = [
+        *_check_script(request),
+        *_check_replies(request),
+        *_check_pairs(request),
+        *check_selections(request.judges, roles),
+        *check_alone(request.judges, (AUTHOR,)),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    seats = select_judges(request.judges, roles, registry, "")
+    return DialoguesPlan(
+        request,
+        next((seat for seat in seats if seat.role == AUTHOR), None),
+        tuple(seat for seat in seats if seat.role == RATING_JUDGE),
+        tuple(seat for seat in seats if seat.role == PAIR_JUDGE),
+    )
+
+
+def _check_script(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
+    try:
+        require_turns(request.script.utterances, last=dialogue_pb2.SPEAKER_USER, path="script.utterances")
+    except ServiceError as error:
+        yield from error.violations
+
+
+def _check_replies(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
+    if not request.models and not request.replies:
+        yield Violation("models", "must name a model, or replies must hold one: there is nothing to judge")
+    yield from check_distinct("models", request.models)
+    seen = set(request.models)
+    for index, reply in enumerate(request.replies):
+        if reply.model in seen:
+            yield Violation(f"replies[{index}].model", f"is {reply.model!r}, who replies already")
+        seen.add(reply.model)
+
+
+def _check_pairs(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
+    known = {*request.models, *(reply.model for reply in request.replies)}
+    seen: set[frozenset[str]] = set()
+    for index, pair in enumerate(request.pairs):
+        models = frozenset({pair.first_model, pair.second_model})
+        for field in ("first_model", "second_model"):
+            if (model := getattr(pair, field)) not in known:
+                yield Violation(f"pairs[{index}].{field}", f"is {model!r}, who does not reply here")
+        if len(models) == 1:
+            yield Violation(f"pairs[{index}]", "compares a model with itself")
+        elif models in seen:
+            yield Violation(f"pairs[{index}]", "repeats an earlier pair: each is judged in both orders")
+        seen.add(models)

@@ -1,0 +1,217 @@
+"""Simulation (SimulBench, sections 2.3 and 2.4): a user agent and a simulator talk, turn by turn.
+
+A turn is a user's utterance and the simulator's answer to it; the task's description is the first utterance.
+Test scripts are then cut from the whole turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import Utterance
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    SimulatedDialogue,
+    SimulateDialogueRequest,
+    SimulateDialogueResponse,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
+    NextUserTurnRequest,
+    NextUserTurnResponse,
+    ReplyRequest,
+    ReplyResponse,
+)
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
+    FindChallengingTurnRequest,
+    FindChallengingTurnResponse,
+)
+from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
+from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
+from dramaturg.judge.usage import total_usage
+from dramaturg.service.errors import invalid_fields
+from dramaturg.service.validation import violations
+from gateway.evaluations.asking import ask
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.checks import check_alone
+from gateway.evaluations.dialogues.cutting import cut_scripts
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.streams import Emit, stream_events
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+MAX_TURNS = 4
+"""The most turns where the request names no number (SimulBench, section 3.2)."""
+
+_ROLES = (AUTHOR, CHALLENGE_JUDGE)
+
+
+@dataclass(frozen=True)
+class SimulationPlan:
+    """A request that is valid, with who talks and who looks for the challenging turn."""
+
+    request: SimulateDialogueRequest
+    """The request."""
+    author: Seat
+    """Who has both sides written."""
+    challenge_judge: Seat
+    """Who finds the first challenging turn."""
+
+    def max_turns(self) -> int:
+        """The most turns, a user's utterance and the answer to it each."""
+        return self.request.max_turn_count or MAX_TURNS
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan. How many utterances there will be is not known."""
+        return EvaluationAccepted(judges=[self.author.describe(), self.challenge_judge.describe()])
+
+
+def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> SimulationPlan:
+    """Plans a dialogue for a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    found = [*check_selections(request.judges, _ROLES), *check_alone(request.judges, _ROLES)]
+    if found:
+        raise invalid_fields(found)
+    author, challenge_judge = select_judges(request.judges, _ROLES, registry, "")
+    return SimulationPlan(request, author, challenge_judge)
+
+
+class Simulation:
+    """One dialogue. Whoever fails ends it early, with the reason; what was said until then stands.
+
+    Args:
+        plan: What to do.
+        patience: How long to wait.
+    """
+
+    def __init__(self, plan: SimulationPlan, patience: Patience) -> None:
+        self._plan = plan
+        self._patience = patience
+        self._author = AuthoringServiceStub(plan.author.judge.channel)
+        self._utterances: list[Utterance] = []
+        self._provenances: list[Provenance] = []
+
+    async def events(self) -> AsyncGenerator[SimulateDialogueResponse]:
+        """Yields that it was accepted, then each utterance as it is made, then the dialogue."""
+        yield SimulateDialogueResponse(accepted=self._plan.accepted())
+        async with aclosing(stream_events(self._work)) as events:
+            async for event in events:
+                yield event
+
+    async def _work(self, emit: Emit[SimulateDialogueResponse]) -> None:
+        request = self._plan.request
+        result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
+        turns = self._utterances[: len(self._utterances) // 2 * 2]
+        result.utterances.extend(self._utterances)
+        result.turn_count = len(turns) // 2
+        found = await self._find_challenging_turn(turns)
+        if isinstance(found, int):
+            result.challenging_turn = found
+            result.scripts.extend(cut_scripts(request.task, request.dialogue_index, turns, found))
+        else:
+            result.challenge_abstain_reason = found.reason
+        result.provenances.extend(self._provenances)
+        result.usage.CopyFrom(total_usage(one.usage for one in self._provenances))
+        emit(SimulateDialogueResponse(result=result))
+
+    async def _talk(self, emit: Emit[SimulateDialogueResponse]) -> str:
+        """Holds the dialogue; returns why it ended before the most turns, in words, or nothing."""
+        opening = Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=self._plan.request.task.description)
+        next_utterance: Utterance | str = opening
+        for index in range(2 * self._plan.max_turns()):
+            if index:
+                next_utterance = await (self._reply() if index % 2 else self._next_request())
+            if isinstance(next_utterance, str):
+                return f"turn {index // 2 + 1}: {next_utterance}"
+            if broken := violations(next_utterance):
+                field, description = broken[0]
+                return f"turn {index // 2 + 1}: the utterance's {field} {description}"
+            self._utterances.append(next_utterance)
+            emit(SimulateDialogueResponse(utterance=next_utterance))
+        return ""
+
+    async def _reply(self) -> Utterance | str:
+        """What the simulator says, or why it says nothing."""
+        request = self._plan.request
+        options = self._options(request.simulator_model, request.simulator_sampling)
+        asked = ReplyRequest(utterances=self._utterances, options=options)
+        answer = await ask(self._plan.author, self._patience, self._author.Reply, asked, ReplyResponse)
+        if isinstance(answer, Failure):
+            return f"the author of the simulator's answers {answer.explanation}"
+        self._sign(answer.provenance, self._plan.author)
+        if answer.abstain_reason:
+            return f"the simulator has no usable answer ({_name(answer.abstain_reason)})"
+        return Utterance(speaker=dialogue_pb2.SPEAKER_SIMULATOR, text=answer.text)
+
+    async def _next_request(self) -> Utterance | str:
+        """What the user agent asks next, or why it asks nothing."""
+        request = self._plan.request
+        options = self._options(request.user_model, request.user_sampling)
+        asked = NextUserTurnRequest(task=request.task, utterances=self._utterances, options=options)
+        answer = await ask(
+            self._plan.author, self._patience, self._author.NextUserTurn, asked, NextUserTurnResponse
+        )
+        if isinstance(answer, Failure):
+            return f"the author of the user's requests {answer.explanation}"
+        self._sign(answer.provenance, self._plan.author)
+        if answer.abstain_reason or not answer.utterance.text.strip():
+            reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            return f"the user agent has no usable request ({_name(reason)})"
+        return Utterance(
+            speaker=dialogue_pb2.SPEAKER_USER,
+            text=answer.utterance.text,
+            strategy=answer.utterance.strategy,
+        )
+
+    async def _find_challenging_turn(self, turns: Sequence[Utterance]) -> int | Failure:
+        """The first challenging turn, from 1; 0 where none is; or why that is not known."""
+        if not turns:
+            return Failure(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, "was not asked: there is no turn")
+        seat = self._plan.challenge_judge
+        asked = FindChallengingTurnRequest(
+            task=self._plan.request.task, utterances=turns, options=JudgeOptions(model=seat.model)
+        )
+        stub = ChallengeJudgeServiceStub(seat.judge.channel)
+        answer = await ask(seat, self._patience, stub.FindChallengingTurn, asked, FindChallengingTurnResponse)
+        if isinstance(answer, Failure):
+            return answer
+        self._sign(answer.provenance, seat)
+        if not answer.HasField("turn"):
+            reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+            return Failure(reason, "names no turn")
+        if answer.abstain_reason:
+            return Failure(verdict_pb2.ABSTAIN_REASON_CONTRADICTORY, "names a turn and abstains")
+        if answer.turn > len(turns) // 2:
+            return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"names turn {answer.turn}")
+        return answer.turn
+
+    def _options(self, model: str, sampling: Sampling) -> JudgeOptions:
+        options = JudgeOptions(
+            model=model or self._plan.author.model, repeat_index=self._plan.request.dialogue_index
+        )
+        if sampling.ListFields():
+            options.sampling.CopyFrom(sampling)
+        return options
+
+    def _sign(self, provenance: Provenance, seat: Seat) -> None:
+        provenance.registered_name = seat.judge.name
+        self._provenances.append(provenance)
+
+
+def _name(reason: int) -> str:
+    known = AbstainReason.DESCRIPTOR.values_by_number.get(reason)
+    return f"reason {reason}" if known is None else known.name.removeprefix("ABSTAIN_REASON_")

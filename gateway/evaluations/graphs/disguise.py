@@ -1,0 +1,53 @@
+"""Shows events under names, and in an order, that say nothing of their order in the script."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+
+_ALIAS = re.compile(r"event-[0-9a-f]{12}(?:-\d+)?")
+
+
+class Disguise:
+    """Aliases of events, made of a hash of scenario and text.
+
+    Ids such as "1", "2", "3" may give away the order that is asked for, and so may the order of a list. Equal
+    sets of events get equal aliases, so that equal questions are bought once.
+
+    Args:
+        scenario: What the script is for.
+        events: The events; their ids are unique.
+    """
+
+    def __init__(self, scenario: str, events: Sequence[Event]) -> None:
+        hashed = sorted(
+            (_digest(scenario, event.text), _digest(scenario, event.id), event) for event in events
+        )
+        repeated: Counter[str] = Counter()
+        self._events: dict[str, Event] = {}
+        for digest, _, event in hashed:
+            alias = f"event-{digest[:12]}"
+            repeated[alias] += 1
+            self._events[alias if repeated[alias] == 1 else f"{alias}-{repeated[alias]}"] = event
+
+    @property
+    def shown(self) -> list[Event]:
+        """The events as they are shown."""
+        return [Event(id=alias, text=event.text) for alias, event in self._events.items()]
+
+    def id_of(self, alias: str) -> str | None:
+        """The id of the event behind an alias; None where there is no such alias."""
+        event = self._events.get(alias)
+        return None if event is None else event.id
+
+    def unmask(self, text: str) -> str:
+        """Puts ids in the place of the aliases in a text."""
+        return _ALIAS.sub(lambda match: self.id_of(match[0]) or match[0], text)
+
+
+def _digest(scenario: str, text: str) -> str:
+    return hashlib.sha256(f"{len(scenario)}\n{scenario}\n{text}".encode()).hexdigest()

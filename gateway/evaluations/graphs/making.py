@@ -1,0 +1,215 @@
+"""Has a model order given events, write a script graph, or write events that are then ordered anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1 import graphs_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
+from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.generation.v1.edge_service_pb2 import (
+    EDGE_METHOD_PAIRWISE,
+    PredictEdgesRequest,
+    PredictEdgesResponse,
+)
+from dramaturg.api.generation.v1.edge_service_pb2_grpc import EdgeServiceStub
+from dramaturg.api.graph.v1.graph_service_pb2 import (
+    AggregatePairsRequest,
+    AggregatePairsResponse,
+    PairProbability,
+)
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from gateway.evaluations.asking import ask
+from gateway.evaluations.calls import Patience, judge_options
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.graphs.answers import Cleaned, Kept, clean_edges, clean_probabilities
+from gateway.evaluations.graphs.disguise import Disguise
+from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan
+from gateway.evaluations.graphs.soundness import check_graph
+from gateway.judges.selection import Seat
+
+MOST_DROPPED = 100
+"""How much of what was left out is listed one by one."""
+
+
+class GraphMaker:
+    """Makes the graph of one model.
+
+    Args:
+        plan: What to do.
+        patience: How long to wait.
+        model: The model, as named in the request.
+    """
+
+    def __init__(self, plan: GraphsPlan, patience: Patience, model: str) -> None:
+        self._plan = plan
+        self._patience = patience
+        self._model = model
+        self._made = MeasuredGraph(model=model)
+
+    async def make(self) -> MeasuredGraph:
+        """The graph, with how it was made and nothing measured; or why there is none. Used once."""
+        made = self._made
+        try:
+            graph = await self._make()
+        except _NoGraphError as missing:
+            made.abstain_reason = missing.reason
+            made.failures.append(f"There is no graph: {missing}.")
+        else:
+            made.graph.CopyFrom(graph)
+        if len(made.dropped) > MOST_DROPPED:
+            rest = len(made.dropped) - MOST_DROPPED
+            del made.dropped[MOST_DROPPED:]
+            made.dropped.append(f"and {rest} more")
+        return made
+
+    async def _make(self) -> ScriptGraph:
+        task, reference = self._plan.task, self._plan.request.reference
+        if task == graphs_pb2.GRAPH_TASK_PREDICT_EDGES:
+            return await self._order(reference.events)
+        written = await self._write()
+        if task == graphs_pb2.GRAPH_TASK_GENERATE:
+            return written
+        # One event alone, or none, is in order.
+        return (
+            await self._order(written.events) if len(written.events) >= FEWEST_EVENTS else _unordered(written)
+        )
+
+    async def _write(self) -> ScriptGraph:
+        seat, reference = self._plan.author, self._plan.request.reference
+        assert seat is not None
+        answer = await ask(
+            seat,
+            self._patience,
+            AuthoringServiceStub(seat.judge.channel).WriteScriptGraph,
+            WriteScriptGraphRequest(
+                scenario=reference.scenario,
+                event_count=len(reference.events),
+                options=self._options(seat),
+            ),
+            WriteScriptGraphResponse,
+        )
+        if isinstance(answer, Failure):
+            raise _failed(seat, answer)
+        self._sign(seat, answer.provenance)
+        self._made.dropped.extend(answer.dropped)
+        _check_abstention(seat, answer.abstain_reason, answered=answer.HasField("graph"))
+        fault = next(check_graph("graph", answer.graph), None)
+        if fault is not None:
+            raise _unparsable(seat, f"{fault.field} {fault.description}")
+        if not answer.graph.events:
+            raise _unparsable(seat, "the graph has no events")
+        return answer.graph
+
+    async def _order(self, events: Sequence[Event]) -> ScriptGraph:
+        seat, request = self._plan.edges, self._plan.request
+        assert seat is not None
+        if len(events) > MOST_EVENTS:
+            raise _NoGraphError(
+                verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+                f"it has {len(events)} events, of which at most {MOST_EVENTS} can be ordered",
+            )
+        disguise = Disguise(request.reference.scenario, events)
+        answer = await ask(
+            seat,
+            self._patience,
+            EdgeServiceStub(seat.judge.channel).PredictEdges,
+            PredictEdgesRequest(
+                scenario=request.reference.scenario,
+                events=disguise.shown,
+                method=request.method,
+                options=self._options(seat),
+            ),
+            PredictEdgesResponse,
+        )
+        if isinstance(answer, Failure):
+            raise _failed(seat, answer)
+        self._sign(seat, answer.provenance)
+        self._made.dropped.extend(disguise.unmask(text) for text in answer.dropped)
+        probable = bool(answer.probabilities)
+        _check_abstention(seat, answer.abstain_reason, answered=probable or answer.HasField("graph"))
+        if probable and answer.HasField("graph"):
+            raise _unparsable(seat, "it has both a graph and probabilities")
+        if request.method and probable != (request.method == EDGE_METHOD_PAIRWISE):
+            raise _unparsable(seat, "it was made by another method than asked for")
+        graph = ScriptGraph(scenario=request.reference.scenario, events=events)
+        if probable:
+            pairs = self._keep(seat, clean_probabilities(answer.probabilities, disguise))
+            graph.edges.extend(await self._aggregate(events, pairs))
+        else:
+            graph.edges.extend(self._keep(seat, clean_edges(answer.graph.edges, disguise)))
+        return graph
+
+    def _keep(self, seat: Seat, cleaned: Cleaned[Kept]) -> list[Kept]:
+        """What is sound in an answer. An answer of which nothing is, is none."""
+        self._made.dropped.extend(cleaned.dropped)
+        if cleaned.dropped and not cleaned.kept:
+            raise _unparsable(seat, f"nothing in it can be used: {cleaned.dropped[0]}")
+        return cleaned.kept
+
+    async def _aggregate(
+        self, events: Sequence[Event], pairs: Sequence[PairProbability]
+    ) -> Sequence[EventEdge]:
+        seat = self._plan.measurer
+        answer = await ask(
+            seat,
+            self._patience,
+            GraphServiceStub(seat.judge.channel).AggregatePairs,
+            AggregatePairsRequest(events=events, pairs=pairs, cycle_policy=self._plan.request.cycle_policy),
+            AggregatePairsResponse,
+        )
+        if isinstance(answer, Failure):
+            raise _failed(seat, answer)
+        if not answer.HasField("graph"):
+            raise _unparsable(seat, "it has no graph")
+        self._made.removed.extend(answer.removed)
+        return answer.graph.edges
+
+    def _options(self, seat: Seat) -> JudgeOptions:
+        options = judge_options(seat, self._plan.request)
+        options.model = self._plan.model_of(seat, self._model)
+        return options
+
+    def _sign(self, seat: Seat, provenance: Provenance) -> None:
+        provenance.registered_name = seat.judge.name
+        self._made.provenances.append(provenance)
+
+
+class _NoGraphError(Exception):
+    def __init__(self, reason: AbstainReason.ValueType, explanation: str) -> None:
+        super().__init__(explanation)
+        self.reason = reason
+
+
+def _failed(seat: Seat, failure: Failure) -> _NoGraphError:
+    return _NoGraphError(failure.reason, f"{seat.role.name} {seat.judge.name!r} {failure.explanation}")
+
+
+def _unparsable(seat: Seat, fault: str) -> _NoGraphError:
+    return _NoGraphError(
+        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        f"the answer of {seat.role.name} {seat.judge.name!r} is not as its contract has it: {fault}",
+    )
+
+
+def _check_abstention(seat: Seat, reason: AbstainReason.ValueType, *, answered: bool) -> None:
+    """An answer is a graph or an abstention with its reason: neither none of them nor both."""
+    if reason and answered:
+        raise _NoGraphError(
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+            f"{seat.role.name} {seat.judge.name!r} answered and abstained at once",
+        )
+    if reason:
+        raise _NoGraphError(reason, f"{seat.role.name} {seat.judge.name!r} abstained")
+    if not answered:
+        raise _unparsable(seat, "it has neither a graph nor a reason for having none")
+
+
+def _unordered(graph: ScriptGraph) -> ScriptGraph:
+    return ScriptGraph(scenario=graph.scenario, events=graph.events)

@@ -1,0 +1,123 @@
+"""Measures a graph against the reference: what there is to say of it, its edges, its edit distance."""
+
+from __future__ import annotations
+
+import asyncio
+
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from gateway.evaluations.asking import ask
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.graphs.plan import GraphsPlan
+
+
+class GraphMeasurer:
+    """Measures graphs. A measure that fails is named, and touches no other.
+
+    Args:
+        plan: What to measure, and who does.
+        patience: How long to wait.
+    """
+
+    def __init__(self, plan: GraphsPlan, patience: Patience) -> None:
+        self._plan = plan
+        self._patience = patience
+        self._stub = GraphServiceStub(plan.measurer.judge.channel)
+
+    async def measure(self, measured: MeasuredGraph) -> None:
+        """Adds all measures that are wanted to a graph. Where there is no graph, there is nothing to add."""
+        if not measured.HasField("graph"):
+            return
+        stranger = self._stranger(measured.graph)
+        wanted = [self._check(measured)]
+        if stranger is None:
+            wanted.append(self._score(measured))
+        elif not self._plan.writes:
+            measured.failures.append(f"The edges are not scored: {stranger}.")
+        if self._plan.distance_mode is not None:
+            wanted.append(self._compare(measured, self._plan.distance_mode, same_events=stranger is None))
+        # In the order of the measures, whichever fails first.
+        measured.failures.extend(failure for failure in await asyncio.gather(*wanted) if failure)
+
+    async def _check(self, measured: MeasuredGraph) -> str:
+        answer = await ask(
+            self._plan.measurer,
+            self._patience,
+            self._stub.CheckGraph,
+            pb.CheckGraphRequest(graph=measured.graph),
+            pb.CheckGraphResponse,
+        )
+        if isinstance(answer, Failure) or not answer.HasField("report"):
+            return self._failure("The graph is not checked", answer)
+        measured.report.CopyFrom(answer.report)
+        return ""
+
+    async def _score(self, measured: MeasuredGraph) -> str:
+        request = self._plan.request
+        pair = pb.GraphPair(
+            id=request.reference.id,
+            predicted=measured.graph,
+            reference=request.reference,
+            tags=request.tags,
+        )
+        answer = await ask(
+            self._plan.measurer,
+            self._patience,
+            self._stub.ScoreEdges,
+            pb.ScoreEdgesRequest(pairs=[pair], reduce=request.reduce),
+            pb.ScoreEdgesResponse,
+        )
+        if isinstance(answer, Failure) or len(answer.scores) != 1:
+            return self._failure("The edges are not scored", answer)
+        measured.score.CopyFrom(answer.scores[0])
+        return ""
+
+    async def _compare(
+        self, measured: MeasuredGraph, mode: pb.DistanceMode.ValueType, *, same_events: bool
+    ) -> str:
+        request = self._plan.request
+        answer = await ask(
+            self._plan.measurer,
+            self._patience,
+            self._stub.MeasureEditDistance,
+            pb.MeasureEditDistanceRequest(
+                first=measured.graph,
+                second=request.reference,
+                mode=mode,
+                # The same text may name two events, and an event that only edges name has none.
+                label_rule=pb.LABEL_RULE_ID if same_events else pb.LABEL_RULE_NORMALISED_TEXT,
+                reduce=request.reduce,
+            ),
+            pb.MeasureEditDistanceResponse,
+        )
+        if isinstance(answer, Failure) or answer.mode != mode:
+            return self._failure("The edit distance is not measured", answer)
+        measured.distance.CopyFrom(answer)
+        return ""
+
+    def _failure(self, what: str, answer: Failure | Message) -> str:
+        why = answer.explanation if isinstance(answer, Failure) else "answered without the measure"
+        seat = self._plan.measurer
+        return f"{what}: {seat.role.name} {seat.judge.name!r} {why}."
+
+    def _stranger(self, graph: ScriptGraph) -> str | None:
+        """What keeps a graph's events from being the reference's; None: they are.
+
+        Events that models were given, or that a given graph shares with them, are the same by id; not all of
+        them need be listed where edges name them. Events that models wrote have ids of their own, which may
+        be equal by accident: they are the same only where all texts are too.
+        """
+        texts = {event.id: event.text for event in self._plan.request.reference.events}
+        for event in graph.events:
+            if event.id not in texts:
+                return f"event {event.id!r} is none of the reference's"
+            if event.text != texts[event.id] and (event.text or self._plan.writes):
+                return f"event {event.id!r} has another text than the reference's"
+        if self._plan.writes and len(graph.events) != len(texts):
+            return f"it has {len(graph.events)} events, the reference {len(texts)}"
+        return None

@@ -1,0 +1,155 @@
+"""What an evaluation of script graphs will do: which models, who orders, who writes, what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dramaturg.api.evaluation.v1 import graphs_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphTask
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.graph.v1 import graph_service_pb2
+from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
+from dramaturg.judge.roles import AUTHOR, EDGES, GRAPH, Role
+from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.evaluations.graphs.soundness import check_graph
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+FEWEST_EVENTS, MOST_EVENTS = 2, 40
+"""How many events can be ordered (``generation.v1.PredictEdgesRequest``), and at most be asked for."""
+
+_ROLES = (AUTHOR, EDGES, GRAPH)
+_ASKED = {
+    graphs_pb2.GRAPH_TASK_PREDICT_EDGES: (EDGES,),
+    graphs_pb2.GRAPH_TASK_GENERATE: (AUTHOR,),
+    graphs_pb2.GRAPH_TASK_PIPELINE: (AUTHOR, EDGES),
+}
+
+
+@dataclass(frozen=True)
+class GraphsPlan:
+    """A request that is valid, with who asks the models and who measures."""
+
+    request: EvaluateGraphsRequest
+    """The request."""
+    task: GraphTask.ValueType
+    """What models do; never unspecified."""
+    models: tuple[str, ...]
+    """The models. One without a name is the default of whoever asks it."""
+    author: Seat | None
+    """Who writes graphs. None where nobody needs to."""
+    edges: Seat | None
+    """Who predicts edges. None where nobody needs to."""
+    measurer: Seat
+    """Who measures graphs, and makes graphs of probabilities."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether models write the events."""
+        return self.task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES
+
+    @property
+    def distance_mode(self) -> DistanceMode.ValueType | None:
+        """The mode in which the edit distance is measured; None: it is not."""
+        if self.request.distance_mode:
+            return self.request.distance_mode
+        return graph_service_pb2.DISTANCE_MODE_PROSCRIPT if self.writes else None
+
+    def model_of(self, seat: Seat, model: str) -> str:
+        """The model of a seat's judge where this model of the request is asked. Empty: the judge's own."""
+        return seat.model or model or self.request.options.model
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        accepted = EvaluationAccepted(assessment_count=len(self.models) + len(self.request.graphs))
+        for seat in (self.author, self.edges):
+            if seat is not None:
+                selection = accepted.judges.add()
+                selection.CopyFrom(seat.describe())
+                if len(self.models) == 1:
+                    selection.model = self.model_of(seat, self.models[0])
+        accepted.judges.append(self.measurer.describe())
+        return accepted
+
+
+def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPlan:
+    """Plans the evaluation of a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    task = request.task or graphs_pb2.GRAPH_TASK_PREDICT_EDGES
+    models = tuple(request.models) or (() if request.graphs else ("",))
+    asked: tuple[Role, ...] = _ASKED[task] if models else ()
+    violations = [
+        *check_graph("reference", request.reference),
+        *check_distinct("models", request.models),
+        *_check_given(request),
+        *(_check_material(request, task) if models else ()),
+        # A selection that this request turns out not to need is no mistake.
+        *check_selections(request.judges, _ROLES),
+        *check_alone(request.judges, _ROLES),
+        *_check_tested(request, asked),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    seats = select_judges(request.judges, (*asked, GRAPH), registry, "")
+    by_role = {seat.role: seat for seat in seats}
+    return GraphsPlan(
+        request=request,
+        task=task,
+        models=models,
+        author=by_role.get(AUTHOR),
+        edges=by_role.get(EDGES),
+        measurer=by_role[GRAPH],
+    )
+
+
+def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:
+    names = [graph.model for graph in request.graphs]
+    for index, graph in enumerate(request.graphs):
+        path = f"graphs[{index}]"
+        if graph.model in request.models:
+            yield Violation(f"{path}.model", f"is {graph.model!r}, which is also asked as one of the models")
+        elif graph.model in names[:index]:
+            yield Violation(f"{path}.model", f"is {graph.model!r} for the second time")
+        yield from check_graph(f"{path}.graph", graph.graph)
+
+
+def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -> Iterator[Violation]:
+    """Whether there is what models need to order or to write."""
+    reference = request.reference
+    count = len(reference.events)
+    if not reference.scenario.strip():
+        yield Violation("reference.scenario", "is required: models must know what the script is for")
+    if count > MOST_EVENTS:
+        yield Violation("reference.events", f"has {count} items; models get at most {MOST_EVENTS}")
+    if task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES:
+        return
+    if count < FEWEST_EVENTS:
+        yield Violation("reference.events", f"has {count} items; at least {FEWEST_EVENTS} can be ordered")
+    listed = {event.id for event in reference.events}
+    for index, edge in enumerate(reference.edges):
+        for side, event in (("source_id", edge.source_id), ("target_id", edge.target_id)):
+            if event not in listed:
+                yield Violation(
+                    f"reference.edges[{index}].{side}", f"is {event!r}, none of the events to be ordered"
+                )
+
+
+def _check_tested(request: EvaluateGraphsRequest, asked: tuple[Role, ...]) -> Iterator[Violation]:
+    """Finds selections that would put one model in the place of each of the request's.
+
+    The second step of a pipeline may have a model of its own: that of whoever orders what others wrote.
+    """
+    tested = asked[0].name if asked and request.models else None
+    for index, selection in enumerate(request.judges):
+        if selection.role == tested and selection.model:
+            yield Violation(f"judges[{index}].model", "must be empty where the request names the models")

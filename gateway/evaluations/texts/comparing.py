@@ -1,0 +1,125 @@
+"""Asks a judge of pairs, and makes of whatever comes one sound comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
+from gateway.evaluations.calls import Patience, call_judge, judge_options
+from gateway.evaluations.failures import Failure
+from gateway.judges.selection import Seat
+
+_ORDERS = {
+    pb.PRESENTATION_ORDER_AS_GIVEN: (pb.PRESENTATION_ORDER_AS_GIVEN,),
+    pb.PRESENTATION_ORDER_SWAPPED: (pb.PRESENTATION_ORDER_SWAPPED,),
+}
+_BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
+
+
+async def compare_pair(
+    seat: Seat,
+    request: CompareTextsRequest,
+    roles: Sequence[pb.Role],
+    identity: Identity | None,
+    patience: Patience,
+) -> pb.ComparePairResponse:
+    """Compares the two texts. A judge that fails, or breaks its contract, abstains in every role.
+
+    Args:
+        seat: Who compares.
+        request: The texts. Who wrote them, and what people prefer, is not passed on.
+        roles: Who votes. Empty: one judge without a role.
+        identity: What the judge says of itself, if it ever did.
+        patience: How long to wait.
+    """
+    question = pb.ComparePairRequest(
+        source=request.source,
+        instruction=request.instruction,
+        first=request.first.text,
+        second=request.second.text,
+        roles=roles,
+        order=request.order,
+        options=judge_options(seat, request),
+    )
+    stub = PairJudgeServiceStub(seat.judge.channel)
+
+    async def compare(timeout: float) -> pb.ComparePairResponse:
+        response: pb.ComparePairResponse | None = await stub.ComparePair(question, timeout=timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        return pb.ComparePairResponse() if response is None else response
+
+    answer = await call_judge(seat.judge, compare, left=patience.left(), longest=patience.judge)
+    if isinstance(answer, Failure):
+        provenance = Provenance(contract=seat.role.contract)
+        if identity is not None:
+            provenance.name, provenance.version = identity.name, identity.version
+        answer = _abstain(seat, question, answer, provenance)
+    elif fault := _fault(answer, roles):
+        failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
+        answer = _abstain(seat, question, failure, answer.provenance)
+    answer.provenance.registered_name = seat.judge.name
+    return answer
+
+
+def tally_preference(votes: Sequence[pb.RoleVote]) -> pb.Preference.ValueType:
+    """What votes say together: the text with more of them, a tie where equal, nothing where all abstained."""
+    preferences = [vote.preference for vote in votes]
+    if all(preference == pb.PREFERENCE_ABSTAIN for preference in preferences):
+        return pb.PREFERENCE_ABSTAIN
+    lead = preferences.count(pb.PREFERENCE_FIRST) - preferences.count(pb.PREFERENCE_SECOND)
+    if lead == 0:
+        return pb.PREFERENCE_TIE
+    return pb.PREFERENCE_FIRST if lead > 0 else pb.PREFERENCE_SECOND
+
+
+def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
+    """What in an answer is not as the contract has it. Empty: nothing."""
+    wanted = max(1, len(roles))
+    if len(answer.votes) != wanted:
+        return f"it gave {len(answer.votes)} votes for {wanted}"
+    if any(vote.role != role for vote, role in zip(answer.votes, roles, strict=False)):
+        return "its votes are not in the order of the roles"
+    for vote in answer.votes:
+        if vote.preference == pb.PREFERENCE_UNSPECIFIED:
+            return "a vote has no preference"
+        abstained = vote.preference == pb.PREFERENCE_ABSTAIN
+        if abstained != (vote.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED):
+            return "a vote abstains without a reason, or has a reason and does not abstain"
+    if answer.preference != tally_preference(answer.votes):
+        return "its preference is not what its votes say"
+    return ""
+
+
+def _abstain(
+    seat: Seat, question: pb.ComparePairRequest, failure: Failure, provenance: Provenance
+) -> pb.ComparePairResponse:
+    """The answer that stands for the one that did not come."""
+    rationale = f"The judge {seat.judge.name!r} {failure.explanation}."
+    ballots = [
+        pb.Ballot(
+            order=order,
+            preference=pb.PREFERENCE_ABSTAIN,
+            rationale=rationale,
+            abstain_reason=failure.reason,
+        )
+        for order in _ORDERS.get(question.order, _BOTH)
+    ]
+    roles: Sequence[pb.Role | None] = question.roles or [None]
+    return pb.ComparePairResponse(
+        votes=[
+            pb.RoleVote(
+                role=role,
+                preference=pb.PREFERENCE_ABSTAIN,
+                abstain_reason=failure.reason,
+                ballots=ballots,
+            )
+            for role in roles
+        ],
+        preference=pb.PREFERENCE_ABSTAIN,
+        provenance=provenance,
+    )

@@ -1,0 +1,114 @@
+"""Compares two texts: the roles first, then every comparison side by side.
+
+Model calls: one for the subjective roles, unless they are given or none are wanted, and one for all votes in
+each order shown. So two in one order, three in both (DRPE, section 4.2, counts two).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from dramaturg.api.evaluation.v1.texts_pb2 import (
+    CompareTextsResponse,
+    RolesKnown,
+    TextComparison,
+    TextsResult,
+)
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.judge.length import longer_text
+from dramaturg.judge.role_sets import role_set
+from dramaturg.judge.usage import total_usage
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.texts.comparing import compare_pair
+from gateway.evaluations.texts.finding import find_roles
+from gateway.evaluations.texts.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, TextsPlan
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.selection import Seat
+
+
+class TextsEvaluation:
+    """The comparison of one pair.
+
+    The baselines need no roles and start at once. A judge that fails abstains and touches nothing else.
+
+    Args:
+        plan: What to do.
+        directory: Knows who the judges are.
+        patience: How long to wait.
+    """
+
+    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, patience: Patience) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._patience = patience
+
+    async def events(self) -> AsyncGenerator[CompareTextsResponse]:
+        """Yields that it was accepted, the roles and each comparison as they come, and the result.
+
+        Closing it, or cancelling whoever iterates, cancels the calls to the judges.
+        """
+        yield CompareTextsResponse(accepted=self._plan.accepted())
+        async with aclosing(stream_events(self._work)) as events:
+            async for event in events:
+                yield event
+
+    async def _work(self, emit: Emit[CompareTextsResponse]) -> None:
+        async with asyncio.TaskGroup() as group:
+            roles = group.create_task(self._find(emit))
+            tasks = [
+                group.create_task(self._compare(method, seat, roles, emit))
+                for method in self._plan.methods
+                for seat in self._plan.judges
+            ]
+        emit(CompareTextsResponse(result=self._result(roles.result(), [task.result() for task in tasks])))
+
+    async def _find(self, emit: Emit[CompareTextsResponse]) -> RolesKnown:
+        known = await find_roles(self._plan, self._patience)
+        emit(CompareTextsResponse(roles=known))
+        return known
+
+    async def _compare(
+        self, method: str, seat: Seat, roles: asyncio.Task[RolesKnown], emit: Emit[CompareTextsResponse]
+    ) -> TextComparison:
+        identity = await self._directory.identity(seat.judge)
+        comparison = TextComparison(
+            method=method,
+            judge=seat.judge.name,
+            comparison=await compare_pair(
+                seat, self._plan.request, await _voters(method, roles), identity, self._patience
+            ),
+        )
+        emit(CompareTextsResponse(comparison=comparison))
+        return comparison
+
+    def _result(self, roles: RolesKnown, comparisons: list[TextComparison]) -> TextsResult:
+        request = self._plan.request
+        provenances = [
+            roles.generation.provenance,
+            roles.clustering.provenance,
+            *(one.comparison.provenance for one in comparisons),
+        ]
+        return TextsResult(
+            id=request.id,
+            tags=request.tags,
+            first_model=request.first.model,
+            second_model=request.second.model,
+            roles=roles,
+            comparisons=comparisons,
+            longer=longer_text(request.first.text, request.second.text),
+            human_preference=request.human_preference,
+            usage=total_usage(provenance.usage for provenance in provenances),
+        )
+
+
+async def _voters(method: str, roles: asyncio.Task[RolesKnown]) -> tuple[pb.Role, ...]:
+    """Who votes in a method; nobody for one judge without a role."""
+    if method == BY_ONE_JUDGE:
+        return ()
+    if method == BY_FIXED_ROLES:
+        return role_set(BY_FIXED_ROLES)
+    # Shielded: one comparison that is cancelled must not end the search for all.
+    return tuple((await asyncio.shield(roles)).roles)

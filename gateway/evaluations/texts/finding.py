@@ -1,0 +1,117 @@
+"""Finds the roles that judge: objective and generated ones, none too like another (DRPE, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
+from dramaturg.api.roles.v1.role_service_pb2 import (
+    ClusterRolesRequest,
+    ClusterRolesResponse,
+    GenerateRolesRequest,
+    GenerateRolesResponse,
+)
+from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.service.validation import violations
+from gateway.evaluations.calls import Patience, call_judge, judge_options
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.texts.plan import TextsPlan
+from gateway.judges.selection import Seat
+
+Answer = TypeVar("Answer")
+
+
+async def find_roles(plan: TextsPlan, patience: Patience) -> RolesKnown:
+    """Finds the roles.
+
+    What fails is told in ``failure`` and is never an error: the roles that are there judge. Generating, and
+    clustering after it, each take at most half of the time that is left.
+
+    Args:
+        plan: What to do.
+        patience: How long to wait.
+    """
+    known = RolesKnown(roles=[*plan.objective, *plan.request.roles.subjective_roles])
+    failures: list[str] = []
+    if plan.finder is not None and plan.generated:
+        failures += await _generate(plan, plan.finder, patience, known)
+    if plan.finder is not None and plan.clustered and _has_subjective(known.roles):
+        failures += await _cluster(plan, plan.finder, patience, known)
+    known.failure = " ".join(failures)
+    return known
+
+
+async def _generate(plan: TextsPlan, finder: Seat, patience: Patience, known: RolesKnown) -> Sequence[str]:
+    """Adds generated roles; returns why there are none."""
+    request = GenerateRolesRequest(
+        source=plan.request.source,
+        coarse_count=plan.coarse_count,
+        fine_count=plan.fine_count,
+        options=judge_options(finder, plan.request),
+    )
+    stub = RoleServiceStub(finder.judge.channel)
+    response = await _ask(
+        finder,
+        patience,
+        lambda timeout: stub.GenerateRoles(request, timeout=timeout),
+        GenerateRolesResponse(),
+    )
+    if isinstance(response, Failure):
+        return [f"No roles were generated: {finder.judge.name!r} {response.explanation}."]
+    _register(response.provenance, finder)
+    known.generation.CopyFrom(response)
+    # One that breaks the contract's limits would make the whole comparison fail.
+    sound = [role for role in response.roles if not violations(role)]
+    taken = sound[: plan.coarse_count + plan.fine_count]
+    known.roles.extend(taken)
+    if not taken:
+        return [f"No roles were generated: {response.failure or 'the answer holds none that can be used.'}"]
+    return []
+
+
+async def _cluster(plan: TextsPlan, finder: Seat, patience: Patience, known: RolesKnown) -> Sequence[str]:
+    """Leaves out roles that are alike; returns why all stay."""
+    wish = plan.request.roles
+    request = ClusterRolesRequest(
+        roles=known.roles,
+        eps=wish.eps if wish.HasField("eps") else None,
+        min_samples=wish.min_samples if wish.HasField("min_samples") else None,
+    )
+    stub = RoleServiceStub(finder.judge.channel)
+    response = await _ask(
+        finder, patience, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
+    )
+    if isinstance(response, Failure):
+        return [f"The roles are not clustered: {finder.judge.name!r} {response.explanation}."]
+    _register(response.provenance, finder)
+    known.clustering.CopyFrom(response)
+    kept = [role for role in known.roles if role.origin == ROLE_ORIGIN_OBJECTIVE or role in response.roles]
+    del known.roles[:]
+    known.roles.extend(kept)
+    return []
+
+
+async def _ask(
+    finder: Seat, patience: Patience, call: Callable[[float], Awaitable[Answer | None]], nothing: Answer
+) -> Answer | Failure:
+    left = patience.left()
+
+    async def answer(timeout: float) -> Answer:
+        response = await call(timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        return nothing if response is None else response
+
+    return await call_judge(
+        finder.judge, answer, left=None if left is None else left / 2, longest=patience.judge
+    )
+
+
+def _register(provenance: Provenance, finder: Seat) -> None:
+    provenance.registered_name = finder.judge.name
+
+
+def _has_subjective(roles: Sequence[Role]) -> bool:
+    return any(role.origin != ROLE_ORIGIN_OBJECTIVE for role in roles)

@@ -1,0 +1,158 @@
+"""What a comparison of texts will do: which roles judge, who finds them, and who plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
+from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
+from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
+from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.judges.registry import Registry
+from gateway.judges.selection import Seat, check_selections, select_judges
+
+BY_ROLES = "roles"
+"""The method that DRPE is: all roles vote."""
+BY_ONE_JUDGE = "llm"
+"""The baseline of one judge without a role (DRPE, section 4.1, LLMScore)."""
+BY_FIXED_ROLES = FIXED_ROLES
+"""The baseline of six roles that stay the same (DRPE, section 4.1, ManualDRPE)."""
+BASELINES = (BY_ONE_JUDGE, BY_FIXED_ROLES)
+"""Every baseline."""
+
+DEFAULT_COARSE_COUNT = 3
+DEFAULT_FINE_COUNT = 2
+"""Five subjective roles together, as many as in DRPE, section 4.1."""
+MOST_ROLES = 100
+"""The most roles of one comparison (``judging.v1.ComparePairRequest``)."""
+
+
+@dataclass(frozen=True)
+class TextsPlan:
+    """A request that is valid, with its judges."""
+
+    request: CompareTextsRequest
+    """The request."""
+    objective: tuple[Role, ...]
+    """The objective roles."""
+    coarse_count: int
+    """How many coarse roles to generate."""
+    fine_count: int
+    """How many fine roles to generate."""
+    clustered: bool
+    """Whether roles that are alike are left out."""
+    finder: Seat | None
+    """Who generates and clusters roles. None where nobody needs to."""
+    judges: tuple[Seat, ...]
+    """Who compares; several are a panel, of which each one compares on its own."""
+
+    @property
+    def generated(self) -> bool:
+        """Whether subjective roles are generated."""
+        return self.coarse_count + self.fine_count > 0
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """How the texts are compared: by roles, then the baselines as requested."""
+        return (BY_ROLES, *self.request.baselines)
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        seats = (*([self.finder] if self.finder else []), *self.judges)
+        return EvaluationAccepted(
+            judges=[seat.describe() for seat in seats],
+            assessment_count=len(self.judges) * len(self.methods),
+        )
+
+
+def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
+    """Plans the comparison of a request that keeps to the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The judges that there are.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    coarse_count, fine_count = _counts(request)
+    subjective_count = len(request.roles.subjective_roles) + coarse_count + fine_count
+    # Objective roles are never left out, so alone they need no clustering.
+    clustered = subjective_count > 0 and not request.roles.clustering_omitted
+    wanted = (ROLES_FINDER, PAIR_JUDGE) if clustered or coarse_count + fine_count else (PAIR_JUDGE,)
+    violations = [
+        *_check_roles(request),
+        *_check_baselines(request),
+        # A selection that this request turns out not to need is no mistake.
+        *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE)),
+        *check_alone(request.judges, (ROLES_FINDER,)),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    objective = _objective(request)
+    if len(objective) + subjective_count > MOST_ROLES:
+        raise invalid_fields(
+            [
+                Violation(
+                    "roles",
+                    f"asks for {len(objective) + subjective_count} roles together; {MOST_ROLES} are the most",
+                )
+            ]
+        )
+    seats = select_judges(request.judges, wanted, registry, request.options.model)
+    return TextsPlan(
+        request=request,
+        objective=objective,
+        coarse_count=coarse_count,
+        fine_count=fine_count,
+        clustered=clustered,
+        finder=next((seat for seat in seats if seat.role is ROLES_FINDER), None),
+        judges=tuple(seat for seat in seats if seat.role is PAIR_JUDGE),
+    )
+
+
+def _counts(request: CompareTextsRequest) -> tuple[int, int]:
+    """How many coarse and fine roles are to be generated."""
+    roles = request.roles
+    if roles.subjective_roles:
+        return 0, 0
+    return (
+        roles.coarse_count if roles.HasField("coarse_count") else DEFAULT_COARSE_COUNT,
+        roles.fine_count if roles.HasField("fine_count") else DEFAULT_FINE_COUNT,
+    )
+
+
+def _objective(request: CompareTextsRequest) -> tuple[Role, ...]:
+    given = request.roles.objective_roles
+    if not given:
+        return role_set(request.roles.objective_set or SUMMARISATION)
+    # The place in the request says what they are, whatever they say themselves.
+    return tuple(
+        Role(type=role.type, description=role.description, origin=ROLE_ORIGIN_OBJECTIVE) for role in given
+    )
+
+
+def _check_roles(request: CompareTextsRequest) -> Iterator[Violation]:
+    roles = request.roles
+    if roles.objective_set and roles.objective_roles:
+        yield Violation("roles.objective_set", "must be empty where objective_roles are given")
+    if roles.objective_set and roles.objective_set not in NAMES:
+        yield Violation("roles.objective_set", f"is {roles.objective_set!r}; the sets are {', '.join(NAMES)}")
+    for index, role in enumerate(roles.subjective_roles):
+        if role.origin == ROLE_ORIGIN_OBJECTIVE:
+            yield Violation(
+                f"roles.subjective_roles[{index}].origin",
+                "is ROLE_ORIGIN_OBJECTIVE; objective roles stand in objective_roles",
+            )
+
+
+def _check_baselines(request: CompareTextsRequest) -> Iterator[Violation]:
+    yield from check_distinct("baselines", request.baselines)
+    for index, name in enumerate(request.baselines):
+        if name.strip() and name not in BASELINES:
+            yield Violation(f"baselines[{index}]", f"is {name!r}; the baselines are {', '.join(BASELINES)}")

@@ -1,0 +1,86 @@
+"""The sentence-transformers library as an encoder: any model that it can load, at the price of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from services.embedding.backend import Floats, Prepared
+from services.embedding.weights import WEIGHTS_FILE, WeightsMissingError, verify
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"
+"""What installs the library."""
+
+
+class SentenceTransformerEncoder:
+    """A loaded model. Its methods block for as long as they compute, and may be called by many threads.
+
+    Args:
+        model: The library's model.
+    """
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        self._model = model
+        # Asked for, not looked up: what a model declares is not always what it gives.
+        self._dimension = int(self.encode([""]).shape[1])
+
+    @property
+    def dimension(self) -> int:
+        """The length of a vector."""
+        return self._dimension
+
+    def prepare(self, texts: Sequence[str]) -> list[Prepared[str]]:
+        """Counts the tokens of texts, those at their ends included; the library cuts them itself."""
+        window = self._model.max_seq_length
+        encoded = self._model.tokenizer(list(texts), truncation=False, verbose=False)
+        lengths = [len(ids) for ids in encoded["input_ids"]]
+        return [
+            Prepared(text, min(length, window or length), truncated=window is not None and length > window)
+            for text, length in zip(texts, lengths, strict=True)
+        ]
+
+    def encode(self, inputs: Sequence[str]) -> Floats:
+        """The vectors of whole texts, of length 1, (batch, dimension)."""
+        vectors = self._model.encode(
+            list(inputs), batch_size=len(inputs), normalize_embeddings=True, show_progress_bar=False
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def load_sentence_transformer(
+    source: Path | str, sha256: str | None
+) -> tuple[SentenceTransformerEncoder, str]:
+    """Loads a model and tells the SHA-256 of its weights, which is empty where they are not in a folder.
+
+    Args:
+        source: The model's folder, or its id on the hub of the library. An id is downloaded once, unless the
+            environment sets HF_HUB_OFFLINE.
+        sha256: What model.safetensors in the folder must hash to. None: it is not checked.
+
+    Raises:
+        WeightsMissingError: The library or the model is not there, or not the one that is meant.
+    """
+    digest = ""
+    if isinstance(source, Path) and (sha256 is not None or (source / WEIGHTS_FILE).is_file()):
+        if not (source / WEIGHTS_FILE).is_file():
+            raise WeightsMissingError(f"{source} has no {WEIGHTS_FILE}")
+        digest = verify(source, sha256)
+    try:
+        # Torch takes seconds and hundreds of megabytes: whoever does not use it does not pay for it.
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise WeightsMissingError(
+            f"sentence-transformers is not installed ({error}): run `{INSTALL_COMMAND}`, or serve with the "
+            "engine 'light' or 'openai'",
+            INSTALL_COMMAND,
+        ) from error
+    try:
+        return SentenceTransformerEncoder(SentenceTransformer(str(source))), digest
+    except (OSError, ValueError) as error:
+        raise WeightsMissingError(f"sentence-transformers cannot load {str(source)!r}: {error}") from error

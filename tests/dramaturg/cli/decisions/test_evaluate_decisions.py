@@ -1,0 +1,212 @@
+"""``dramaturg evaluate decisions`` as a user runs it, against a gateway over real gRPC."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.json_format import MessageToDict
+from typer.testing import CliRunner, Result
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionRequest, ChooseOptionResponse
+from dramaturg.cli.main import app
+from dramaturg.service.errors import ServiceError
+from tests.support.evaluations import CALL, decision, gateway_in_a_thread
+from tests.support.openai_server import OpenAIServer
+
+DEV = {"verb_phrase_manual": 242, "verb_phrase_machine": 128, "user_profile": 195}
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evaluate", "decisions", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def summary(result: Result) -> Any:
+    assert result.exit_code in {0, 1}, result.output
+    return json.loads(result.stdout)
+
+
+def write(file: Path, planted: list[tuple[int, str]]) -> Path:
+    """Rows whose scenario names their right choice."""
+    requests = [
+        EvaluateDecisionsRequest(
+            decision=decision(f"{level} {gold} {number}", id=str(number)),
+            gold=Choice.ValueType(gold),
+            tags={"format": "user_profile", "level": level},
+        )
+        for number, (gold, level) in enumerate(planted)
+    ]
+    file.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in requests), encoding="utf-8")
+    return file
+
+
+def pick(found: Any, **wanted: str) -> Any:
+    (one,) = [row for row in found["accuracy"] if wanted.items() <= row.items()]
+    return one
+
+
+async def planted(request: ChooseOptionRequest) -> ChooseOptionResponse:
+    """Right on easy, option 1 on all else, nothing on scenario 4; swapped always the option shown first."""
+    level, gold, number = request.decision.scenario.split()
+    if number == "4":
+        return ChooseOptionResponse(text="hm", provenance=CALL)
+    if request.options_swapped:
+        return ChooseOptionResponse(choice=Choice.ValueType(2), provenance=CALL)
+    choice = int(gold) if level == "easy" else 1
+    return ChooseOptionResponse(choice=Choice.ValueType(choice), provenance=CALL)
+
+
+PLANTED = [(1, "easy"), (2, "easy"), (1, "medium"), (2, "medium"), (1, "hard"), (2, "hard"), (3, "either")]
+
+
+def test_planted_choices_give_the_figures_computed_by_hand(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", PLANTED)
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        result = run(file, "--target", target, "--model", "m", "--json", "--macro", "--out", tmp_path / "out")
+    found = summary(result)
+    assert result.exit_code == 0
+    assert (found["samples"], found["choices"], found["abstentions"]) == (7, 7, {"UNPARSABLE": 1})
+    assert found["usage"]["provider_call_count"] == 7
+    everything = pick(found, format="all", level="all")
+    # Right: both easy ones and the first medium one; the scenario 4 abstains; 3 of 6 answered, of 7 in all.
+    assert (everything["n"], everything["answered"], everything["correct"]) == (7, 6, 3)
+    assert everything["accuracy_when_answered"]["value"] == 3 / 6
+    assert everything["accuracy_abstentions_wrong"]["value"] == pytest.approx(3 / 7)
+    assert everything["accuracy_abstentions_right"] == pytest.approx(4 / 7)
+    # Easy 1, medium 1/2, hard 0, either 0.
+    assert everything["macro_accuracy"]["value"] == pytest.approx(1.5 / 4)
+    assert everything["human_accuracy"] == 0.74
+    assert {"gold": "either", "predicted": "option-1", "count": 1} in everything["confusion"]
+    assert {"gold": "option-1", "predicted": "", "count": 1} in everything["confusion"]
+    binary = pick(found, format="user_profile", level="binary")
+    assert (binary["n"], binary["answered"], binary["correct"]) == (6, 5, 3)
+    # Wilson's interval for 3 of 5.
+    interval = binary["accuracy_when_answered"]
+    assert (interval["lower"], interval["upper"]) == pytest.approx((0.2307, 0.8824), abs=1e-4)
+    hard = pick(found, format="user_profile", level="hard")
+    assert (hard["answered"], hard["correct"], hard["human_accuracy"]) == (1, 0, 0.75)
+    assert {one["order"] for one in found["accuracy"]} == {"as-given"}
+    assert found["position_bias"] == []
+    assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 7
+
+
+def test_both_orders_show_the_position_bias(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", PLANTED)
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        found = summary(run(file, "--target", target, "--order", "both", "--json", "--out", tmp_path / "out"))
+    (bias,) = found["position_bias"]
+    # As given 1 2 1 1 . 1 1, swapped 2 each: only the second is chosen alike; 5 + 6 of 12 are shown first.
+    assert (bias["pairs"], bias["answered"], bias["named"]) == (7, 6, 12)
+    assert bias["same_share"] == pytest.approx(1 / 6)
+    assert bias["first_shown_share"] == pytest.approx(11 / 12)
+    assert {one["order"] for one in found["accuracy"]} == {"as-given", "swapped"}
+
+
+def test_tables_for_people(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", PLANTED)
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        result = run(
+            *(file, "--target", target, "--model", "m", "--prompt", "naive", "--prompt", "story"),
+            *("--order", "both", "--out", tmp_path / "out"),
+        )
+    assert result.exit_code == 0
+    for text in ("m, naive, as-given", "m, story, swapped", "user_profile", "binary", "people", "UNPARSABLE"):
+        assert text in result.stdout
+    assert "chose the first shown" in result.stdout
+
+
+def test_without_an_alignment_service_the_counts_stand_and_the_figures_are_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    file = write(tmp_path / "rows.jsonl", PLANTED[:2])
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}) as target:
+        found = summary(run(file, "--target", target, "--json", "--out", tmp_path / "out"))
+    assert found["choices"] == 2
+    assert found["accuracy"] == []
+    assert "no alignment service" in found["missing_figures"]
+
+
+def test_a_decision_that_fails_is_listed_and_the_others_stand(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", PLANTED[:2])
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        # The command line names a model twice, which the gateway refuses.
+        result = run(
+            *(file, "--target", target, "--model", "m", "--model", "m", "--json"),
+            *("--out", tmp_path / "out"),
+        )
+    assert result.exit_code == 1
+    assert summary(result)["failed_samples"] == 2
+    errors = [json.loads(line) for line in (tmp_path / "out" / "errors.jsonl").read_text().splitlines()]
+    assert [error["violations"][0]["field"] for error in errors] == ["models[1]", "models[1]"]
+
+
+def test_wrong_usage_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"decision": {"goal": "x"}}\n{"decisions": 1}\n', encoding="utf-8")
+    result = run(bad, "--target", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "line 1: decision.option_1" in result.stderr
+    assert "line 2: decisions: there is no such field" in result.stderr
+    result = run(bad, "--judge", "author")
+    assert result.exit_code == 2
+    assert "ROLE=NAME" in result.stderr
+
+
+def test_a_budget_that_ends_abstains(tmp_path: Path) -> None:
+    async def broke(request: ChooseOptionRequest) -> ChooseOptionResponse:
+        raise ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "no money"
+        )
+
+    file = write(tmp_path / "rows.jsonl", PLANTED[:2])
+    with gateway_in_a_thread({"author": {"ChooseOption": broke}}, alignment=True) as target:
+        result = run(file, "--target", target, "--json", "--out", tmp_path / "out")
+    found = summary(result)
+    assert result.exit_code == 0
+    assert found["abstentions"] == {"OVER_BUDGET": 2}
+    everything = pick(found, format="all", level="all")
+    assert everything["accuracy_when_answered"]["value"] is None
+    assert everything["accuracy_abstentions_wrong"]["value"] == 0
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("1", {"verb_phrase_manual": 86, "verb_phrase_machine": 39, "user_profile": 66}),
+        (
+            "3) Either one, since they have similar effect when it comes to the goal",
+            {"verb_phrase_manual": 65, "verb_phrase_machine": 47, "user_profile": 64},
+        ),
+    ],
+)
+def test_a_model_of_one_mind_has_the_expected_rates_on_dev(
+    data_dir: Path, tmp_path: Path, answer: str, right: dict[str, int]
+) -> None:
+    rows = tmp_path / "dev.jsonl"
+    converted = CliRunner().invoke(app, ["convert", "choice75", str(data_dir / "choice75"), str(rows)])
+    assert converted.exit_code == 0, converted.output
+    server = OpenAIServer(lambda body: answer, record=False)
+    with gateway_in_a_thread({}, alignment=True, model=server) as target:
+        found = summary(
+            run(
+                *(rows, "--target", target, "--prompt", "naive", "--prompt", "story", "--json"),
+                *("--concurrency", 32, "--out", tmp_path / "out"),
+            )
+        )
+    assert (found["samples"], found["choices"], found["abstentions"]) == (565, 1130, {})
+    # One scenario stands there twice, word for word: its second answers are known already.
+    assert (found["usage"]["provider_call_count"], found["usage"]["cache_hit_count"]) == (1128, 2)
+    for prompt in ("naive", "story"):
+        for name, hits in right.items():
+            one = pick(found, prompt=prompt, format=name, level="all")
+            assert (one["n"], one["correct"]) == (DEV[name], hits)
+            assert one["accuracy_when_answered"]["value"] == pytest.approx(hits / DEV[name])
+        assert pick(found, prompt=prompt, format="all", level="all")["correct"] == sum(right.values())

@@ -1,0 +1,162 @@
+"""``dramaturg evaluate dialogues`` as a user runs it, against a gateway over real gRPC."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from typer.testing import CliRunner, Result
+
+from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
+from dramaturg.api.evaluation.v1 import dialogues_pb2
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, ReplyResponse
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, ComparePairResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
+    RateResponseRequest,
+    RateResponseResponse,
+    Rating,
+)
+from dramaturg.cli.main import app
+from tests.support.evaluations import CALL, gateway_in_a_thread
+
+SUBSETS = (
+    dialogues_pb2.SCRIPT_SUBSET_LAST_ONLY,
+    dialogues_pb2.SCRIPT_SUBSET_FIRST_CHALLENGE,
+    dialogues_pb2.SCRIPT_SUBSET_SUBSEQUENT_CHALLENGE,
+)
+
+
+async def reply(request: ReplyRequest) -> ReplyResponse:
+    if request.options.model == "bad" and request.utterances[0].text == "3":
+        return ReplyResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED, provenance=CALL)
+    return ReplyResponse(text=request.options.model, provenance=CALL)
+
+
+async def rate(request: RateResponseRequest) -> RateResponseResponse:
+    """The good model gets 10, the bad one the number of the script."""
+    number = float(request.utterances[0].text)
+    value = 10.0 if request.response == "good" or not number else number
+    return RateResponseResponse(rating=Rating(value=value, provenance=CALL))
+
+
+async def compare(request: ComparePairRequest) -> ComparePairResponse:
+    first = pairs_pb.PREFERENCE_FIRST if request.first == "good" else pairs_pb.PREFERENCE_SECOND
+    return ComparePairResponse(preference=first, votes=[pairs_pb.RoleVote(preference=first)], provenance=CALL)
+
+
+ROLES: Any = {
+    "author": {"Reply": reply},
+    "rating-judge": {"RateResponse": rate},
+    "pair-judge": {"ComparePair": compare},
+}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    requests = [
+        EvaluateDialoguesRequest(
+            script=DialogueScript(
+                id=str(number),
+                task=SimulationTask(
+                    name=("Chess", "Titles")[number % 2],
+                    description="Play.",
+                    kind=dialogue_pb2.SIMULATION_KIND_STATEFUL,
+                ),
+                utterances=[Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=str(number))],
+                subset=SUBSETS[number % 3],
+            )
+        )
+        for number in range(6)
+    ]
+    file = tmp_path / "scripts.jsonl"
+    file.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in requests), encoding="utf-8")
+    return file
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evaluate", "dialogues", *map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:
+    with gateway_in_a_thread(ROLES) as target:
+        result = run(
+            *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all", "--json"),
+            *("--out", tmp_path / "out"),
+        )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["samples"] == 6
+    # Script 0 is aced by both; on script 3 the bad model refuses.
+    assert (found["aced_scripts"], found["aced_kept"]) == (1, False)
+    assert found["unusable_replies"] == [{"model": "bad", "reason": "REFUSED", "count": 1}]
+    assert found["abstentions"] == {}
+    scores = {(one["model"], one["group"]): one for one in found["scores"]}
+    assert (scores["bad", "all"]["scripts"], scores["bad", "all"]["n"]) == (5, 4)
+    assert scores["bad", "all"]["value"] == (1 + 2 + 4 + 5) / 4
+    assert scores["bad", "hard"]["value"] == (1 + 2 + 4 + 5) / 4
+    assert scores["bad", "first_challenge"]["value"] == (1 + 4) / 2
+    assert scores["bad", "last_only"]["value"] is None
+    assert scores["good", "last_only"]["n"] == 1
+    (everything, hard) = found["pairs"]
+    assert (everything["win"], everything["abstained"], everything["difference"]) == (5, 1, 1.0)
+    assert (hard["group"], hard["win"]) == ("hard", 4)
+    assert found["usage"]["provider_call_count"] == 12 + 11 + 5
+    # Without the aced script: chess 10, 10, 2, 4; titles 10, 10, 10, 1, 5.
+    assert [(one["task"], one["value"]) for one in found["tasks"]] == [("Chess", 6.5), ("Titles", 7.2)]
+    assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 6
+
+
+def test_tables_for_people(rows: Path, tmp_path: Path) -> None:
+    with gateway_in_a_thread(ROLES) as target:
+        result = run(
+            *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "bad,good"),
+            *("--out", tmp_path / "out"),
+        )
+    assert result.exit_code == 0, result.output
+    for text in ("1 scripts that every model aces", "subsequent_challenge", "hardest", "-100.00%", "REFUSED"):
+        assert text in result.stdout
+
+
+def test_only_pairs(rows: Path, tmp_path: Path) -> None:
+    with gateway_in_a_thread({name: ROLES[name] for name in ("author", "pair-judge")}) as target:
+        result = run(
+            *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all"),
+            *("--no-ratings", "--json", "--out", tmp_path / "out"),
+        )
+    found = json.loads(result.stdout)
+    assert (found["scores"], found["failed_samples"]) == ([], 0)
+    assert found["pairs"][0]["win"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--pair", "good"], "MODEL,MODEL"),
+        (["--judge-model", "gpt"], "ROLE=MODEL"),
+        (["--judge", "rating-judge"], "ROLE=NAME"),
+    ],
+)
+def test_wrong_usage_is_refused(rows: Path, arguments: list[str], message: str) -> None:
+    result = run(rows, "--target", "127.0.0.1:1", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_judge_that_nobody_knows_is_refused_before_anything_is_asked(rows: Path) -> None:
+    asked: list[Any] = []
+
+    async def count(request: ReplyRequest) -> ReplyResponse:
+        asked.append(request)
+        return await reply(request)
+
+    with gateway_in_a_thread({**ROLES, "author": {"Reply": count}}) as target:
+        result = run(rows, "--target", target, "--model", "good", "--judge", "rating-judge=nobody")
+    assert result.exit_code == 2
+    assert "rating-judge=nobody" in result.stderr
+    assert not asked

@@ -1,0 +1,284 @@
+"""``dramaturg evaluate pairs`` and ``dramaturg roles`` as processes, against a real gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+from scipy import stats
+
+from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, TextsResult
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from tests.support.command_line import dramaturg, read_jsonl
+from tests.support.pairs import SOURCE, everyone, model, serve_fakes, serve_platform
+from tests.support.readers import prefer_text, votes, with_tokens
+
+GOOD = [f"The bridge {number} was closed because it is unsafe." for number in range(6)]
+BAD = [f"Bridge {number} exists." for number in range(6)]
+FIRST, SECOND = pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND
+
+
+def pair(number: int, *, best_first: bool = True, **fields: Any) -> CompareTextsRequest:
+    """A pair whose better text is the longer one."""
+    texts = [GOOD[number], BAD[number]] if best_first else [BAD[number], GOOD[number]]
+    first, second = (ComparedText(text=text) for text in texts)
+    return CompareTextsRequest(
+        **{
+            "id": f"p{number}",
+            "source": f"{SOURCE} It has the number {number}.",
+            "first": first,
+            "second": second,
+            "human_preference": FIRST if best_first else SECOND,
+            **fields,
+        }
+    )
+
+
+def write(path: Path, requests: Sequence[CompareTextsRequest]) -> Path:
+    path.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in requests), encoding="utf-8")
+    return path
+
+
+def mixed() -> list[CompareTextsRequest]:
+    return [pair(number, best_first=number % 2 == 0) for number in range(6)]
+
+
+def good_model() -> Any:
+    vote = votes(prefer_text([*GOOD, *BAD]))
+    return model(lambda body: with_tokens(vote(body), lambda _: -0.1))
+
+
+async def summary(rows: Path, target: str, *options: str) -> dict[str, Any]:
+    finished = await dramaturg(
+        "evaluate",
+        "pairs",
+        str(rows),
+        "--target",
+        target,
+        "--out",
+        str(rows.parent / "out"),
+        "--json",
+        *options,
+    )
+    assert finished.code == 0, finished.err
+    found: dict[str, Any] = finished.json
+    return found
+
+
+def results(rows: Path) -> list[TextsResult]:
+    return [ParseDict(line, TextsResult()) for line in read_jsonl(rows.parent / "out" / "results.jsonl")]
+
+
+async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed())
+    async with serve_platform(good_model()) as (target, server):
+        found = await summary(
+            rows, target, "--baseline", "llm", "--baseline", "fixed-roles", "--metric", "rouge-1"
+        )
+        # One for the roles, and both orders of three methods.
+        assert len(server.requests) == 6 * 7
+    assert found["usage"]["provider_call_count"] == 6 * 7
+    assert (found["samples"], found["pairs"], found["labelled"]) == (6, 6, 6)
+    methods = found["methods"]
+    assert set(methods) == {
+        "roles",
+        "roles (DRPEScore)",
+        "llm",
+        "llm (DRPEScore)",
+        "fixed-roles",
+        "fixed-roles (DRPEScore)",
+        "longer",
+        "rouge-1",
+    }
+    for name in ("roles", "llm", "fixed-roles", "longer"):
+        assert (methods[name]["accuracy"], methods[name]["coverage"]) == (1.0, 1.0)
+        assert methods[name]["correlation"]["pearson"] == pytest.approx(1.0)
+    assert methods["roles"]["accuracy_interval"][0] == pytest.approx(0.6097, abs=1e-4)
+    assert [result.id for result in results(rows)] == [f"p{number}" for number in range(6)]
+
+
+async def test_correlations_are_of_scores_for_the_first_text(tmp_path: Path) -> None:
+    wrong = mixed()
+    wrong[0].human_preference = SECOND
+    rows = write(tmp_path / "pairs.jsonl", wrong)
+    async with serve_fakes(everyone(FIRST)) as target:
+        found = await summary(rows, target, "--k", "0", "--metric", "none")
+    human = [1.0 if one.human_preference == FIRST else 0.0 for one in wrong]
+    longer = [1.0 if len(one.first.text) > len(one.second.text) else 0.0 for one in wrong]
+    correlation = found["methods"]["longer"]["correlation"]
+    assert correlation["pearson"] == pytest.approx(stats.pearsonr(human, longer).statistic)
+    assert correlation["kendall"] == pytest.approx(stats.kendalltau(human, longer).statistic)
+    assert found["methods"]["longer"]["accuracy"] == pytest.approx(5 / 6)
+    # A judge that always says "first" has no correlation, which is not 0.
+    first = found["methods"]["roles k=0"]
+    assert first["accuracy"] == pytest.approx(2 / 6)
+    assert first["correlation"]["pearson"] is None
+    assert first["correlation"]["undefined"]["pearson"]
+
+
+async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_are_shuffled(
+    tmp_path: Path,
+) -> None:
+    rows = write(tmp_path / "pairs.jsonl", [pair(number) for number in range(6)])
+    async with serve_fakes(everyone(FIRST)) as target:
+        constant = await summary(rows, target, "--k", "0", "--metric", "none")
+        assert constant["methods"]["longer"]["correlation"]["pearson"] is None
+        shuffled = await summary(rows, target, "--k", "0", "--metric", "none", "--seed", "1")
+    assert shuffled["methods"]["longer"]["accuracy"] == 1.0
+    assert shuffled["methods"]["longer"]["correlation"]["pearson"] == pytest.approx(1.0)
+    assert {one.tags["presentation-seed"] for one in results(rows)} == {"1"}
+    assert {one.tags["swapped"] for one in results(rows)} == {"true", "false"}
+
+
+async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed()[:3])
+    options = ("--sweep", "0,2", "--order", "as-given", "--metric", "none", "--baseline", "llm")
+    async with serve_platform(good_model()) as (target, server):
+        found = await summary(rows, target, *options)
+        # k=0: votes and the baseline; k=2: roles and votes.
+        assert len(server.requests) == 3 * 4
+    assert (found["samples"], found["pairs"]) == (6, 3)
+    assert {"roles k=0", "roles k=2", "llm", "longer"} <= set(found["methods"])
+    assert found["methods"]["roles k=2"]["n"] == 3
+    assert [one.tags["k"] for one in results(rows)] == ["0", "2"] * 3
+    assert [len(one.roles.roles) for one in results(rows)][:2] == [3, 5]
+
+
+async def test_without_judges_nothing_is_asked(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed())
+    asked: list[pb.ComparePairRequest] = []
+
+    async def compare(request: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
+        asked.append(request)
+        return await everyone(FIRST)(request, context)
+
+    async with serve_fakes(compare) as target:
+        found = await summary(rows, target, "--no-judge")
+    assert not asked
+    assert set(found["methods"]) >= {"longer", "rouge-1", "rouge-l", "bleu", "chrf", "meteor"}
+    assert found["usage"]["provider_call_count"] == 0
+    # There is no embedding service behind this gateway: an abstention, not a wrong answer.
+    assert found["methods"]["embedding"]["answered"] == 0
+    assert found["methods"]["embedding"]["accuracy"] is None
+    assert sum(found["methods"]["embedding"]["abstentions"].values()) == 6
+
+
+async def test_abstentions_are_counted_and_left_out(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed())
+
+    async def compare(request: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
+        if request.first in (GOOD[0], BAD[1]):
+            raise RuntimeError("broken")
+        return await everyone(FIRST)(request, context)
+
+    async with serve_fakes(compare) as target:
+        found = await summary(rows, target, "--k", "0", "--metric", "none")
+    judged = found["methods"]["roles k=0"]
+    assert (judged["n"], judged["answered"], judged["correct"]) == (6, 4, 2)
+    assert judged["accuracy"] == 0.5
+    assert judged["accuracy_abstentions_wrong"] == pytest.approx(2 / 6)
+    assert judged["abstentions"] == {"ABSTAIN_REASON_JUDGE_UNAVAILABLE": 2}
+
+
+async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
+    requests = [
+        pair(0, tags={"kind": "news"}),
+        pair(1, best_first=False, tags={"kind": "plot"}),
+        pair(2, human_preference=pb.PREFERENCE_UNSPECIFIED, tags={"kind": "news"}),
+    ]
+    rows = write(tmp_path / "pairs.jsonl", requests)
+    async with serve_fakes(everyone(FIRST)) as target:
+        found = await summary(rows, target, "--k", "0", "--metric", "none", "--group-by", "kind")
+        table = await dramaturg(
+            *("evaluate", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
+            *("--k", "0", "--metric", "none", "--group-by", "kind"),
+        )
+    assert (found["pairs"], found["labelled"]) == (3, 2)
+    groups = found["by_tag"]["kind"]
+    assert groups["news"]["roles k=0"]["accuracy"] == 1.0
+    assert groups["plot"]["roles k=0"]["accuracy"] == 0.0
+    assert "1 pairs without a preference of people" in table.out
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--k", "2", "--sweep", "0,2"),
+        ("--sweep", "0,x"),
+        ("--sweep", "51"),
+        ("--roles", "poems"),
+        ("--metric", "moverscore"),
+        ("--no-judge", "--baseline", "llm"),
+        ("--judge", "llm"),
+    ],
+)
+async def test_wrong_usage(tmp_path: Path, options: Sequence[str]) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed())
+    finished = await dramaturg("evaluate", "pairs", str(rows), "--target", "localhost:1", *options)
+    assert finished.code == 2
+    assert "--" in finished.err
+
+
+async def test_roles_of_texts_are_written_and_can_be_given_back(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
+    out = tmp_path / "roles.jsonl"
+    async with serve_platform(good_model()) as (target, server):
+        finished = await dramaturg("roles", str(rows), "--target", target, "--out", str(out))
+        assert finished.code == 0, finished.err
+        assert len(server.requests) == 2
+    found = read_jsonl(out)
+    assert [one["id"] for one in found] == ["p0", "p1"]
+    kept = [role["type"] for role in found[0]["roles"]]
+    assert len(kept) == 3 + 4
+    assert "Structural engineer" in kept
+    assert found[0]["clustering"]["clusters"]
+    assert "Structural" in finished.out
+
+
+async def test_texts_without_roles_say_why(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A text.", encoding="utf-8")
+    out = tmp_path / "roles.jsonl"
+    async with serve_fakes(everyone(FIRST)) as target:
+        finished = await dramaturg(
+            "roles",
+            str(tmp_path / "text.txt"),
+            "--target",
+            target,
+            "--out",
+            str(out),
+            "--objective",
+            "script",
+        )
+    assert finished.code == 1
+    (found,) = read_jsonl(out)
+    assert found["id"] == "text"
+    assert len(found["roles"]) == 3
+    assert "role service failed" in found["failure"]
+
+
+@pytest.mark.data
+async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data_dir: Path) -> None:
+    rows = tmp_path / "pairs.jsonl"
+    converted = await dramaturg(
+        "convert", "goyal", str(data_dir / "drpe" / "cnn_human.json"), str(rows), "--seed", "7"
+    )
+    assert converted.code == 0, converted.err
+    metrics = [
+        part for name in ("rouge-1", "rouge-l", "bleu", "chrf", "meteor") for part in ("--metric", name)
+    ]
+    async with serve_fakes(everyone(FIRST)) as target:
+        found = await summary(rows, target, "--no-judge", *metrics)
+    assert (found["pairs"], found["labelled"]) == (81, 81)
+    longer = found["methods"]["longer"]
+    assert (longer["n"], longer["correct"], round(longer["accuracy"], 3)) == (81, 70, 0.864)
+    # Pearson of two 0/1 variables is phi; in random order it is near 2 x accuracy - 1.
+    assert longer["correlation"]["pearson"] == pytest.approx(0.729, abs=0.05)
+    for method in found["methods"].values():
+        low, high = method["accuracy_interval"]
+        assert low < method["accuracy"] < high
+        assert method["correlation"]["pearson_interval"][0] < method["correlation"]["pearson"]
+    assert found["williams"]["best_baseline"] == "longer"

@@ -1,0 +1,285 @@
+"""``dramaturg evaluate scripts`` as a process, against a gateway whose judges are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.verdicts import abstained, failed
+from tests.support.command_line import dramaturg, finish, read_jsonl, start
+from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
+from tests.support.grpc_servers import until
+
+USAGE = {
+    "prompt_token_count",
+    "completion_token_count",
+    "cached_prompt_token_count",
+    "provider_call_count",
+    "cache_hit_count",
+    "unmetered_call_count",
+    "cost_usd",
+    "unpriced_call_count",
+    "retried_call_count",
+}
+
+
+def sample(number: int, count: int = 2, **fields: Any) -> EvaluateScriptsRequest:
+    request = scripts_request(count, **fields)
+    request.task.id = f"t{number}"
+    return request
+
+
+def write(path: Path, *requests: EvaluateScriptsRequest) -> Path:
+    path.write_text("".join(json.dumps(MessageToDict(request)) + "\n" for request in requests))
+    return path
+
+
+async def doubt(request: Any) -> Assessment:
+    """Fails the first candidate and abstains from the others."""
+    if request.candidate.id == "c0":
+        return Assessment(verdicts=[failed("executable")])
+    return Assessment(verdicts=[abstained("executable", verdict_pb2.ABSTAIN_REASON_REFUSED, "No.")])
+
+
+async def test_one_json_object_accounts_for_every_verdict(tmp_path: Path) -> None:
+    rows = write(
+        tmp_path / "rows.jsonl",
+        sample(1, tags={"level": "hard"}),
+        sample(2, 3, tags={"level": "easy"}),
+        sample(3),
+    )
+    async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
+        done = await dramaturg(
+            "evaluate",
+            "scripts",
+            rows,
+            "--target",
+            target,
+            "--json",
+            "--out",
+            tmp_path / "out",
+            "--group-by",
+            "level",
+        )
+    assert done.code == 0, done.err
+    summary = done.json
+    assert summary["samples"] == 3
+    assert summary["failed_samples"] == 0
+    assert summary["candidates"] == 7
+    assert summary["verdicts"] == {"PASS": 42, "FAIL": 3, "ABSTAIN": 4}
+    assert summary["abstentions"] == {"REFUSED": 4}
+    assert list(summary["by_criterion"]) == list(ABSEVAL)
+    assert summary["by_criterion"]["executable"] == {"PASS": 0, "FAIL": 3, "ABSTAIN": 4}
+    assert summary["by_model"]["model-0"] == {"PASS": 18, "FAIL": 3, "ABSTAIN": 0}
+    assert summary["by_tag"] == {
+        "level": {
+            "": {"PASS": 12, "FAIL": 1, "ABSTAIN": 1},
+            "easy": {"PASS": 18, "FAIL": 1, "ABSTAIN": 2},
+            "hard": {"PASS": 12, "FAIL": 1, "ABSTAIN": 1},
+        }
+    }
+    assert set(summary["usage"]) == USAGE
+    assert summary["usage"]["provider_call_count"] == 3 + 2 * 7
+    assert summary["usage"]["cost_usd"] is None
+    results = [ParseDict(row, ScriptsResult()) for row in read_jsonl(Path(summary["results"]))]
+    assert [result.task.id for result in results] == ["t1", "t2", "t3"]
+    assert not read_jsonl(tmp_path / "out" / "errors.jsonl")
+
+
+async def test_people_get_tables_on_standard_output_and_progress_beside_it(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.jsonl", sample(1, tags={"level": "hard"}))
+    async with gateway_target(*agents(Fake("commonsense", doubt))) as target:
+        done = await dramaturg(
+            "evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out", "--group-by", "level"
+        )
+    assert done.code == 0, done.err
+    for word in (*ABSEVAL, "ABSTAIN", "REFUSED", "model-1", "hard", "results.jsonl"):
+        assert word in done.out
+    assert "1/1" in done.err
+    assert "14 verdicts, 1 abstained" in done.err
+    assert "1/1" not in done.out
+
+
+async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    twins = sample(2, tags={"level": "hard"})
+    twins.candidates[1].id = "c0"
+    rows = write(tmp_path / "rows.jsonl", sample(1), twins, sample(3))
+    async with gateway_target(*agents()) as target:
+        done = await dramaturg(
+            "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
+        )
+    assert done.code == 1
+    assert (done.json["samples"], done.json["failed_samples"], done.json["candidates"]) == (3, 1, 4)
+    assert sum(done.json["verdicts"].values()) == 7 * 4
+    (error,) = read_jsonl(tmp_path / "out" / "errors.jsonl")
+    assert (error["index"], error["line"], error["task_id"]) == (1, 2, "t2")
+    assert error["tags"] == {"level": "hard"}
+    assert (error["code"], error["reason"]) == ("INVALID_ARGUMENT", "FIELD_INVALID")
+    assert error["violations"][0]["field"] == "candidates[1].id"
+    assert [row["task"]["id"] for row in read_jsonl(tmp_path / "out" / "results.jsonl")] == ["t1", "t3"]
+
+
+async def test_a_gateway_that_is_not_there_fails_every_sample(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.jsonl", sample(1))
+    done = await dramaturg(
+        "evaluate", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
+    )
+    assert done.code == 1
+    assert done.json["failed_samples"] == 1
+    assert read_jsonl(tmp_path / "out" / "errors.jsonl")[0]["code"] == "UNAVAILABLE"
+
+
+async def test_nothing_is_asked_where_a_row_is_bad(tmp_path: Path) -> None:
+    asked = 0
+
+    async def count(request: Any) -> Assessment:
+        nonlocal asked
+        asked += 1
+        return all_pass("critic")
+
+    rows = tmp_path / "rows.jsonl"
+    good = json.dumps(MessageToDict(sample(1)))
+    rows.write_text(f'{good}\n{{"taks": 1}}\n\n{{"task": {{"goal": " "}}}}\n')
+    async with gateway_target(*agents(Fake("critic", count))) as target:
+        done = await dramaturg("evaluate", "scripts", rows, "--target", target, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "line 2: taks: there is no such field" in done.err
+    assert "line 4: task.goal" in done.err
+    assert "line 4: candidates" in done.err
+    assert not done.out
+    assert not asked
+    assert not (tmp_path / "out").exists()
+
+
+async def test_standard_input_limit_judges_and_models(tmp_path: Path) -> None:
+    asked = []
+
+    async def remember(request: Any) -> Assessment:
+        asked.append((request.task.id, request.options.model))
+        return all_pass("critic")
+
+    fakes = [Fake("critic", remember, name="a", default=True), Fake("critic", remember, name="b")]
+    stdin = write(tmp_path / "rows.jsonl", *(sample(number, 1) for number in range(3))).read_bytes()
+    options = ["--judge", "critic=a", "--judge", "critic=b", "--model", "critic=m", "--limit", "2"]
+    async with gateway_target(*agents(*fakes)) as target:
+        done = await dramaturg(
+            "evaluate",
+            "scripts",
+            "-",
+            "--target",
+            target,
+            "--json",
+            "--out",
+            tmp_path / "out",
+            *options,
+            stdin=stdin,
+        )
+    assert done.code == 0, done.err
+    assert done.json["samples"] == 2
+    assert sorted(asked) == [("t0", "m"), ("t0", "m"), ("t1", "m"), ("t1", "m")]
+
+
+async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> None:
+    rows = write(tmp_path / "rows.jsonl", sample(1))
+    async with gateway_target(Fake("script-judge")) as target:
+        done = await dramaturg(
+            "evaluate",
+            "scripts",
+            rows,
+            "--target",
+            target,
+            "--json",
+            "--out",
+            tmp_path / "out",
+            "--mechanism",
+            "single-judge",
+            "--gold-answer",
+            "none",
+        )
+    assert done.code == 0, done.err
+    (result,) = read_jsonl(tmp_path / "out" / "results.jsonl")
+    assert result["mechanism"] == "MECHANISM_SINGLE_JUDGE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none.jsonl"], "none.jsonl"),
+        (["rows.jsonl", "--judge", "critic"], "ROLE=NAME"),
+        (["rows.jsonl", "--model", "a", "--model", "b"], "twice"),
+        (["rows.jsonl", "--judge", "critic=nobody"], "the judges of 'critic' are fake"),
+        (["rows.jsonl", "--mechanism", "committee"], "committee"),
+        (["rows.jsonl", "--concurrency", "0"], "concurrency"),
+        (["rows.jsonl", "--out", "rows.jsonl/x"], "rows.jsonl"),
+        (["empty.jsonl"], "there are no rows"),
+        ([], "FILE.jsonl"),
+    ],
+)
+async def test_wrong_usage_is_exit_code_two(tmp_path: Path, arguments: list[str], message: str) -> None:
+    write(tmp_path / "rows.jsonl", sample(1))
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    placed = [str(tmp_path / one) if ".jsonl" in one else one for one in arguments]
+    async with gateway_target(*agents()) as target:
+        done = await dramaturg("evaluate", "scripts", *placed, "--target", target)
+    assert done.code == 2
+    assert message in done.err
+    assert not done.out
+
+
+async def test_interrupted_it_leaves_whole_lines_and_says_what_was_counted(tmp_path: Path) -> None:
+    async def judge(request: Any) -> Assessment:
+        if request.task.id == "t2":
+            await asyncio.Event().wait()
+        return all_pass("critic")
+
+    rows = write(tmp_path / "rows.jsonl", *(sample(number, 1) for number in range(5)))
+    results = tmp_path / "out" / "results.jsonl"
+    async with (
+        gateway_target(*agents(Fake("critic", judge))) as target,
+        start(
+            "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
+        ) as process,
+    ):
+        await until(lambda: results.exists() and results.read_bytes().count(b"\n") == 2, 60)
+        process.send_signal(signal.SIGINT)
+        done = await finish(process)
+    assert done.code == 130, done.err
+    assert "Traceback" not in done.err
+    written = [row["task"]["id"] for row in read_jsonl(results)]
+    assert written[:2] == ["t0", "t1"]
+    assert written == sorted(written)
+    assert done.json["samples"] == len(written)
+
+
+async def test_judges_are_listed_for_people_and_for_programs() -> None:
+    fakes = [Fake("critic", name="a"), Fake("critic", name="gone", target="127.0.0.1:1")]
+    async with gateway_target(*fakes) as target:
+        table = await dramaturg("judges", "--target", target)
+        listed = await dramaturg("judges", "--target", target, "--json")
+    assert table.code == listed.code == 0
+    assert "UNREACHABLE" in table.out
+    first, second = listed.json["judges"]
+    assert (first["role"], first["name"], first["health"], first["implementation"]) == (
+        "critic",
+        "a",
+        "SERVING",
+        "fake-critic",
+    )
+    assert (second["health"], second["implementation"]) == ("UNREACHABLE", None)
+    assert second["error"]
+
+
+async def test_a_gateway_that_is_not_there_is_an_error_of_judges() -> None:
+    done = await dramaturg("judges", "--target", "127.0.0.1:1")
+    assert done.code == 1
+    assert "UNAVAILABLE" in done.err

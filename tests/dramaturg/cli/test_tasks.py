@@ -1,0 +1,91 @@
+"""``dramaturg tasks write`` as a user runs it, with an author made of a function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict, Parse
+from typer.testing import CliRunner, Result
+
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
+from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulateDialogueRequest
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
+    WriteSimulationTaskRequest,
+    WriteSimulationTaskResponse,
+)
+from dramaturg.cli.main import app
+from dramaturg.cli.tasks import KindName, task_requests
+from tests.support.evaluations import gateway_in_a_thread
+
+STATELESS, STATEFUL = dialogue_pb2.SIMULATION_KIND_STATELESS, dialogue_pb2.SIMULATION_KIND_STATEFUL
+KNOWN = [
+    SimulationTask(id=str(number), name=f"Task {number}", description=f"Act as {number}.", kind=kind)
+    for kind, numbers in ((STATELESS, range(7)), (STATEFUL, range(7, 9)))
+    for number in numbers
+]
+
+
+async def author(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResponse:
+    index = request.options.repeat_index
+    if index == 3:
+        return WriteSimulationTaskResponse(failure="the answer could not be read")
+    # The second repeats the first, the third an example.
+    texts = {0: "Act as a juggler.", 1: "act as  a juggler.", 2: "Act as 0."}
+    task = SimulationTask(name="New", description=texts[index], kind=request.kind)
+    return WriteSimulationTaskResponse(task=task)
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    file = tmp_path / "tasks.jsonl"
+    rows = [json.dumps(MessageToDict(SimulateDialogueRequest(task=task))) + "\n" for task in KNOWN]
+    file.write_text("".join(rows), encoding="utf-8")
+    return file
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["tasks", "write", *map(str, arguments)])
+
+
+def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new.jsonl"
+    with gateway_in_a_thread({"author": {"WriteSimulationTask": author}}) as target:
+        result = run(
+            examples, out, "--target", target, "--count", 4, "--kind", "stateless", "--seed", 7, "--json"
+        )
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["asked"], found["failed"], found["dropped"], found["kept"]) == (4, 1, 2, 1)
+    assert "embedding" in found["unchecked"].casefold()
+    assert "new/stateless/7/3: the answer could not be read" in result.stderr
+    (row,) = [Parse(line, SimulateDialogueRequest()) for line in out.read_text().splitlines()]
+    assert (row.task.id, row.task.description) == ("new/stateless/7/0", "Act as a juggler.")
+    assert dict(row.tags) == {"kind": "stateless", "origin": "written"}
+
+
+def test_examples_are_of_the_kind_and_drawn_by_the_seed() -> None:
+    stateless = [task for task in KNOWN if task.kind == STATELESS]
+    requests = task_requests(KindName.STATELESS, stateless, 3, 5, 7, "m")
+    assert requests == task_requests(KindName.STATELESS, stateless, 3, 5, 7, "m")
+    assert requests != task_requests(KindName.STATELESS, stateless, 3, 5, 8, "m")
+    drawn: list[Any] = []
+    for index, request in enumerate(requests.values()):
+        assert (request.kind, request.options.model, request.options.repeat_index) == (STATELESS, "m", index)
+        names = [one.id for one in request.examples]
+        assert len(set(names)) == 5
+        drawn.append(names)
+    assert drawn[0] != drawn[1]
+    stateful = [task for task in KNOWN if task.kind == STATEFUL]
+    (few,) = task_requests(KindName.STATEFUL, stateful, 1, 5, 7, "").values()
+    assert len(few.examples) == 2
+
+
+def test_a_kind_without_examples_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text('{"task": {"name": "x", "description": "y"}}\n', encoding="utf-8")
+    result = run(file, tmp_path / "new.jsonl", "--target", "127.0.0.1:1")
+    assert (result.exit_code, "no stateless task" in result.stderr) == (2, True)

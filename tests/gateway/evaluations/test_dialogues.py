@@ -1,0 +1,301 @@
+"""EvaluateDialogues over real gRPC, with an author and judges made of functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import dialogue_pb2, error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
+from dramaturg.api.evaluation.v1 import dialogues_pb2
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    DialogueResult,
+    DialogueScript,
+    EvaluateDialoguesRequest,
+    EvaluateDialoguesResponse,
+    GivenReply,
+    ModelPair,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, ReplyResponse
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, ComparePairResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
+    RateResponseRequest,
+    RateResponseResponse,
+    Rating,
+)
+from dramaturg.client import DramaturgClient
+from dramaturg.service.errors import ServiceError
+from tests.support.evaluations import CALL, gateway_target
+
+TASK = SimulationTask(id="t1", name="Terminal", description="Act as a terminal. My first command is pwd.")
+USER, SIMULATOR = dialogue_pb2.SPEAKER_USER, dialogue_pb2.SPEAKER_SIMULATOR
+
+
+def script(*texts: str, **fields: Any) -> DialogueScript:
+    utterances = [
+        Utterance(speaker=SIMULATOR if index % 2 else USER, text=text) for index, text in enumerate(texts)
+    ]
+    return DialogueScript(
+        **{
+            "id": "s1",
+            "task": TASK,
+            "utterances": utterances,
+            "subset": dialogues_pb2.SCRIPT_SUBSET_LAST_ONLY,
+            "turn": (len(texts) + 1) // 2,
+            **fields,
+        }
+    )
+
+
+def asked(**fields: Any) -> EvaluateDialoguesRequest:
+    return EvaluateDialoguesRequest(
+        **{"script": script(TASK.description, "/home", "ls"), "models": ["a", "b"], **fields}
+    )
+
+
+async def reply(request: ReplyRequest) -> ReplyResponse:
+    model = request.options.model
+    if model == "refuser":
+        return ReplyResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED, provenance=CALL)
+    return ReplyResponse(text=f"listing of {model}", provenance=CALL)
+
+
+async def rate(request: RateResponseRequest) -> RateResponseResponse:
+    return RateResponseResponse(rating=Rating(value=len(request.response), provenance=CALL))
+
+
+async def compare(request: ComparePairRequest) -> ComparePairResponse:
+    return ComparePairResponse(
+        preference=pairs_pb.PREFERENCE_FIRST,
+        votes=[pairs_pb.RoleVote(preference=pairs_pb.PREFERENCE_FIRST)],
+        provenance=CALL,
+    )
+
+
+def roles(**methods: Any) -> Any:
+    chosen = {"Reply": reply, "RateResponse": rate, "ComparePair": compare, **methods}
+    return {
+        "author": {"Reply": chosen["Reply"]},
+        "rating-judge": {"RateResponse": chosen["RateResponse"]},
+        "pair-judge": {"ComparePair": chosen["ComparePair"]},
+    }
+
+
+async def short(request: ReplyRequest) -> ReplyResponse:
+    return ReplyResponse(text="x" * 3 + request.options.model, provenance=CALL)
+
+
+async def events(
+    request: EvaluateDialoguesRequest, settings: Any = None, **methods: Any
+) -> list[EvaluateDialoguesResponse]:
+    async with (
+        gateway_target(roles(**methods), **(settings or {})) as target,
+        DramaturgClient(target) as client,
+    ):
+        return [event async for event in client.evaluate_dialogues(request, timeout=20)]
+
+
+async def result(request: EvaluateDialoguesRequest, settings: Any = None, **methods: Any) -> DialogueResult:
+    return (await events(request, settings, **methods))[-1].result
+
+
+async def refused(request: EvaluateDialoguesRequest) -> ServiceError:
+    with pytest.raises(ServiceError) as raised:
+        await events(request)
+    return raised.value
+
+
+async def test_every_reply_is_rated_and_every_pair_compared() -> None:
+    seen: dict[str, list[Any]] = {"reply": [], "rate": [], "compare": []}
+
+    async def keep_reply(request: ReplyRequest) -> ReplyResponse:
+        seen["reply"].append(request)
+        return await short(request)
+
+    async def keep_rate(request: RateResponseRequest) -> RateResponseResponse:
+        seen["rate"].append(request)
+        return await rate(request)
+
+    async def keep_compare(request: ComparePairRequest) -> ComparePairResponse:
+        seen["compare"].append(request)
+        return await compare(request)
+
+    request = asked(
+        models=["a", "bbbb"],
+        replies=[GivenReply(model="person", text="a file")],
+        pairs=[ModelPair(first_model="a", second_model="person")],
+        tags={"kind": "stateful"},
+    )
+    found = await events(request, Reply=keep_reply, RateResponse=keep_rate, ComparePair=keep_compare)
+    assert found[0].accepted.assessment_count == 3 + 3 + 1
+    assert [one.role for one in found[0].accepted.judges] == ["author", "rating-judge", "pair-judge"]
+    kinds = [event.WhichOneof("event") for event in found]
+    assert (kinds.count("reply"), kinds.count("rating"), kinds.count("comparison")) == (3, 3, 1)
+    assert kinds[-1] == "result"
+    whole = found[-1].result
+    assert whole.script == request.script
+    assert dict(whole.tags) == {"kind": "stateful"}
+    assert [(one.model, one.text) for one in whole.replies] == [
+        ("a", "xxxa"),
+        ("bbbb", "xxxbbbb"),
+        ("person", "a file"),
+    ]
+    assert [(one.model, one.judge, one.rating.value) for one in whole.ratings] == [
+        ("a", "fake", 4),
+        ("bbbb", "fake", 7),
+        ("person", "fake", 6),
+    ]
+    assert [one.comparison.preference for one in whole.comparisons] == [pairs_pb.PREFERENCE_FIRST]
+    # Two replies were bought, three ratings and one comparison.
+    assert whole.usage.provider_call_count == 6
+    (compared,) = seen["compare"]
+    assert (compared.first, compared.second) == ("xxxa", "a file")
+    assert compared.order == pairs_pb.PRESENTATION_ORDER_BOTH
+    assert list(compared.dialogue.utterances) == list(request.script.utterances)
+    assert list(seen["rate"][0].utterances) == list(request.script.utterances)
+    # Who judges is not told who wrote.
+    assert all("bbbb" not in str(one.options) for one in seen["rate"])
+    assert {one.options.model for one in seen["reply"]} == {"a", "bbbb"}
+    assert not seen["reply"][0].options.HasField("sampling")
+
+
+async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_reason() -> None:
+    request = asked(models=["a", "refuser"], pairs=[ModelPair(first_model="refuser", second_model="a")])
+    whole = await result(request, Reply=lambda one: reply(one), RateResponse=lambda one: never(one))
+    assert whole.replies[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert whole.ratings[1].rating.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert not whole.ratings[1].rating.HasField("value")
+    (compared,) = whole.comparisons
+    assert compared.comparison.preference == pairs_pb.PREFERENCE_ABSTAIN
+    assert compared.comparison.votes[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert whole.usage.provider_call_count == 2
+
+
+async def never(request: RateResponseRequest) -> RateResponseResponse:
+    assert "refuser" not in request.response
+    return RateResponseResponse(rating=Rating(value=5))
+
+
+async def test_an_empty_reply_is_a_reply() -> None:
+    async def nothing(request: ReplyRequest) -> ReplyResponse:
+        return ReplyResponse(provenance=CALL)
+
+    async def nine(request: RateResponseRequest) -> RateResponseResponse:
+        return RateResponseResponse(rating=Rating(value=9))
+
+    whole = await result(asked(models=["a"]), Reply=nothing, RateResponse=nine)
+    assert whole.ratings[0].rating.value == 9
+
+
+@pytest.mark.parametrize(
+    ("rating", "reason"),
+    [
+        (Rating(value=11), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Rating(value=0), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Rating(value=math.nan), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Rating(rationale="hm"), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (
+            Rating(value=5, abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED),
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+        ),
+        (
+            Rating(abstain_reason=verdict_pb2.ABSTAIN_REASON_TRUNCATED),
+            verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+        ),
+    ],
+)
+async def test_an_unsound_rating_is_an_abstention(rating: Rating, reason: int) -> None:
+    async def unsound(request: RateResponseRequest) -> RateResponseResponse:
+        return RateResponseResponse(rating=rating)
+
+    whole = await result(asked(models=["a"]), RateResponse=unsound)
+    settled = whole.ratings[0].rating
+    assert (settled.HasField("value"), settled.abstain_reason) == (False, reason)
+    assert settled.rationale == rating.rationale
+
+
+async def test_judges_that_fail_abstain_and_the_rest_stands() -> None:
+    async def fail(request: Any) -> Any:
+        raise ServiceError(
+            grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, "gone"
+        )
+
+    async def shapeless(request: Any) -> ComparePairResponse:
+        return ComparePairResponse()
+
+    pairs = [ModelPair(first_model="a", second_model="b")]
+    whole = await result(asked(pairs=pairs), RateResponse=fail)
+    assert [one.rating.abstain_reason for one in whole.ratings] == [
+        verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+    ] * 2
+    assert "gone" in whole.ratings[0].rating.rationale
+    assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_FIRST
+    whole = await result(asked(pairs=pairs), ComparePair=shapeless, RateResponse=never)
+    assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_ABSTAIN
+    whole = await result(asked(), Reply=fail, RateResponse=never)
+    assert {one.abstain_reason for one in whole.replies} == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}
+
+
+async def test_only_what_is_needed_must_be_served() -> None:
+    async with (
+        gateway_target({"pair-judge": {"ComparePair": compare}}) as target,
+        DramaturgClient(target) as client,
+    ):
+        replies = [GivenReply(model=model, text=model) for model in ("a", "b")]
+        given = asked(
+            models=[],
+            replies=replies,
+            ratings_omitted=True,
+            pairs=[ModelPair(first_model="a", second_model="b")],
+        )
+        found = [event async for event in client.evaluate_dialogues(given)]
+        assert not found[-1].result.ratings
+        assert len(found[-1].result.comparisons) == 1
+        given.ratings_omitted = False
+        with pytest.raises(ServiceError) as raised:
+            [event async for event in client.evaluate_dialogues(given)]
+    assert raised.value.reason == error_reason_pb2.ERROR_REASON_ROLE_UNBOUND
+    assert raised.value.metadata["role"] == "rating-judge"
+
+
+async def test_bad_requests_are_refused_with_every_field() -> None:
+    error = await refused(
+        asked(
+            script=script("pwd", "/home"),
+            models=["a", "a"],
+            replies=[GivenReply(model="a")],
+            pairs=[
+                ModelPair(first_model="a", second_model="c"),
+                ModelPair(first_model="a", second_model="a"),
+                ModelPair(first_model="c", second_model="a"),
+            ],
+            judges=[JudgeSelection(role="challenge-judge")],
+        )
+    )
+    assert [violation.field for violation in error.violations] == [
+        "script.utterances",
+        "models[1]",
+        "replies[0].model",
+        "pairs[0].second_model",
+        "pairs[1]",
+        "pairs[2].first_model",
+        "pairs[2]",
+        "judges[0].role",
+    ]
+    assert [one.field for one in (await refused(asked(models=[]))).violations] == ["models"]
+
+
+async def test_what_is_too_long_is_refused_by_field() -> None:
+    turns = ["x"] * (2 * 200 - 1)
+    assert [one.field for one in (await refused(asked(script=script(*turns)))).violations] == [
+        "script.utterances"
+    ]
+    whole = script("pwd", "/home", "x" * 1_000_000)
+    (violation,) = (await refused(asked(script=whole))).violations
+    assert violation.field == "script.utterances[2].text"
+    assert "200000" in violation.description
