@@ -186,10 +186,11 @@ def _register(
     """
     names = {(judge.role, judge.name) for judge in configured}
     decided = {judge.role for judge in configured if judge.default}
+    chosen = {preferred} if preferred == WITH_MODEL else {preferred, BUILT_IN}
     return [
         *configured,
         *(
-            judge.model_copy(update={"default": judge.name == preferred and judge.role not in decided})
+            judge.model_copy(update={"default": judge.name in chosen and judge.role not in decided})
             for judge in started
             if (judge.role, judge.name) not in names
         ),

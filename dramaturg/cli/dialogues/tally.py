@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +21,7 @@ from dramaturg.cli.dialogues.figures import (
     STATEFUL,
     STATELESS,
     SUBSEQUENT,
+    PairCount,
     Rated,
     Script,
     aced_scripts,
@@ -124,7 +126,7 @@ class DialoguesTally(SampleTally[DialogueResult]):
             ],
         }
 
-    def pairs(self) -> Any:
+    def pairs(self) -> Mapping[tuple[str, str, str, str], PairCount]:
         """How often one model was preferred to another (``figures.pair_counts``)."""
         return pair_counts(self._compared)
 

@@ -19,12 +19,14 @@ from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.cli.graphs import printing, scoring
 from dramaturg.cli.graphs.connection import graph_service
 from dramaturg.cli.graphs.reading import Loaded, load, load_one
+from dramaturg.cli.graphs_train import add_training
 from dramaturg.cli.platform import fail, run
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.files import FileError
 from dramaturg.service.errors import from_rpc_error
 
 app = typer.Typer(help="Script graphs: checked, drawn, scored and compared.", no_args_is_help=True)
+add_training(app)
 
 Result = TypeVar("Result")
 Target = Annotated[

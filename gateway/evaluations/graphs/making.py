@@ -141,7 +141,9 @@ class GraphMaker:
         graph = ScriptGraph(scenario=request.reference.scenario, events=events)
         if probable:
             pairs = self._keep(seat, clean_probabilities(answer.probabilities, disguise))
-            graph.edges.extend(await self._aggregate(events, pairs))
+            known = answer.HasField("threshold") and 0 <= answer.threshold <= 1
+            threshold = answer.threshold if known else None
+            graph.edges.extend(await self._aggregate(events, pairs, threshold))
         else:
             graph.edges.extend(self._keep(seat, clean_edges(answer.graph.edges, disguise)))
         return graph
@@ -154,14 +156,19 @@ class GraphMaker:
         return cleaned.kept
 
     async def _aggregate(
-        self, events: Sequence[Event], pairs: Sequence[PairProbability]
+        self, events: Sequence[Event], pairs: Sequence[PairProbability], threshold: float | None
     ) -> Sequence[EventEdge]:
         seat = self._plan.measurer
         answer = await ask(
             seat,
             self._patience,
             GraphServiceStub(seat.judge.channel).AggregatePairs,
-            AggregatePairsRequest(events=events, pairs=pairs, cycle_policy=self._plan.request.cycle_policy),
+            AggregatePairsRequest(
+                events=events,
+                pairs=pairs,
+                threshold=threshold,
+                cycle_policy=self._plan.request.cycle_policy,
+            ),
             AggregatePairsResponse,
         )
         if isinstance(answer, Failure):

@@ -21,6 +21,7 @@ _BRACKETS = re.compile(r"[{}\[\]]")
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+"|\\.|[{}\[\]]', re.DOTALL)
 _MEMBER = re.compile(r"""(["']?)([\w$.-]+)\1\s*:""")
 _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 _CLOSING = {"{": "}", "[": "]"}
 
 
@@ -131,6 +132,9 @@ def _mend(segment: str, reason: str) -> Extracted:
         pass
     else:
         return Extracted(part.value, (*part.repairs, "comma-repaired"))
+    if len(_QUOTE.findall(segment)) % 2:
+        # A bracket at the end may then be a part of a text that was cut off.
+        raise UnreadableError(f"a string in the JSON is left open ({reason})")
     try:
         value = json_repair.loads(segment, skip_json_loads=True, strict=True)
     except (ValueError, RecursionError):

@@ -152,6 +152,30 @@ async def test_pairs_are_aggregated_and_what_broke_a_cycle_is_told(graph: str) -
     assert measured.report.acyclic
 
 
+@pytest.mark.parametrize(
+    ("threshold", "edges"),
+    [(None, {("1", "2"), ("2", "3")}), (0.8, {("1", "2")}), (7.0, {("1", "2"), ("2", "3")})],
+)
+async def test_the_threshold_that_the_server_found_out_is_used(
+    graph: str, threshold: float | None, edges: set[tuple[str, str]]
+) -> None:
+    async def sure_and_unsure(request: PredictEdgesRequest) -> PredictEdgesResponse:
+        ids = {event.text: event.id for event in request.events}
+        chances = {("find a pan", "heat oil"): 0.9, ("heat oil", "break the eggs"): 0.7}
+        return PredictEdgesResponse(
+            method=PAIRWISE,
+            threshold=threshold,
+            probabilities=[
+                PairProbability(source_id=ids[a], target_id=ids[b], probability=chance)
+                for (a, b), chance in chances.items()
+            ],
+        )
+
+    async with graphs_gateway(graph, sure_and_unsure) as target:
+        measured = await only_graph(target, asked(method=PAIRWISE))
+    assert edges_of(measured.graph) == edges
+
+
 async def test_the_cycle_policy_is_the_requests(graph: str) -> None:
     """A heavy edge that closes two light cycles: one removal is least, the paper's rule removes two."""
 

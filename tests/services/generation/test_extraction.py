@@ -215,6 +215,10 @@ def test_two_answers_are_never_chosen_between(one: dict[str, Any], other: dict[s
     assert together == (read(json.dumps(one)) if one == other else None)
 
 
+def test_a_bracket_in_a_text_that_was_cut_off_ends_nothing() -> None:
+    assert read('{"outcome": "PASS", "rationale": "}') is None
+
+
 @settings(deadline=None)
 @given(verdicts.filter(lambda verdict: len(verdict) > 1), st.data())
 def test_a_cut_answer_is_never_completed(verdict: dict[str, Any], data: st.DataObject) -> None:

@@ -1,0 +1,62 @@
+"""Wires the edge service together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from dramaturg.api.generation.v1 import edge_service_pb2_grpc
+from dramaturg.service.contract import Contract
+from services.edges.loading import ModelMissingError, TrainedModel, load_model
+from services.edges.predictor import Predictor
+from services.edges.servicer import DESCRIPTOR, NAME, EdgeServicer
+from services.edges.settings import EdgesSettings
+
+logger = logging.getLogger(__name__)
+
+
+class App:
+    """The edge service: a trained model instead of a language model."""
+
+    name = "edges"
+
+    def __init__(self, settings: EdgesSettings | None = None) -> None:
+        self._settings = settings or EdgesSettings()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Sequence[Contract]]:
+        """Opens the threads, without the model unless it is to be preloaded, and closes them again."""
+        settings = self._settings
+        predictor = Predictor(self._load, batch_size=settings.batch_size, workers=settings.workers)
+        if settings.preload:
+            await _preload(predictor)
+        try:
+            yield [_contract(predictor)]
+        finally:
+            predictor.close()
+
+    def _load(self) -> TrainedModel:
+        settings = self._settings
+        return load_model(settings.model_dir, device=settings.device, threads=settings.threads)
+
+
+async def _preload(predictor: Predictor) -> None:
+    try:
+        await predictor.load()
+    except ModelMissingError as missing:
+        # The service starts all the same: whoever calls it is told what to do.
+        logger.warning("model missing", extra={"fields": {"problem": str(missing)}})
+
+
+def _contract(predictor: Predictor) -> Contract:
+    return Contract.make(
+        DESCRIPTOR,
+        edge_service_pb2_grpc.add_EdgeServiceServicer_to_server,
+        EdgeServicer(predictor, version("dramaturg")),
+        name=NAME,
+        version=version("dramaturg"),
+        description="Orders events by a cross-encoder that was trained on scripts, without a language model.",
+        capabilities=["pairwise"],
+    )

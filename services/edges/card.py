@@ -1,0 +1,137 @@
+"""The model card: what is known of a trained model, beside its weights."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from services.edges.plan import TrainingPlan
+
+CARD_FILE = "edge_model.json"
+WEIGHTS_FILE = "model.safetensors"
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class CardError(ValueError):
+    """A folder that holds no model of this kind, or not the one that its card tells of."""
+
+
+class DataFacts(BaseModel):
+    """What a model was trained on."""
+
+    model_config = _FROZEN
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """Of the file, in lower-case hexadecimal."""
+    trained_scripts: int = Field(ge=1)
+    """The scripts that it learnt from."""
+    held_out_scripts: int = Field(ge=1)
+    """The scripts that the epoch and the threshold were chosen by."""
+    skipped: dict[str, str]
+    """Why each record that was not used could not be, by its id."""
+
+
+class EpochFacts(BaseModel):
+    """What one pass over the data led to.
+
+    The scores are macro means over the held-out scripts. The pass and its threshold are chosen by them, so
+    those of the chosen pass are somewhat too good.
+    """
+
+    model_config = _FROZEN
+
+    loss: float
+    """The mean cross-entropy over the pass, in nats."""
+    threshold: float = Field(ge=0, le=1)
+    """The threshold with the best F1."""
+    f1: float = Field(ge=0, le=1)
+    """Of edges, at that threshold."""
+    precision: float = Field(ge=0, le=1)
+    """Hits / predicted."""
+    recall: float = Field(ge=0, le=1)
+    """Hits / wanted."""
+    exact_matches: int = Field(ge=0)
+    """The scripts whose edges are all right."""
+
+
+class ModelCard(BaseModel):
+    """A trained model's card."""
+
+    model_config = _FROZEN
+
+    format: Literal[1] = 1
+    """The version of this format."""
+    plan: TrainingPlan
+    """How it was trained, and from which encoder."""
+    data: DataFacts
+    epochs: tuple[EpochFacts, ...]
+    """Every pass that was made, in order."""
+    chosen_epoch: int = Field(ge=0)
+    """The pass after which the weights were kept, from 0."""
+    weights_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """The SHA-256 of the weights, in lower-case hexadecimal."""
+    versions: dict[str, str]
+    """The versions of what it was trained with."""
+
+    @model_validator(mode="after")
+    def _chosen(self) -> ModelCard:
+        if self.chosen_epoch >= len(self.epochs):
+            raise ValueError("chosen_epoch is none of the epochs")
+        return self
+
+    @property
+    def held_out(self) -> EpochFacts:
+        """The scores on the held-out scripts."""
+        return self.epochs[self.chosen_epoch]
+
+    @property
+    def threshold(self) -> float:
+        """An edge is to be made where its probability is above this."""
+        return self.held_out.threshold
+
+    def write(self, folder: Path) -> None:
+        """Writes the card into the model's folder."""
+        (folder / CARD_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a reader of an answer should know of the model that gave it."""
+        return {
+            "encoder": self.plan.encoder,
+            "label": self.plan.label.value,
+            "threshold": f"{self.threshold:g}",
+            "weights_sha256": self.weights_sha256,
+            "data_sha256": self.data.sha256,
+            "seed": str(self.plan.seed),
+            "held_out_f1": f"{self.held_out.f1:.4f}",
+        }
+
+
+def read_card(folder: Path) -> ModelCard:
+    """Reads a model's card and checks that the weights are those that it tells of.
+
+    Raises:
+        CardError: There is no card, it cannot be read, or it is of other weights.
+    """
+    try:
+        card = ModelCard.model_validate_json((folder / CARD_FILE).read_bytes())
+    except OSError as error:
+        raise CardError(f"{folder} holds no edge model: it has no {CARD_FILE}") from error
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise CardError(f"{folder / CARD_FILE} cannot be read at {where or 'its start'}") from error
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise CardError(f"{folder} has no {WEIGHTS_FILE}")
+    if weights_digest(folder) != card.weights_sha256:
+        raise CardError(f"{folder / WEIGHTS_FILE} is not the file that {CARD_FILE} tells of")
+    return card
+
+
+def weights_digest(folder: Path) -> str:
+    """The SHA-256 of a model's weights, in lower-case hexadecimal."""
+    with (folder / WEIGHTS_FILE).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

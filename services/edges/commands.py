@@ -1,0 +1,135 @@
+"""``dramaturg graphs train`` and ``dramaturg graphs predict``: edges without a language model.
+
+The command line finds ``app`` through the entry point ``edges`` of the group "dramaturg.commands.graphs".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from dramaturg.graphs.files import FileError, read_rows
+from services.edges.encoder import EncoderError, ExtraMissingError
+from services.edges.loading import ModelMissingError, load_model
+from services.edges.plan import Label, Precision, TrainingPlan
+from services.edges.predicting import predict_rows
+from services.edges.showing import TrainingDisplay, counting, show_card
+from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.scripts import read_scripts
+from services.edges.training.trainer import TooFewScriptsError, TrainingData, train
+
+app = typer.Typer()
+
+_DEFAULTS = TrainingPlan(encoder="-")
+
+Device = Annotated[
+    str | None, typer.Option(help='As torch names it, such as "cpu". Default: the fastest there is.')
+]
+Threads = Annotated[
+    int, typer.Option(min=0, max=1024, help="Threads of the linear algebra. 0: as many as there are cores.")
+]
+
+
+@app.command("train")
+def train_command(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="Scripts in proScript's format, .json or .jsonl.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the model.")],
+    encoder: Annotated[str, typer.Option(help="The encoder to start from: a folder or a hub id.")],
+    label: Annotated[Label, typer.Option(help="What is learnt of a pair.")] = _DEFAULTS.label,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal models on one machine.")] = 0,
+    epochs: Annotated[int, typer.Option(min=1, help="The most passes over the data.")] = _DEFAULTS.epochs,
+    patience: Annotated[
+        int, typer.Option(min=1, help="Stops after so many passes that bring nothing better.")
+    ] = _DEFAULTS.patience,
+    batch_size: Annotated[int, typer.Option(min=1, help="Pairs of one step.")] = _DEFAULTS.batch_size,
+    learning_rate: Annotated[float, typer.Option(help="The highest.")] = _DEFAULTS.learning_rate,
+    max_length: Annotated[int, typer.Option(help="The most tokens of a pair.")] = _DEFAULTS.max_length,
+    holdout: Annotated[
+        float, typer.Option(help="The share of the scripts to choose by.")
+    ] = _DEFAULTS.holdout,
+    precision: Annotated[Precision, typer.Option(help="Of the matrix products.")] = _DEFAULTS.precision,
+    threads: Threads = 0,
+    device: Device = None,
+    checkpoint_every: Annotated[int, typer.Option(min=1, help="Batches between checkpoints.")] = 200,
+) -> None:
+    """Trains a model that tells which of two events comes first.
+
+    A tenth of the scripts is held out: the pass and the threshold are chosen by the F1 of their edges, and
+    the training ends when it gets no better. Killed, it goes on where it was when the same command is given
+    again. The model is written with its card, edge_model.json, and served by "dramaturg serve edges".
+
+    For example:
+
+        dramaturg graphs train scripts.json -o model --encoder sentence-transformers/all-MiniLM-L6-v2
+    """
+    try:
+        plan = TrainingPlan(
+            encoder=encoder,
+            label=label,
+            seed=seed,
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            max_length=max_length,
+            holdout=holdout,
+            precision=precision,
+            threads=threads,
+        )
+        parted = TrainingData.part(read_scripts(data), plan)
+        console = Console(stderr=True)
+        with TrainingDisplay(console, parted.facts) as display:
+            card = train(parted, plan, output, display, device=device, checkpoint_every=checkpoint_every)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        _fail(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
+    except (FileError, EncoderError, ExtraMissingError, OtherTrainingError, TooFewScriptsError) as error:
+        _fail(str(error))
+    show_card(Console(), card, output)
+
+
+@app.command("predict")
+def predict_command(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Records of events, .json or .jsonl.")],
+    model: Annotated[Path, typer.Option("--model", "-m", help="The folder of the model.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file of predictions, .json.")],
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Default: the one on the model's card.")
+    ] = None,
+    threads: Threads = 0,
+    device: Device = None,
+) -> None:
+    """Predicts the edges of scripts, for "dramaturg graphs score".
+
+    For example:
+
+        dramaturg graphs predict dev.json -m model -o predictions.json
+
+        dramaturg graphs score predictions.json dev.json
+    """
+    try:
+        rows = read_rows(data)
+        loaded = load_model(model, device=device, threads=threads)
+    except (FileError, ModelMissingError) as error:
+        _fail(str(error))
+    used = loaded.card.threshold if threshold is None else threshold
+    with counting(Console(stderr=True), "scripts", len(rows)) as advance:
+        predictions, failures = predict_rows(loaded, rows, used, advance)
+    output.write_text(json.dumps(predictions, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for row, problem in failures.items():
+        typer.echo(f"{row}: {problem}", err=True)
+    typer.echo(f"{len(predictions)} of {len(rows)} scripts predicted at threshold {used:g}: {output}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)

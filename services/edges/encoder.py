@@ -1,0 +1,165 @@
+"""The cross-encoder: reads two events of a scenario together and answers how they are ordered.
+
+torch and sentence-transformers are imported when an encoder is made, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from services.edges.batches import inference_batches
+from services.edges.pairs import Pair, Relation
+from services.edges.plan import Precision
+
+INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"
+
+_PAIRS_AT_ONCE = 64
+# A long scenario must not push the events out of the window: this leaves them more than half of it.
+_SCENARIO_CHARACTERS_PER_TOKEN = 2
+# More than any window holds; longer texts would only cost time.
+_EVENT_CHARACTERS_PER_TOKEN = 20
+
+
+class ExtraMissingError(ImportError):
+    """sentence-transformers is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(f"sentence-transformers is not installed: run {INSTALL_COMMAND}")
+
+
+def require_extra() -> None:
+    """Makes sure that sentence-transformers is there, without importing it.
+
+    Raises:
+        ExtraMissingError: It is not.
+    """
+    if find_spec("sentence_transformers") is None:
+        raise ExtraMissingError
+
+
+class EncoderError(ValueError):
+    """What was named as an encoder cannot be loaded as one."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A pair as the model reads it."""
+
+    inputs: dict[str, list[int]]
+    """The model's inputs by name, without padding."""
+    truncated: bool
+    """Whether the texts were longer than the window and cut."""
+
+    @property
+    def length(self) -> int:
+        """The number of tokens."""
+        return len(self.inputs["input_ids"])
+
+
+class PairEncoder:
+    """A cross-encoder over three classes, one for each ``Relation``. Its methods block."""
+
+    def __init__(self, cross_encoder: Any, max_length: int, precision: Precision) -> None:
+        self._cross_encoder = cross_encoder
+        self._precision = precision
+        self._max_length = max_length
+        self.model: Any = cross_encoder.model
+        """The ``torch.nn.Module``; its answer has ``logits``, (pairs, 3)."""
+
+    @classmethod
+    def load(
+        cls, source: str, max_length: int, precision: Precision, *, device: str | None = None
+    ) -> PairEncoder:
+        """Loads a trained cross-encoder, or an encoder that gets a new, random layer of three classes.
+
+        Args:
+            source: A folder or hub id.
+            max_length: The most tokens of a pair.
+            precision: Of the matrix products.
+            device: Of torch; absent: the fastest there is.
+
+        Raises:
+            ExtraMissingError: sentence-transformers is not installed.
+            EncoderError: There is no encoder under that name, or its window is smaller.
+        """
+        require_extra()
+        from sentence_transformers import CrossEncoder
+
+        try:
+            # A folder has all that is needed; only a hub id may ask the network.
+            loaded = CrossEncoder(
+                source,
+                num_labels=len(Relation),
+                device=device,
+                local_files_only=Path(source).is_dir(),
+            )
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise EncoderError(f"{source!r} cannot be loaded as an encoder: {error}") from error
+        window = getattr(loaded.model.config, "max_position_embeddings", max_length)
+        if max_length > window:
+            raise EncoderError(f"{source!r} reads at most {window} tokens, not {max_length}")
+        return cls(loaded, max_length, precision)
+
+    def tokenize(self, pairs: Sequence[Pair]) -> list[Tokens]:
+        """Reads pairs; of one that is too long, the scenario is cut, then the longer segment."""
+        if not pairs:
+            return []
+        window = self._max_length
+        limits = _SCENARIO_CHARACTERS_PER_TOKEN * window, _EVENT_CHARACTERS_PER_TOKEN * window
+        clipped = [pair.clipped(*limits) for pair in pairs]
+        first, second = zip(*(pair.texts for pair in clipped), strict=True)
+        read = self._cross_encoder.tokenizer(
+            list(first), list(second), truncation="longest_first", max_length=window
+        )
+        return [
+            Tokens(
+                {name: read[name][index] for name in read},
+                truncated=clipped[index] != pair or bool(read.encodings[index].overflowing),
+            )
+            for index, pair in enumerate(pairs)
+        ]
+
+    def logits(self, batch: Sequence[Tokens]) -> Any:
+        """The unnormalised answers to a batch: a float tensor, (batch, 3), with gradients where enabled."""
+        import torch
+
+        columns = _columns(tokens.inputs for tokens in batch)
+        inputs = self._cross_encoder.tokenizer.pad(columns, return_tensors="pt").to(self.model.device)
+        half = self._precision is Precision.BFLOAT16
+        with torch.autocast(inputs["input_ids"].device.type, dtype=torch.bfloat16, enabled=half):
+            return self.model(**inputs).logits.float()
+
+    def probabilities(self, batch: Sequence[Tokens]) -> list[list[float]]:
+        """The probabilities of the three relations for each member of a batch, in evaluation mode."""
+        import torch
+
+        self.model.eval()
+        with torch.inference_mode():
+            rows: list[list[float]] = torch.softmax(self.logits(batch), dim=-1).tolist()
+        return rows
+
+    def answer(self, pairs: Sequence[Pair]) -> list[list[float]]:
+        """The probabilities for any number of pairs, in their order."""
+        tokens = self.tokenize(pairs)
+        answers: list[list[float]] = [[]] * len(pairs)
+        for batch in inference_batches([one.length for one in tokens], _PAIRS_AT_ONCE):
+            rows = self.probabilities([tokens[index] for index in batch])
+            for index, row in zip(batch, rows, strict=True):
+                answers[index] = row
+        return answers
+
+    def save(self, folder: Path) -> None:
+        """Saves weights and tokenizer in sentence-transformers' format."""
+        self._cross_encoder.save_pretrained(str(folder))
+
+
+def _columns(rows: Iterable[dict[str, list[int]]]) -> dict[str, list[list[int]]]:
+    columns: dict[str, list[list[int]]] = {}
+    for row in rows:
+        for name, values in row.items():
+            columns.setdefault(name, []).append(values)
+    return columns

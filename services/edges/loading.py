@@ -1,0 +1,62 @@
+"""Loads a trained model, or says what is missing and how to get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.edges.card import CardError, ModelCard, read_card
+from services.edges.encoder import INSTALL_COMMAND, EncoderError, ExtraMissingError, PairEncoder
+
+TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
+
+
+class ModelMissingError(Exception):
+    """There is no trained model to serve, or nothing to run it with.
+
+    Attributes:
+        command: What makes or installs what is missing.
+    """
+
+    def __init__(self, message: str, command: str) -> None:
+        super().__init__(f"{message}: run {command}")
+        self.command = command
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained encoder and its card."""
+
+    encoder: PairEncoder
+    card: ModelCard
+
+
+def load_model(folder: Path | None, *, device: str | None = None, threads: int = 0) -> TrainedModel:
+    """Loads a model that ``dramaturg graphs train`` wrote.
+
+    Args:
+        folder: Where it was written.
+        device: Of torch; absent: the fastest there is.
+        threads: Of the linear algebra; 0: as many as there are cores.
+
+    Raises:
+        ModelMissingError: No folder is named, it holds no such model, or sentence-transformers is missing.
+    """
+    if folder is None:
+        raise ModelMissingError(
+            "no edge model is configured; train one and name its folder in DRAMATURG_EDGES_MODEL_DIR",
+            TRAIN_COMMAND,
+        )
+    try:
+        card = read_card(folder)
+        plan = card.plan
+        encoder = PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)
+    except ExtraMissingError as error:
+        raise ModelMissingError("sentence-transformers is not installed", INSTALL_COMMAND) from error
+    except (CardError, EncoderError) as error:
+        raise ModelMissingError(str(error), TRAIN_COMMAND) from error
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    return TrainedModel(encoder, card)

@@ -1,0 +1,85 @@
+"""Orders of a few events, as bit sets: closure, reduction, and what is left of weighted edges without cycles.
+
+Evaluation decodes thousands of small graphs again and again; at a few events this is some fifty times faster
+than a graph library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+Edge = tuple[int, int]
+"""The place of an event, and the place of one that comes after it."""
+
+
+class CycleError(ValueError):
+    """Edges that have a cycle, and so are no order."""
+
+
+def closure(edges: Iterable[Edge], size: int) -> tuple[int, ...]:
+    """For each of ``size`` events the bit set of those that a path leads to.
+
+    Raises:
+        CycleError: An event comes before itself.
+    """
+    after = [0] * size
+    for source, target in edges:
+        after[source] |= 1 << target
+    for middle in range(size):
+        for event in range(size):
+            if after[event] >> middle & 1:
+                after[event] |= after[middle]
+    if any(reach >> event & 1 for event, reach in enumerate(after)):
+        raise CycleError("an event comes before itself")
+    return tuple(after)
+
+
+def reduction(after: Sequence[int]) -> frozenset[Edge]:
+    """The fewest edges with a given closure (Aho, Garey and Ullman, 1972)."""
+    edges = set()
+    for source, reach in enumerate(after):
+        indirect = 0
+        for event in _members(reach):
+            indirect |= after[event]
+        edges |= {(source, target) for target in _members(reach & ~indirect)}
+    return frozenset(edges)
+
+
+def decode(probabilities: Mapping[Edge, float], size: int, threshold: float) -> frozenset[Edge]:
+    """The graph that probabilities of single pairs make, as ``GraphService.AggregatePairs`` makes it.
+
+    Edges above the threshold are taken; the lightest edge on a cycle is removed until there is no cycle
+    (proScript, section 5.1); what is left is reduced.
+
+    Args:
+        probabilities: For ordered pairs, how likely the first comes before the second.
+        size: The number of events.
+        threshold: In [0, 1].
+    """
+    edges = sorted((weight, edge) for edge, weight in probabilities.items() if weight > threshold)
+    direct = [0] * size
+    for _, (source, target) in edges:
+        direct[source] |= 1 << target
+    for _, (source, target) in edges:
+        if _leads(direct, target, source):
+            direct[source] &= ~(1 << target)
+    left = [(source, target) for source in range(size) for target in _members(direct[source])]
+    return reduction(closure(left, size))
+
+
+def _leads(direct: Sequence[int], start: int, goal: int) -> bool:
+    seen = frontier = 1 << start
+    while frontier and not seen >> goal & 1:
+        reached = 0
+        for event in _members(frontier):
+            reached |= direct[event]
+        frontier = reached & ~seen
+        seen |= reached
+    return bool(seen >> goal & 1)
+
+
+def _members(bits: int) -> Iterable[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

@@ -1,0 +1,74 @@
+"""What the model is asked: pairs of events, and how they are ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import combinations
+
+from services.edges.order import Edge
+
+MAX_EVENTS = 40
+"""The most events of one script, as in ``PredictEdgesRequest``."""
+
+
+class Relation(IntEnum):
+    """The classes. One answer about a pair serves both of its orders."""
+
+    NEITHER = 0
+    FORWARD = 1
+    """The first event, as the pair is shown, comes before the second."""
+    BACKWARD = 2
+    """The second comes before the first."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two events of a script as the encoder reads them."""
+
+    scenario: str
+    first: str
+    second: str
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The two segments of the cross-encoder's input."""
+        return f"{self.scenario}: {self.first}", self.second
+
+    def clipped(self, scenario: int, event: int) -> Pair:
+        """The pair with its texts cut to so many code points."""
+        return Pair(self.scenario[:scenario], self.first[:event], self.second[:event])
+
+    @property
+    def flipped(self) -> Pair:
+        """The same events the other way round."""
+        return Pair(self.scenario, self.second, self.first)
+
+
+def pairs_of(scenario: str, events: Sequence[str]) -> list[Pair]:
+    """Every pair of events in both orders: first all (i, j) with i < j, then each of them flipped."""
+    forward = [Pair(scenario, first, second) for first, second in combinations(events, 2)]
+    return forward + [pair.flipped for pair in forward]
+
+
+def merge_orders(size: int, answers: Iterable[Sequence[float]]) -> Mapping[Edge, float]:
+    """How likely each event comes before each other, from the answers about both orders of each pair.
+
+    The model need not be consistent: asked the other way round it may answer otherwise. The mean of both
+    answers does not depend on the order in which events are given.
+
+    Args:
+        size: The number of events.
+        answers: The probabilities of the three relations for each of ``pairs_of``, in its order.
+
+    Returns:
+        For all ordered pairs of places a probability. The two of one pair add up to at most 1.
+    """
+    rows = list(answers)
+    half = len(rows) // 2
+    probabilities: dict[Edge, float] = {}
+    for (i, j), shown, flipped in zip(combinations(range(size), 2), rows[:half], rows[half:], strict=True):
+        probabilities[i, j] = (shown[Relation.FORWARD] + flipped[Relation.BACKWARD]) / 2
+        probabilities[j, i] = (shown[Relation.BACKWARD] + flipped[Relation.FORWARD]) / 2
+    return probabilities

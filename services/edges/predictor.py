@@ -1,0 +1,91 @@
+"""Runs the model in threads of its own, a batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from services.edges.batches import inference_batches
+from services.edges.card import ModelCard
+from services.edges.loading import TrainedModel
+from services.edges.order import Edge
+from services.edges.pairs import merge_orders, pairs_of
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How likely each event comes before each other."""
+
+    probabilities: Mapping[Edge, float]
+    """For every ordered pair of places."""
+    truncated: int
+    """How many readings of a pair were cut to the model's window; each pair is read in both orders."""
+    card: ModelCard
+    """Of the model that answered."""
+
+
+class Predictor:
+    """Shares one model among all calls; it is loaded at the first need.
+
+    Args:
+        load: Loads the model; called in a thread.
+        batch_size: The most pairs of a batch.
+        workers: How many batches are worked on at once.
+    """
+
+    def __init__(self, load: Callable[[], TrainedModel], *, batch_size: int = 64, workers: int = 1) -> None:
+        self._load = load
+        self._batch_size = batch_size
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="edges")
+        self._loading: asyncio.Task[TrainedModel] | None = None
+
+    async def load(self) -> TrainedModel:
+        """Loads the model unless it is loaded. A failure is tried again by the next call.
+
+        Raises:
+            ModelMissingError: There is none.
+        """
+        failed = self._loading is not None and self._loading.done() and _failed(self._loading)
+        if self._loading is None or failed:
+            self._loading = asyncio.create_task(self._in_thread(self._load))
+        # A caller that is cancelled leaves; the others still wait for the same load.
+        return await asyncio.shield(self._loading)
+
+    async def predict(self, scenario: str, events: Sequence[str]) -> Prediction:
+        """Answers for every pair of events. Cancelled, it stops after the batch under way.
+
+        Args:
+            scenario: What the script is for.
+            events: The events' texts; at least two, none empty.
+
+        Raises:
+            ModelMissingError: There is no model.
+        """
+        model = await self.load()
+        encoder = model.encoder
+        tokens = await self._in_thread(partial(encoder.tokenize, pairs_of(scenario, events)))
+        answers: list[Sequence[float]] = [()] * len(tokens)
+        for batch in inference_batches([one.length for one in tokens], self._batch_size):
+            rows = await self._in_thread(partial(encoder.probabilities, [tokens[index] for index in batch]))
+            for index, row in zip(batch, rows, strict=True):
+                answers[index] = row
+        return Prediction(
+            merge_orders(len(events), answers), sum(one.truncated for one in tokens), model.card
+        )
+
+    def close(self) -> None:
+        """Ends the threads once the batch that they work on is done."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _failed(task: asyncio.Task[TrainedModel]) -> bool:
+    return task.cancelled() or task.exception() is not None

@@ -1,0 +1,56 @@
+"""How far a training has come, and when it ends: plain facts that a checkpoint keeps beside its tensors."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.edges.card import EpochFacts
+from services.edges.training.evaluation import EdgeScores
+
+
+class Progress(BaseModel):
+    """Where a training stands between two steps. Each method gives a new state."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    batch: int = Field(default=0, ge=0)
+    """How many batches of the present epoch are done."""
+    loss_sum: float = 0.0
+    """The sum of their losses."""
+    epochs: tuple[EpochFacts, ...] = ()
+    """The epochs that are done."""
+
+    @property
+    def epoch(self) -> int:
+        """The present epoch, from 0."""
+        return len(self.epochs)
+
+    @property
+    def best_epoch(self) -> int | None:
+        """The epoch with the best F1 on the held-out scripts, the first of equals; absent before any."""
+        if not self.epochs:
+            return None
+        return max(range(len(self.epochs)), key=lambda epoch: (self.epochs[epoch].f1, -epoch))
+
+    def after_batch(self, loss: float) -> Progress:
+        """One more batch is done."""
+        return self.model_copy(update={"batch": self.batch + 1, "loss_sum": self.loss_sum + loss})
+
+    def after_epoch(self, threshold: float, scores: EdgeScores) -> Progress:
+        """The epoch is done and was evaluated."""
+        facts = EpochFacts(
+            loss=self.loss_sum / max(1, self.batch),
+            threshold=threshold,
+            f1=scores.f1,
+            precision=scores.precision,
+            recall=scores.recall,
+            exact_matches=scores.exact_matches,
+        )
+        return Progress(epochs=(*self.epochs, facts))
+
+    def is_done(self, epochs: int, patience: int) -> bool:
+        """Whether all epochs are done, or the last ``patience`` of them brought nothing better."""
+        best = self.best_epoch
+        if best is None:
+            return False
+        return self.epoch >= epochs or self.epoch - 1 - best >= patience

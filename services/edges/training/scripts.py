@@ -1,0 +1,154 @@
+"""The scripts that a model is trained and judged on, and how they are parted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dramaturg.graphs.files import read_rows
+from dramaturg.graphs.records import RecordError, read_record
+from services.edges.order import CycleError, Edge, closure, reduction
+from services.edges.pairs import MAX_EVENTS
+
+
+class ScriptError(ValueError):
+    """A record that cannot be learnt from; the message says why."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script whose order is known. Events are named by their places, from 0.
+
+    Attributes:
+        scenario: What the script is for.
+        events: The text of each event.
+        edges: The transitive reduction of the order.
+        after: For each event the set of the events that come after it, directly or not, as a bit set.
+    """
+
+    scenario: str
+    events: tuple[str, ...]
+    edges: frozenset[Edge]
+    after: tuple[int, ...]
+
+    def precedes(self, first: int, second: int) -> bool:
+        """Whether one event comes before another, directly or not."""
+        return bool(self.after[first] >> second & 1)
+
+
+@dataclass(frozen=True)
+class ScriptFile:
+    """What a file of scripts holds.
+
+    Attributes:
+        scripts: The scripts that can be used, in order.
+        skipped: Why each other record cannot, by its id.
+        sha256: The SHA-256 of the file, in lower-case hexadecimal.
+    """
+
+    scripts: tuple[Script, ...]
+    skipped: Mapping[str, str]
+    sha256: str
+
+
+def read_scripts(path: Path) -> ScriptFile:
+    """Reads scripts in proScript's format, full or without its root.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    scripts: list[Script] = []
+    skipped: dict[str, str] = {}
+    for row in read_rows(path):
+        try:
+            scripts.append(read_script(row.record))
+        except (RecordError, ScriptError) as problem:
+            skipped[row.id] = str(problem)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return ScriptFile(tuple(scripts), skipped, digest)
+
+
+def read_script(record: Mapping[str, Any]) -> Script:
+    """Reads one record.
+
+    A full record names its root in ``context``. One without it has lost the root, and gets one that reads as
+    the root of a full record does, so that a model trained on either kind knows what a root is.
+
+    Raises:
+        RecordError: It is no script graph.
+        ScriptError: It is one that nothing can be learnt from.
+    """
+    graph = read_record(record)
+    if not graph.scenario.strip():
+        raise ScriptError("has no scenario")
+    if graph.unread:
+        raise ScriptError(f"holds what cannot be read: {graph.unread[0]}")
+    place = {event: index for index, event in enumerate(graph.events)}
+    if unknown := [event for edge in graph.edges for event in edge if event not in place]:
+        raise ScriptError(f"has an edge of {unknown[0]!r}, which is none of its events")
+    if blank := [event for event, text in graph.events.items() if not text.strip()]:
+        raise ScriptError(f"has no text for event {blank[0]!r}")
+    events = list(graph.events.values())
+    edges = [(place[source], place[target]) for source, target in graph.edges]
+    if "context" not in record:
+        edges += [(len(events), source) for source in _sources(len(events), edges)]
+        events.append(f"decided to {graph.scenario}")
+    if not 2 <= len(events) <= MAX_EVENTS:
+        raise ScriptError(f"has {len(events)} events; 2 to {MAX_EVENTS} can be used")
+    return make_script(graph.scenario, events, edges)
+
+
+def make_script(scenario: str, events: Sequence[str], edges: Iterable[Edge]) -> Script:
+    """A script of any acyclic edges.
+
+    Raises:
+        ScriptError: The edges have a cycle.
+    """
+    try:
+        after = closure(edges, len(events))
+    except CycleError as problem:
+        raise ScriptError("has a cycle") from problem
+    return Script(scenario, tuple(events), reduction(after), after)
+
+
+def hold_out(scripts: Sequence[Script], share: float, seed: int) -> tuple[list[Script], list[Script]]:
+    """Parts scripts into those to train on and those to choose by.
+
+    Scripts of one scenario stay together: a model that has seen how one person bakes a cake knows how another
+    does. Which scenarios are held out depends on nothing but their wording and the seed.
+
+    Args:
+        scripts: All scripts.
+        share: The least share of the scripts to hold out, in (0, 1).
+        seed: Any whole number.
+
+    Returns:
+        The scripts to train on and those held out, each in the given order.
+    """
+    groups: dict[str, int] = {}
+    for script in scripts:
+        groups[_key(script)] = groups.get(_key(script), 0) + 1
+    held: set[str] = set()
+    count = 0
+    for key in sorted(groups, key=lambda key: hashlib.sha256(f"{seed}/{key}".encode()).digest()):
+        if count >= share * len(scripts):
+            break
+        held.add(key)
+        count += groups[key]
+    return (
+        [script for script in scripts if _key(script) not in held],
+        [script for script in scripts if _key(script) in held],
+    )
+
+
+def _key(script: Script) -> str:
+    return " ".join(script.scenario.casefold().split())
+
+
+def _sources(size: int, edges: Iterable[Edge]) -> list[int]:
+    targets = {target for _, target in edges}
+    return [event for event in range(size) if event not in targets]

@@ -1,0 +1,232 @@
+"""Training for real, with an encoder of two layers: needs sentence-transformers and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dramaturg.api.generation.v1 import edge_service_pb2 as pb
+from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.graphs.files import read_rows
+from dramaturg.service.channel import open_channel
+from services.edges.app import App
+from services.edges.card import ModelCard, read_card
+from services.edges.commands import app as commands
+from services.edges.encoder import EncoderError, PairEncoder
+from services.edges.loading import load_model
+from services.edges.pairs import Pair, pairs_of
+from services.edges.plan import Precision, TrainingPlan
+from services.edges.predicting import predict_rows
+from services.edges.settings import EdgesSettings
+from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.progress import Progress
+from services.edges.training.scripts import read_scripts
+from services.edges.training.trainer import TrainingData, train
+from tests.support.edges import WORDS, write_scripts, write_tiny_encoder
+from tests.support.grpc_servers import serve
+
+pytest.importorskip("torch", reason="needs the extra [embeddings]")
+pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
+
+
+class KilledError(Exception):
+    """Stands for a process that is killed between two steps."""
+
+
+class Witness:
+    """Remembers the losses; dies at a given batch of the training."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.losses: list[tuple[int, int, float]] = []
+        self._dies_at = dies_at
+
+    def on_batch(self, progress: Progress, batches: int) -> None:
+        self.losses.append((progress.epoch, progress.batch, progress.loss_sum))
+        if self._dies_at == len(self.losses):
+            raise KilledError
+
+    def on_evaluation(self, done: int, scripts: int) -> None: ...
+
+    def on_epoch(self, progress: Progress) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("material")
+    write_scripts(folder / "scripts.json", count=60)
+    write_scripts(folder / "unseen.json", count=20, seed=99)
+    write_tiny_encoder(folder / "encoder")
+    return folder
+
+
+def plan_of(material: Path, **changes: Any) -> TrainingPlan:
+    return TrainingPlan.model_validate(
+        {
+            "encoder": str(material / "encoder"),
+            "epochs": 15,
+            "patience": 15,
+            "batch_size": 16,
+            "learning_rate": 3e-3,
+            "max_length": 16,
+            "threads": 1,
+            **changes,
+        }
+    )
+
+
+def run(material: Path, plan: TrainingPlan, folder: Path, witness: Witness | None = None) -> ModelCard:
+    data = TrainingData.part(read_scripts(material / "scripts.json"), plan)
+    return train(data, plan, folder, witness or Witness(), device="cpu", checkpoint_every=5)
+
+
+@pytest.fixture(scope="module")
+def trained(material: Path) -> Path:
+    run(material, plan_of(material), material / "model")
+    return material / "model"
+
+
+def mean_f1(predictions: Sequence[dict[str, Any]], references: Path) -> float:
+    wanted = {row.id: set(row.record["gold_edges_for_prediction"]) for row in read_rows(references)}
+    scores = []
+    for prediction in predictions:
+        edges = set(prediction["edges"])
+        scores.append(
+            2 * len(edges & wanted[prediction["id"]]) / (len(edges) + len(wanted[prediction["id"]]))
+        )
+    return sum(scores) / len(scores)
+
+
+def test_a_planted_order_is_learnt(material: Path, trained: Path) -> None:
+    unseen = material / "unseen.json"
+    model = load_model(trained, device="cpu")
+    predictions, failures = predict_rows(model, read_rows(unseen), model.card.threshold, lambda: None)
+    assert not failures
+    # A random order of five events finds a fifth of the edges.
+    assert mean_f1(predictions, unseen) > 0.7
+    assert model.card.held_out.f1 > 0.7
+    assert model.card.epochs[0].loss > model.card.epochs[-1].loss
+    assert {"torch", "sentence-transformers", "python"} <= set(model.card.versions)
+    assert not (trained / "checkpoint").exists()
+
+
+async def test_a_trained_model_is_served(trained: Path) -> None:
+    words = [WORDS[4], WORDS[0], WORDS[8]]
+    request = pb.PredictEdgesRequest(
+        scenario="scenario", events=[Event(id=word, text=word) for word in words]
+    )
+    settings = EdgesSettings(model_dir=trained, preload=True, threads=1, device="cpu")
+    async with (
+        App(settings).open() as contracts,
+        serve(*contracts) as server,
+        open_channel(server.target) as channel,
+    ):
+        response = await pb_grpc.EdgeServiceStub(channel).PredictEdges(request)
+    found = {(pair.source_id, pair.target_id): pair.probability for pair in response.probabilities}
+    assert len(found) == 6
+    for first, second in [(WORDS[0], WORDS[4]), (WORDS[4], WORDS[8]), (WORDS[0], WORDS[8])]:
+        assert found[first, second] > found[second, first]
+    assert response.provenance.parameters["weights_sha256"] == read_card(trained).weights_sha256
+
+
+@pytest.mark.parametrize("dies_at", [1, 7, 40])
+def test_a_killed_training_ends_as_one_that_was_not(material: Path, tmp_path: Path, dies_at: int) -> None:
+    # Before any checkpoint, within the first epoch and within the second.
+    plan = plan_of(material, epochs=2)
+    straight, first, second = Witness(), Witness(dies_at), Witness()
+    expected = run(material, plan, tmp_path / "straight", straight)
+    with pytest.raises(KilledError):
+        run(material, plan, tmp_path / "resumed", first)
+    resumed = run(material, plan, tmp_path / "resumed", second)
+    assert resumed == expected
+    assert second.losses == straight.losses[-len(second.losses) :]
+    assert len(second.losses) < len(straight.losses) or dies_at < 3
+
+
+def test_another_training_does_not_go_on_with_it(material: Path, tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        run(material, plan_of(material), tmp_path, Witness(6))
+    with pytest.raises(OtherTrainingError, match="seed"):
+        run(material, plan_of(material, seed=1), tmp_path)
+
+
+def test_a_finished_model_is_neither_trained_again_nor_overwritten(material: Path, trained: Path) -> None:
+    witness = Witness()
+    assert run(material, plan_of(material), trained, witness) == read_card(trained)
+    assert not witness.losses
+    with pytest.raises(OtherTrainingError, match="another model"):
+        run(material, plan_of(material, seed=1), trained)
+
+
+def test_the_seed_decides(material: Path, tmp_path: Path) -> None:
+    cards = [
+        run(material, plan_of(material, epochs=1, seed=seed), tmp_path / name)
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert cards[0] == cards[1]
+    assert cards[0].weights_sha256 != cards[2].weights_sha256
+
+
+def test_training_stops_when_patience_ends(material: Path, tmp_path: Path) -> None:
+    # A rate so small that nothing is learnt: no later epoch is better than the first.
+    card = run(material, plan_of(material, learning_rate=1e-12, patience=2), tmp_path)
+    assert len(card.epochs) == 3
+    assert card.chosen_epoch == 0
+
+
+def test_long_texts_are_cut_and_counted_but_events_stay(trained: Path) -> None:
+    encoder = load_model(trained, device="cpu").encoder
+    short, long = Pair("scenario", "mix", "heat"), Pair("scenario " * 1000, "mix", "heat")
+    assert [tokens.truncated for tokens in encoder.tokenize([short, long])] == [False, True]
+    assert [tokens.truncated for tokens in encoder.tokenize([Pair("scenario", "mix " * 40, "heat")])] == [
+        True
+    ]
+    assert all(tokens.length <= 16 for tokens in encoder.tokenize([short, long]))
+    assert encoder.answer([]) == []
+
+
+def test_answers_do_not_depend_on_the_batch(trained: Path) -> None:
+    encoder = load_model(trained, device="cpu").encoder
+    pairs = [Pair("scenario", first, second) for first in WORDS for second in WORDS]
+    together = encoder.answer(pairs)
+    for index in (0, 37, 99):
+        assert encoder.answer([pairs[index]])[0] == pytest.approx(together[index], abs=1e-5)
+        assert sum(together[index]) == pytest.approx(1)
+
+
+def test_the_commands_train_and_predict(material: Path, tmp_path: Path) -> None:
+    model, predictions = tmp_path / "model", tmp_path / "predictions.json"
+    arguments = ["train", str(material / "scripts.json"), "-o", str(model), "--device", "cpu"]
+    arguments += ["--encoder", str(material / "encoder"), "--epochs", "1", "--max-length", "16"]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.exit_code == 0, result.output
+    assert "held-out" in result.output
+    arguments = ["predict", str(material / "unseen.json"), "-m", str(model), "-o", str(predictions)]
+    result = CliRunner().invoke(commands, arguments)
+    assert result.exit_code == 0, result.output
+    assert "20 of 20 scripts predicted" in result.output
+    assert [row.id for row in read_rows(predictions)] == [str(index) for index in range(1, 21)]
+
+
+def test_what_is_no_encoder_is_named(material: Path, tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="cannot be loaded"):
+        run(material, plan_of(material, encoder=str(tmp_path)), tmp_path / "model")
+    with pytest.raises(EncoderError, match="at most 64 tokens, not 65"):
+        run(material, plan_of(material, max_length=65), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_half_precision_is_served_as_it_was_trained(material: Path, tmp_path: Path) -> None:
+    card = run(material, plan_of(material, precision="bfloat16", epochs=3), tmp_path)
+    assert card.plan.precision is Precision.BFLOAT16
+    pairs = pairs_of("scenario", WORDS[:4])
+    halved = load_model(tmp_path, device="cpu").encoder.answer(pairs)
+    whole = PairEncoder.load(str(tmp_path), 16, Precision.FLOAT32, device="cpu").answer(pairs)
+    assert halved != whole
+    for row, other in zip(halved, whole, strict=True):
+        assert row == pytest.approx(other, abs=0.05)
