@@ -20,7 +20,7 @@ from rich.console import Console
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.display import Judged, ProgressBar
-from dramaturg.cli.platform import UsageError, fail, gateway, run
+from dramaturg.cli.platform import UsageError, fail, gateway, output, run
 from dramaturg.cli.results import ResultWriter
 from dramaturg.cli.rows import Row, RowFile, RowsError, open_rows
 from dramaturg.cli.running import evaluate_rows
@@ -166,7 +166,7 @@ def _report(job: Job, evaluation: Evaluation[Request, Kept], folder: Path) -> No
     if job.as_json:
         typer.echo(json.dumps({**tally.summary(), "results": str(results)}, ensure_ascii=False))
         return
-    console = Console()
+    console = output()
     evaluation.show(console, tally)
     if tally.failed_samples:
         console.print(

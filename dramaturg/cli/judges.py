@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
-from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer()
@@ -42,7 +41,7 @@ def judges(
     if as_json:
         typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
-        Console().print(_table(listed))
+        output().print(_table(listed))
 
 
 async def _list(target: str | None) -> Sequence[Judge]:

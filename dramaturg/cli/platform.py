@@ -25,6 +25,8 @@ ABSENT = (
     "The services are not installed: they come with a clone of the repository (pip install -e '.[platform]') "
     "or an image. To use a gateway that runs elsewhere, name it with --target HOST:PORT."
 )
+UNFOLDED_WIDTH = 140
+"""How wide tables may be in a file or a pipe, in characters."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 
@@ -101,6 +103,12 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         fail(str(error))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+def output() -> Console:
+    """Standard output, for tables. In a file or a pipe nothing is folded for want of a terminal's width."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, UNFOLDED_WIDTH))
 
 
 def fail(message: str, code: int = 2) -> NoReturn:

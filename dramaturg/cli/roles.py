@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 import grpc
 import typer
 from google.protobuf.json_format import MessageToDict
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,7 +19,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
-from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -192,4 +191,4 @@ def _print(texts: Sequence[Text], found: Sequence[RolesKnown]) -> None:
             table.add_row(escape(text.id), origin.lower(), escape(role.type), escape(role.description))
         if known.failure:
             table.add_row(escape(text.id), "", "", escape(known.failure), style="yellow")
-    Console().print(table)
+    output().print(table)

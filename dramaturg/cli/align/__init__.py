@@ -15,6 +15,7 @@ from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.cli.align import report
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.rows import Rows, add_annotations, add_scores
+from dramaturg.cli.platform import output
 
 __all__ = ["app"]
 
@@ -63,7 +64,7 @@ def scores(
     if as_json:
         _print_json(request, report.correlations(response), left_out)
     else:
-        report.print_correlations(response, Console())
+        report.print_correlations(response, output())
 
 
 @app.command()
@@ -105,7 +106,7 @@ def labels(
         groups = [report.agreement(group) for group in response.groups]
         _print_json(request, {"distance": distance, "groups": groups}, left_out)
     else:
-        report.print_agreement(response, Console())
+        report.print_agreement(response, output())
 
 
 def _tell(left_out: Sequence[str]) -> None:

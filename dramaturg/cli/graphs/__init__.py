@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import grpc
 import typer
 from google.protobuf.json_format import MessageToJson
-from rich.console import Console
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
@@ -20,7 +19,7 @@ from dramaturg.cli.graphs import printing, scoring
 from dramaturg.cli.graphs.connection import graph_service
 from dramaturg.cli.graphs.reading import Loaded, load, load_one
 from dramaturg.cli.graphs_train import add_training
-from dramaturg.cli.platform import fail, run
+from dramaturg.cli.platform import fail, output, run
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.files import FileError
 from dramaturg.service.errors import from_rpc_error
@@ -73,7 +72,7 @@ def score(
     if json:
         printing.print_json(result)
     else:
-        printing.print_scores(Console(), result)
+        printing.print_scores(output(), result)
 
 
 @app.command()
@@ -83,7 +82,7 @@ def check(file: GraphFile, json: Json = False, target: Target = None) -> None:
     if json:
         printing.print_json([printing.check_entry(loaded, report) for loaded, report in checked])
     else:
-        printing.print_reports(Console(), checked)
+        printing.print_reports(output(), checked)
     if not all(report is not None and report.acyclic for _, report in checked):
         raise typer.Exit(1)
 
@@ -118,7 +117,7 @@ def distance(
             + "\n"
         )
     else:
-        printing.print_distance(Console(), response)
+        printing.print_distance(output(), response)
 
 
 @app.command()

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,7 +17,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.pairs.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 from dramaturg.cli.pairs.presentation import SEED_TAG
-from dramaturg.cli.platform import fail, run
+from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
 
@@ -102,7 +101,7 @@ def _shares(study: Study) -> dict[str, dict[str, float]]:
 
 
 def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None:
-    console = Console()
+    console = output()
     if study.articles:
         table = Table("chosen by two or more", box=None)
         shares = _shares(study)

@@ -18,7 +18,7 @@ from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgre
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.cli.decisions.figures import ALL, estimate
 from dramaturg.cli.local import service_channel
-from dramaturg.cli.platform import fail, run
+from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.scenarios.reviewed import (
     Reviewed,
     accuracy_request,
@@ -77,7 +77,7 @@ def review(
         }
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
-        console = Console()
+        console = output()
         listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
         console.print(f"{listed}; {len(found.requests)} rows to {out}", highlight=False, soft_wrap=True)
         _show(console, agreement, accuracy)
