@@ -16,7 +16,7 @@ import pytest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.criteria import ABSEVAL
-from tests.support.command_line import ROOT, dramaturg, read_jsonl, start
+from tests.support.command_line import ROOT, dramaturg, finish, read_jsonl, start
 from tests.support.gateway import evaluate_result, scripts_request, steps
 
 TASKS = ROOT / "examples" / "scripts" / "tasks.jsonl"
@@ -42,10 +42,8 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def gateway_process(
-    services: Mapping[str, list[str]], judges: str, folder: Path
-) -> AsyncIterator[DramaturgClient]:
-    """Starts every service as a process of its own, the gateway last, and yields a client of the gateway."""
+async def gateway_process(services: Mapping[str, list[str]], judges: str, folder: Path) -> AsyncIterator[str]:
+    """Starts every service as a process of its own, the gateway last, and yields the gateway's address."""
     async with AsyncExitStack() as stack:
         ports = {name: free_port() for name in (*services, "gateway")}
         config = folder / "dramaturg.toml"
@@ -61,7 +59,7 @@ async def gateway_process(
             process = await stack.enter_async_context(start(*command, environment=environment))
             # Nobody reads it; a full pipe would hold the process up.
             stack.callback(asyncio.ensure_future(_discard(process.stderr)).cancel)
-        yield await stack.enter_async_context(DramaturgClient(f"127.0.0.1:{ports['gateway']}"))
+        yield f"127.0.0.1:{ports['gateway']}"
 
 
 async def _discard(stream: asyncio.StreamReader | None) -> None:
@@ -123,7 +121,7 @@ async def test_every_service_as_a_process_of_its_own_and_a_third_partys_judge_by
     judges += entry.format(role="critic", name="terse", port=port)
     services = {"embedding": [], **{role: ["--backend", "offline"] for role in ROLES}}
     try:
-        async with gateway_process(services, judges, tmp_path) as client:
+        async with gateway_process(services, judges, tmp_path) as target, DramaturgClient(target) as client:
             await all_serving(client, 5)
             panel = [("critic", "ours"), ("critic", "terse")]
             results = [await judged(client, pairs) for pairs in ([], panel, panel[1:])]
@@ -149,13 +147,23 @@ async def judged(client: DramaturgClient, pairs: list[tuple[str, str]]) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.data
+@pytest.mark.timeout(600)
 async def test_released_scripts_are_all_accounted_for(tmp_path: Path, data_dir: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
+    """Two hundred scripts through separate processes: PASS + FAIL + ABSTAIN is seven times the candidates."""
+    rows, out, count = tmp_path / "rows.jsonl", tmp_path / "out", 200
     converted = await dramaturg("convert", "coscript", data_dir / "coscript" / "test_data.json", rows)
     assert converted.code == 0, converted.err
-    done = await dramaturg("evaluate", "scripts", rows, "--limit", "20", "--json", "--out", tmp_path / "out")
+    entry = '[[gateway.judges]]\nrole = "{role}"\nname = "ours"\ntarget = "127.0.0.1:{port}"\n'
+    judges = "".join(entry.format(role=role, port=f"{{{role}}}") for role in ROLES)
+    services = {"embedding": [], **{role: ["--backend", "offline"] for role in ROLES}}
+    async with gateway_process(services, judges, tmp_path) as target:
+        async with DramaturgClient(target) as client:
+            await all_serving(client, len(ROLES))
+        options = ("--limit", str(count), "--target", target, "--json", "--out", out)
+        async with start("evaluate", "scripts", rows, *options) as process:
+            done = await finish(process, timeout=500)
     assert done.code == 0, done.err
-    assert_accounted(done.json, 20)
-    assert [row["task"]["id"] for row in read_jsonl(tmp_path / "out" / "results.jsonl")] == [
-        json.loads(line)["task"]["id"] for line in rows.read_text(encoding="utf-8").splitlines()[:20]
+    assert_accounted(done.json, count)
+    assert [row["task"]["id"] for row in read_jsonl(out / "results.jsonl")] == [
+        json.loads(line)["task"]["id"] for line in rows.read_text(encoding="utf-8").splitlines()[:count]
     ]
