@@ -21,15 +21,19 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskResponse,
 )
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.cli.dialogues.reviewing_tasks import review
 from dramaturg.cli.dialogues.tally import KIND_NAMES
+from dramaturg.cli.dialogues.task_sheet import COLUMNS, sheet_row, task_row
 from dramaturg.cli.duplicates import find_duplicates
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.scripts.expanding import expand
+from dramaturg.cli.sheets import write_sheet
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 
-app = typer.Typer(no_args_is_help=True, help="Has simulation tasks written.")
+app = typer.Typer(no_args_is_help=True, help="Has tasks written: simulations, and tasks for scripts.")
 
 
 class KindName(StrEnum):
@@ -41,7 +45,11 @@ class KindName(StrEnum):
 
 @app.callback()
 def tasks() -> None:
-    """Has simulation tasks written."""
+    """Has tasks written: simulations, and tasks for scripts."""
+
+
+app.command("expand")(expand)
+app.command("review")(review)
 
 
 @app.command("write")
@@ -59,6 +67,9 @@ def write(
     near: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="The cosine from which tasks repeat each other.")
     ] = 0.9,
+    sheet: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where a sheet for people goes, too. Default: nowhere.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Tasks written at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one task.")] = 300.0,
@@ -66,14 +77,15 @@ def write(
     """Has new tasks written, for people to review before they are simulated.
 
     TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
-    kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. Review DST
-    as you would any text: a line that is deleted is a task that is rejected.
+    kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. With --sheet,
+    DIR/review.csv and DIR/review.jsonl hold the same sheet of all tasks, those that repeat another marked:
+    accept, edit and reject tasks in one of them, then read it back with "dramaturg tasks review".
 
     Exit codes: 0 every task was written, 1 some were not, 2 wrong usage or rows.
 
     For example:
 
-        dramaturg tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --seed 7
+        dramaturg tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --seed 7 --sheet out/tasks
     """
     try:
         with open_rows(examples, SimulateDialogueRequest) as rows:
@@ -91,8 +103,10 @@ def write(
         asked |= task_requests(wanted, mine, count, shown, seed, model)
     answers, repeated, unchecked = run(_write(target, known, asked, near, concurrency, timeout))
     made = {name: answer.task for name, answer in answers.items() if not answer.failure}
-    kept = {name: task for name, task in made.items() if name not in repeated}
-    write_messages(destination, [_row(name, task) for name, task in kept.items()])
+    kept = [task for name, task in made.items() if name not in repeated]
+    write_messages(destination, map(task_row, kept))
+    if sheet is not None:
+        _write_sheet(sheet, asked, answers, repeated)
     for name, answer in answers.items():
         if answer.failure:
             typer.echo(f"{name}: {answer.failure}", err=True)
@@ -107,6 +121,7 @@ def write(
             "kept": len(kept),
             "unchecked": unchecked,
             "out": str(destination),
+            "sheet": str(sheet or ""),
         }
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
@@ -149,8 +164,8 @@ async def _write(
     near: float,
     concurrency: int,
     timeout: float,
-) -> tuple[Mapping[str, WriteSimulationTaskResponse], frozenset[str], str]:
-    """The answers by id; the ids of tasks that repeat another; why that is not known, or nothing."""
+) -> tuple[Mapping[str, WriteSimulationTaskResponse], Mapping[str, str], str]:
+    """The answers by id; for tasks that repeat another, whose; why that is not known, or nothing."""
     slots = asyncio.Semaphore(concurrency)
     async with gateway(target, ["author", "embedding"]) as address, open_channel(address) as channel:
         author = AuthoringServiceStub(channel)
@@ -170,13 +185,28 @@ async def _write(
             pending = {name: group.create_task(ask(request)) for name, request in asked.items()}
         answers = {name: task.result() for name, task in pending.items()}
         made = [name for name, answer in answers.items() if not answer.failure]
-        texts = [task.description for task in known] + [answers[name].task.description for name in made]
-        found = await find_duplicates(channel, texts, near)
+        for name in made:
+            answers[name].task.id = name
+        tasks = [*known, *(answers[name].task for name in made)]
+        found = await find_duplicates(channel, [task.description for task in tasks], near)
         repeats = zip(made, found.earlier[len(known) :], strict=True)
-        return answers, frozenset(name for name, one in repeats if one is not None), found.unchecked
+        repeated = {name: tasks[one].id or tasks[one].name for name, one in repeats if one is not None}
+        return answers, repeated, found.unchecked
 
 
-def _row(name: str, task: SimulationTask) -> SimulateDialogueRequest:
-    row = SimulateDialogueRequest(task=task, tags={"kind": KIND_NAMES[task.kind], "origin": "written"})
-    row.task.id = name
-    return row
+def _write_sheet(
+    folder: Path,
+    asked: Mapping[str, WriteSimulationTaskRequest],
+    answers: Mapping[str, WriteSimulationTaskResponse],
+    repeated: Mapping[str, str],
+) -> None:
+    rows = []
+    for name, answer in answers.items():
+        if not answer.failure:
+            completions = answer.provenance.completions
+            model = completions[-1].answered_model if completions else asked[name].options.model
+            rows.append(sheet_row(answer.task, repeated.get(name, ""), model))
+    try:
+        write_sheet(folder, COLUMNS, rows)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")

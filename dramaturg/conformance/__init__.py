@@ -8,6 +8,7 @@ The checks are about form, never about taste: whether a verdict is right is for
 ``dramaturg align`` and people to say.
 """
 
-from dramaturg.conformance.kit import CHECKS, Check, Outcome, Subject, run
+from dramaturg.conformance.kit import Check, Outcome, Subject
+from dramaturg.conformance.suites import CHECKED_ROLES, checks_of, run
 
-__all__ = ["CHECKS", "Check", "Outcome", "Subject", "run"]
+__all__ = ["CHECKED_ROLES", "Check", "Outcome", "Subject", "checks_of", "run"]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading
-from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.conformance.kit import RequirementError, Subject, check
+from dramaturg.conformance.basics import (
+    identity,
+    require_identity,
+    require_refused,
+    require_serving,
+    require_signed,
+)
+from dramaturg.conformance.kit import Subject, Suite, require
 from dramaturg.judge import criteria
-from dramaturg.judge.roles import Question
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.judge.roles import JudgeRole, Question
 
 TASK = Task(goal="Make a cup of tea without a kettle", constraints=["without a kettle"], topic="Food")
 STEPS = (
@@ -27,9 +27,10 @@ STEPS = (
     "Pour the hot water over the tea bag.",
     "Take the tea bag out after three minutes.",
 )
-SEMANTIC_VERSION = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?")
-KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-SNAKE_CASE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+
+JUDGES = Suite()
+"""The checks of a judge of scripts."""
+check = JUDGES.check
 
 
 def script(steps: Sequence[str]) -> Candidate:
@@ -52,21 +53,13 @@ async def ask(
         pool=pool,
         options=JudgeOptions(model=subject.model),
     )
-    return await subject.role.ask(subject.channel, question, subject.timeout)
+    return await judge_role(subject).ask(subject.channel, question, subject.timeout)
 
 
-async def identity(subject: Subject) -> identity_service_pb2.Identity:
-    """Asks the judge under test who it is."""
-    stub = identity_service_pb2_grpc.IdentityServiceStub(subject.channel)
-    request = identity_service_pb2.GetIdentityRequest(contract=subject.role.contract)
-    response = await stub.GetIdentity(request, timeout=subject.timeout)
-    return response.identity
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises RequirementError unless the condition holds."""
-    if not condition:
-        raise RequirementError(message)
+def judge_role(subject: Subject) -> JudgeRole:
+    """The role under test, which is one of a judge of scripts."""
+    assert isinstance(subject.role, JudgeRole)
+    return subject.role
 
 
 def require_sound(assessment: Assessment, expected: Sequence[str], step_count: int) -> None:
@@ -105,26 +98,15 @@ def require_sound(assessment: Assessment, expected: Sequence[str], step_count: i
 @check("The server reports the contract as SERVING through grpc.health.v1.Health.")
 async def health(subject: Subject) -> None:
     """Checks the health service."""
-    request = health_pb2.HealthCheckRequest(service=subject.role.contract)
-    response = await health_pb2_grpc.HealthStub(subject.channel).Check(request, timeout=subject.timeout)
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
-    require(status == "SERVING", f"the health of {subject.role.contract} is {status}")
+    await require_serving(subject)
 
 
 @check("IdentityService names the judge, its version, its contract and its criteria.")
 async def says_who_it_is(subject: Subject) -> None:
     """Checks the identity."""
     answer = await identity(subject)
-    require(KEBAB_CASE.fullmatch(answer.name) is not None, f"name {answer.name!r} is not in kebab case")
-    require(
-        SEMANTIC_VERSION.fullmatch(answer.version) is not None,
-        f"version {answer.version!r} is not of the form 1.2.3",
-    )
-    require(answer.contract == subject.role.contract, f"contract is {answer.contract!r}")
-    require(bool(answer.criteria), "no criteria are named")
-    wrong = [one for one in answer.criteria if SNAKE_CASE.fullmatch(one) is None]
-    require(not wrong, f"criteria {wrong} are not in lower snake case")
-    missing = [one for one in subject.role.criteria if one not in answer.criteria]
+    require_identity(answer, subject)
+    missing = [one for one in judge_role(subject).criteria if one not in answer.criteria]
     require(not missing, f"the contract's criteria {missing} are not named")
 
 
@@ -144,13 +126,7 @@ async def judges_every_criterion(subject: Subject) -> None:
 async def says_where_verdicts_come_from(subject: Subject) -> None:
     """Checks the provenance."""
     answer = await identity(subject)
-    provenance = (await ask(subject, script(STEPS))).provenance
-    for field in ("name", "version", "contract"):
-        seen, wanted = getattr(provenance, field), getattr(answer, field)
-        require(seen == wanted, f"provenance.{field} is {seen!r}, the identity's is {wanted!r}")
-    if "calls-models" in answer.capabilities:
-        require(bool(provenance.completions), "provenance.completions is empty though the judge calls models")
-        require(bool(provenance.prompts), "provenance.prompts is empty though the judge calls models")
+    require_signed((await ask(subject, script(STEPS))).provenance, answer)
 
 
 @check("An empty candidate fails what needs steps and abstains from the rest, without a model call.")
@@ -221,19 +197,7 @@ async def bears_unusual_input(subject: Subject) -> None:
 @check("A request without a goal is refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.")
 async def refuses_bad_requests(subject: Subject) -> None:
     """Checks the error of an invalid request."""
-    try:
-        await ask(subject, script(STEPS), task=Task())
-    except grpc.aio.AioRpcError as error:
-        decoded = from_rpc_error(error)
-        require(decoded.code == grpc.StatusCode.INVALID_ARGUMENT, f"the code is {decoded.code.name}")
-        require(
-            decoded.reason == ErrorReason.ERROR_REASON_FIELD_INVALID,
-            f"the ErrorInfo's reason is {ErrorReason.Name(decoded.reason)}",
-        )
-        fields = [violation.field for violation in decoded.violations]
-        require("task.goal" in fields, f"the BadRequest names {fields}, not task.goal")
-    else:
-        raise RequirementError("the request was answered")
+    await require_refused(ask(subject, script(STEPS), task=Task()), "task.goal")
 
 
 @check("Who wrote a candidate does not change its verdicts.")

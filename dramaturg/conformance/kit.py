@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from dramaturg.judge.roles import JudgeRole
+from dramaturg.judge.roles import Role
 from dramaturg.service.channel import open_channel
 
 
@@ -21,7 +21,7 @@ class RequirementError(Exception):
 class Subject:
     """The server under test."""
 
-    role: JudgeRole
+    role: Role
     """The role whose contract it should keep."""
     channel: grpc.aio.Channel
     """An open channel to it."""
@@ -60,35 +60,46 @@ class Outcome:
         return not self.failure
 
 
-CHECKS: list[Check] = []
-"""Every check, in the order in which they are run."""
-
-
 Attempt = Callable[[Subject], Awaitable[None]]
 
 
-def check(requirement: str) -> Callable[[Attempt], Attempt]:
-    """Registers the decorated coroutine function as the check of a requirement."""
-
-    def register(attempt: Attempt) -> Attempt:
-        name = getattr(attempt, "__name__", "").replace("_", "-")
-        CHECKS.append(Check(name=name, requirement=requirement, attempt=attempt))
-        return attempt
-
-    return register
+def require(condition: bool, message: str) -> None:
+    """Raises RequirementError unless the condition holds."""
+    if not condition:
+        raise RequirementError(message)
 
 
-async def run(
-    role: JudgeRole,
+class Suite:
+    """The checks of one kind of contract."""
+
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+        """In the order in which they are run."""
+
+    def check(self, requirement: str) -> Callable[[Attempt], Attempt]:
+        """Registers the decorated coroutine function as the check of a requirement."""
+
+        def register(attempt: Attempt) -> Attempt:
+            name = getattr(attempt, "__name__", "").replace("_", "-")
+            self.checks.append(Check(name=name, requirement=requirement, attempt=attempt))
+            return attempt
+
+        return register
+
+
+async def run_checks(
+    checks: Sequence[Check],
+    role: Role,
     target: str,
     *,
     model: str = "",
     timeout: float = 60.0,
     on_outcome: Callable[[Outcome], None] = lambda _: None,
 ) -> Sequence[Outcome]:
-    """Runs every check against a server.
+    """Runs checks against a server.
 
     Args:
+        checks: The checks.
         role: The role whose contract the server should keep.
         target: Where the server listens, such as ``localhost:50099``.
         model: The model that it is asked to use. Empty: its own default.
@@ -98,13 +109,10 @@ async def run(
     Returns:
         One outcome for each check, in order.
     """
-    # Importing the checks registers them; they need this module first.
-    from dramaturg.conformance import judges  # noqa: F401
-
     outcomes = []
     async with open_channel(target) as channel:
         subject = Subject(role=role, channel=channel, model=model, timeout=timeout)
-        for one in CHECKS:
+        for one in checks:
             outcomes.append(await _attempt(one, subject))
             on_outcome(outcomes[-1])
     return outcomes

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -66,18 +67,29 @@ class AnswerForm(Protocol[Parsed_co]):
 
 def schema(form: AnswerForm[object]) -> str:
     """The JSON Schema of a form, as JSON text."""
-    return json.dumps(form.shape.schema(), ensure_ascii=False)
+    return _schema(form.shape)
 
 
 def instruction(form: AnswerForm[object]) -> str:
     """What a model is told of a form."""
+    return _instruction(form.shape)
+
+
+# Of the forms of verdicts a run has a few, and asks with each thousands of times.
+@lru_cache(maxsize=256)
+def _schema(shape: Shape) -> str:
+    return json.dumps(shape.schema(), ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def _instruction(shape: Shape) -> str:
     return (
         "Answer with one JSON object and nothing else, its members in this order. A list has as many items "
-        "as there are things to list, or none.\n" + form.shape.sketch()
+        "as there are things to list, or none.\n" + shape.sketch()
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VerdictsForm:
     """Verdicts on several criteria, after one walk through the script."""
 
@@ -93,14 +105,14 @@ class VerdictsForm:
             step_count: How many steps the candidate has; 0 where it is read as text.
             constraints: The task's constraints.
         """
-        return cls({criterion: _section(criterion, step_count, constraints) for criterion in criteria})
+        return _verdicts_form(tuple(criteria), step_count, tuple(constraints))
 
     @property
     def name(self) -> str:
         """The form's name."""
         return "verdicts"
 
-    @property
+    @cached_property
     def shape(self) -> Record:
         """First the walk, then a section for each criterion."""
         walk = Text("walk through the script from start to end and say what you notice")
@@ -156,6 +168,11 @@ class StepsForm:
         # Some models number the steps all the same.
         unmarked = split_steps("\n".join(written))
         return unmarked if len(unmarked) == len(written) else written
+
+
+@lru_cache(maxsize=256)
+def _verdicts_form(criteria: tuple[str, ...], step_count: int, constraints: tuple[str, ...]) -> VerdictsForm:
+    return VerdictsForm({criterion: _section(criterion, step_count, constraints) for criterion in criteria})
 
 
 def _section(criterion: str, step_count: int, constraints: Sequence[str]) -> Section:

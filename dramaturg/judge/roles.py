@@ -34,6 +34,7 @@ from dramaturg.api.judging.v1 import (
     rating_judge_service_pb2,
     script_judge_service_pb2,
     script_judge_service_pb2_grpc,
+    text_scorer_service_pb2,
 )
 from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.judge import criteria
@@ -64,7 +65,7 @@ class Role:
     contract: str
     """The full name of the gRPC service."""
     players: tuple[str, ...]
-    """The services that can play it where the whole platform runs in one process."""
+    """The services that can play it where the whole platform runs in one process. May be none."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,8 @@ CHALLENGE_JUDGE = Role(
     "challenge-judge", _contract(challenge_judge_service_pb2), players=("challenge-judge",)
 )
 """Finds where a dialogue becomes too hard."""
+TEXT_SCORER = Role("text-scorer", _contract(text_scorer_service_pb2), players=())
+"""Scores texts for an attribute such as toxicity. Nobody plays it unless somebody registers who does."""
 GRAPH = Role("graph", _contract(graph_service_pb2), players=("graph",))
 """Measures script graphs."""
 ALIGNMENT = Role("alignment", _contract(alignment_service_pb2), players=("alignment",))
@@ -193,6 +196,7 @@ ROLES: Mapping[str, Role] = MappingProxyType(
             PAIR_JUDGE,
             RATING_JUDGE,
             CHALLENGE_JUDGE,
+            TEXT_SCORER,
             GRAPH,
             ALIGNMENT,
             EMBEDDING,

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 
 class Shape(Protocol):
-    """What a JSON value must look like."""
+    """What a JSON value must look like. It does not change."""
+
+    def __hash__(self) -> int: ...
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema (draft 2020-12)."""
@@ -90,9 +92,12 @@ class ListOf:
         return f"[{self.item.sketch(indent)}, ...]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Record:
-    """An object. Its members are written in this order, so a reason that stands first is given first."""
+    """An object. Its members are written in this order, so a reason that stands first is given first.
+
+    It equals no other one, so that what is made of it can be kept beside it.
+    """
 
     members: Mapping[str, Shape]
     """The members by name."""

@@ -15,11 +15,11 @@ class AlignmentSettings(Settings):
     section: ClassVar[str] = "alignment"
 
     embedding_target: str = ""
-    """Where EmbeddingService listens, as ``host:port``. Empty: the metric "embedding" is undefined, and the
-    response says why.
+    """Where EmbeddingService listens, as ``host:port``. Empty: the metrics "embedding" and
+    "embedding-greedy" are undefined, and the response says why.
     """
     embedding_model: str = ""
-    """The model whose sentence vectors are compared. Empty: the default of EmbeddingService."""
+    """The model whose vectors are compared. Empty: the default of EmbeddingService."""
     workers: int = Field(default=2, ge=1, le=64)
     """How many requests are computed at once, each in a thread of its own."""
     waiting: int = Field(default=64, ge=0)

@@ -103,5 +103,5 @@ def _contract(embedder: Embedder[Any], engine: str) -> Contract:
         name=f"{engine}-embedding",
         version=version("dramaturg"),
         description=f"Sentence embeddings by {embedder.model}, through {_ENGINES[engine]}.",
-        capabilities=["truncates"],
+        capabilities=["truncates", *(["tokens"] if embedder.gives_tokens else [])],
     )

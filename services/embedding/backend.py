@@ -20,6 +20,9 @@ class ModelFacts:
 
     name: str
     dimension: int
+    """The length of a text's vector."""
+    token_dimension: int = 0
+    """The length of a token's vector; 0 where the backend gives none."""
     weights_sha256: str = ""
     """The SHA-256 of the weights, in lower-case hexadecimal, where they are local."""
 
@@ -36,6 +39,16 @@ class Prepared(Generic[InputT]):
     """Whether the text was longer than the model's window and cut off."""
 
 
+@dataclass(frozen=True)
+class TokenVectors:
+    """The tokens of one text, without those that the model adds at its ends."""
+
+    tokens: Sequence[str]
+    """The tokens as the model splits the text."""
+    values: Floats
+    """Their vectors, each of length 1, (tokens, dimension)."""
+
+
 class EmbeddingBackend(Protocol[InputT]):
     """A source of vectors. Its methods leave the event loop free."""
 
@@ -46,6 +59,10 @@ class EmbeddingBackend(Protocol[InputT]):
     @property
     def workers(self) -> int:
         """How many batches it works on at once."""
+
+    @property
+    def gives_tokens(self) -> bool:
+        """Whether it has a vector for each token, too."""
 
     async def load(self) -> ModelFacts:
         """Makes the model ready; cheap once it is.
@@ -60,6 +77,13 @@ class EmbeddingBackend(Protocol[InputT]):
 
     async def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension). The model is loaded."""
+
+    async def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
+        """Encodes one batch token by token. The model is loaded.
+
+        Raises:
+            NotImplementedError: It gives no tokens.
+        """
 
     async def close(self) -> None:
         """Gives up what it holds. Nothing is called afterwards."""

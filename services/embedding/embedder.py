@@ -7,9 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from services.embedding.backend import EmbeddingBackend, InputT, ModelFacts
+from services.embedding.backend import EmbeddingBackend, InputT, ModelFacts, TokenVectors
 from services.embedding.batches import plan_batches
 from services.embedding.cache import Vector, VectorCache, text_key
+
+MOST_TOKEN_BYTES = 48 << 20
+"""The most bytes that the vectors of one request's tokens take: clients read answers of up to 64 MiB."""
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,29 @@ class Embedded:
     vectors: Sequence[Vector]
     """One for each text, in order."""
     facts: ModelFacts
+
+
+@dataclass(frozen=True)
+class EmbeddedTokens:
+    """The answer to one request for tokens."""
+
+    texts: Sequence[TokenVectors]
+    """One for each text, in order."""
+    truncated: Sequence[bool]
+    """Whether each text was longer than the model's window and cut off."""
+    facts: ModelFacts
+
+
+class TokensTooLargeError(Exception):
+    """The vectors of a request's tokens would take too many bytes.
+
+    Attributes:
+        actual: How many, in bytes.
+    """
+
+    def __init__(self, actual: int) -> None:
+        super().__init__(f"the vectors would take {actual} bytes; at most {MOST_TOKEN_BYTES} are allowed")
+        self.actual = actual
 
 
 class Embedder(Generic[InputT]):
@@ -63,6 +90,35 @@ class Embedder(Generic[InputT]):
         if missing:
             await self._compute(missing, wanted, found)
         return Embedded([found[key] for key in keys], facts)
+
+    @property
+    def gives_tokens(self) -> bool:
+        """Whether the model has a vector for each token, too."""
+        return self._backend.gives_tokens
+
+    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+        """Embeds the tokens of texts. Nothing is kept: a text's take hundreds of times the room of its own.
+
+        Raises:
+            WeightsMissingError: the model cannot be loaded.
+            TokensTooLargeError: there are too many tokens.
+        """
+        facts = await self._backend.load()
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        prepared = await self._backend.prepare(list(places))
+        length = sum(prepared[places[text]].length for text in texts)
+        if (size := length * facts.token_dimension * _FLOAT_BYTES) > MOST_TOKEN_BYTES:
+            raise TokensTooLargeError(size)
+        found: dict[int, TokenVectors] = {}
+        for batch in plan_batches([text.length for text in prepared], self._batch_tokens):
+            async with self._turns:
+                rows = await self._backend.encode_tokens([prepared[place].input for place in batch])
+            found |= zip(batch, rows, strict=True)
+        return EmbeddedTokens(
+            [found[places[text]] for text in texts],
+            [prepared[places[text]].truncated for text in texts],
+            facts,
+        )
 
     def _recall(self, key: bytes, found: dict[bytes, Vector]) -> bool:
         vector = self._cache.get(key)

@@ -13,7 +13,7 @@ import openai
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import SettingsError
-from services.embedding.backend import Floats, ModelFacts, Prepared
+from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 
 _UNUSED_KEY = "none"  # the package insists on a key; endpoints without credentials ignore it
@@ -56,6 +56,11 @@ class EndpointBackend:
         """How many batches it is sent at once."""
         return self._workers
 
+    @property
+    def gives_tokens(self) -> bool:
+        """Never: the protocol has one vector for a whole text."""
+        return False
+
     async def load(self) -> ModelFacts:
         """Learns the dimension from a first vector; what fails is tried again by the next call.
 
@@ -87,6 +92,14 @@ class EndpointBackend:
         if self._facts is not None and vectors.shape[1] != self._facts.dimension:
             raise self._broken(f"vectors of {vectors.shape[1]} members after some of {self._facts.dimension}")
         return vectors
+
+    async def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+        """There are none.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("the OpenAI embeddings protocol has no vectors of tokens")
 
     async def close(self) -> None:
         """Closes the connections."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from services.embedding.backend import Floats, Prepared
+from services.embedding.backend import Floats, Prepared, TokenVectors
 from services.embedding.bert import Bert, BertConfig
 from services.embedding.weights import WEIGHTS_FILE, WeightsMissingError
 
@@ -48,6 +48,11 @@ class LightEncoder:
         return self._bert.dimension
 
     @property
+    def token_dimension(self) -> int:
+        """The length of a token's vector."""
+        return self._bert.dimension
+
+    @property
     def window(self) -> int:
         """The most word pieces of a text, the two at its ends included; the rest is cut off."""
         return self._window
@@ -66,14 +71,18 @@ class LightEncoder:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
-    def encode_tokens(self, inputs: Sequence[TokenIds]) -> list[Floats]:
-        """The vectors of the word pieces, of length 1, (pieces, dimension) for each text.
-
-        The first and the last stand for the text's two ends.
-        """
-        hidden, mask = self._hidden(inputs)
+    def encode_tokens(self, inputs: Sequence[TokenIds]) -> list[TokenVectors]:
+        """The word pieces of texts and their last hidden states, scaled to length 1."""
+        hidden, _ = self._hidden(inputs)
         hidden /= np.linalg.norm(hidden, axis=2, keepdims=True)
-        return [text[real] for text, real in zip(hidden, mask, strict=True)]
+        # The first and the last piece stand for the text's two ends.
+        return [
+            TokenVectors(self._pieces(ids[1:-1]), text[1 : len(ids) - 1].copy())
+            for text, ids in zip(hidden, inputs, strict=True)
+        ]
+
+    def _pieces(self, ids: TokenIds) -> list[str]:
+        return [str(self._tokenizer.id_to_token(piece)) for piece in ids]
 
     def _hidden(self, inputs: Sequence[TokenIds]) -> tuple[Floats, NDArray[np.bool_]]:
         lengths = np.array([len(ids) for ids in inputs])

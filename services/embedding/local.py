@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from services.embedding.backend import Floats, InputT, ModelFacts, Prepared
+from services.embedding.backend import Floats, InputT, ModelFacts, Prepared, TokenVectors
 
 ResultT = TypeVar("ResultT")
 
@@ -20,13 +20,20 @@ class Encoder(Protocol[InputT]):
 
     @property
     def dimension(self) -> int:
-        """The length of a vector."""
+        """The length of a text's vector."""
+
+    @property
+    def token_dimension(self) -> int:
+        """The length of a token's vector."""
 
     def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
         """Reads texts."""
 
     def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension)."""
+
+    def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
+        """Encodes one batch token by token."""
 
 
 class LocalBackend(Generic[InputT]):
@@ -57,6 +64,11 @@ class LocalBackend(Generic[InputT]):
         """How many batches are worked on at once."""
         return self._workers
 
+    @property
+    def gives_tokens(self) -> bool:
+        """Always: the encoder has them before it makes one vector of them."""
+        return True
+
     async def load(self) -> ModelFacts:
         """Loads the model unless it is loaded. A failure is tried again by the next call.
 
@@ -84,6 +96,11 @@ class LocalBackend(Generic[InputT]):
         encoder = self._loaded()
         return await self._in_thread(partial(encoder.encode, inputs))
 
+    async def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
+        """Encodes one batch token by token, as ``encode`` does whole texts."""
+        encoder = self._loaded()
+        return await self._in_thread(partial(encoder.encode_tokens, inputs))
+
     async def close(self) -> None:
         """Ends the threads once the batch that they work on is done."""
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -91,7 +108,7 @@ class LocalBackend(Generic[InputT]):
     async def _load_once(self) -> ModelFacts:
         encoder, digest = await self._in_thread(self._load)
         self._encoder = encoder
-        self._facts = ModelFacts(self._model, encoder.dimension, digest)
+        self._facts = ModelFacts(self._model, encoder.dimension, encoder.token_dimension, digest)
         return self._facts
 
     def _loaded(self) -> Encoder[InputT]:

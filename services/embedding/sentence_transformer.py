@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from services.embedding.backend import Floats, Prepared
+from services.embedding.backend import Floats, Prepared, TokenVectors
 from services.embedding.weights import WEIGHTS_FILE, WeightsMissingError, verify
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from torch import Tensor
 
 INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"
 """What installs the library."""
@@ -29,11 +30,20 @@ class SentenceTransformerEncoder:
         self._model = model
         # Asked for, not looked up: what a model declares is not always what it gives.
         self._dimension = int(self.encode([""]).shape[1])
+        added = model.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
+        self._added_before = added.index(0)
+        self._added_after = added[::-1].index(0)
+        self._token_dimension = int(self.encode_tokens(["a"])[0].values.shape[1])
 
     @property
     def dimension(self) -> int:
-        """The length of a vector."""
+        """The length of a text's vector."""
         return self._dimension
+
+    @property
+    def token_dimension(self) -> int:
+        """The length of a token's vector: that of the encoder, whatever stands between it and the text's."""
+        return self._token_dimension
 
     def prepare(self, texts: Sequence[str]) -> list[Prepared[str]]:
         """Counts the tokens of texts, those at their ends included; the library cuts them itself."""
@@ -51,6 +61,25 @@ class SentenceTransformerEncoder:
             list(inputs), batch_size=len(inputs), normalize_embeddings=True, show_progress_bar=False
         )
         return np.asarray(vectors, dtype=np.float32)
+
+    def encode_tokens(self, inputs: Sequence[str]) -> list[TokenVectors]:
+        """The tokens of texts and their last hidden states, scaled to length 1.
+
+        A prompt that the model declares for whole texts is not put before them.
+        """
+        # Without an output value the library tells all, the tokens' ids too.
+        texts = self._model.encode(
+            list(inputs), prompt="", batch_size=len(inputs), output_value=None, show_progress_bar=False
+        )
+        return [self._tokens(text) for text in texts]
+
+    def _tokens(self, text: Mapping[str, Tensor]) -> TokenVectors:
+        real = text["attention_mask"].bool()
+        ids = text["input_ids"][real].tolist()
+        own = slice(self._added_before, len(ids) - self._added_after)
+        values: Floats = text["token_embeddings"][real][own].float().cpu().numpy()
+        values = values / np.linalg.norm(values, axis=1, keepdims=True)
+        return TokenVectors(self._model.tokenizer.convert_ids_to_tokens(ids[own]), values)
 
 
 def load_sentence_transformer(

@@ -9,9 +9,20 @@ import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2 import (
+    EmbedRequest,
+    EmbedResponse,
+    EmbedTokensRequest,
+    EmbedTokensResponse,
+)
 from dramaturg.service.errors import ServiceError
-from services.embedding.embedder import Embedded, Embedder
+from services.embedding.embedder import (
+    MOST_TOKEN_BYTES,
+    Embedded,
+    EmbeddedTokens,
+    Embedder,
+    TokensTooLargeError,
+)
 from services.embedding.weights import WeightsMissingError
 
 _ROWS_AT_ONCE = 256
@@ -28,13 +39,34 @@ class EmbeddingServicer(embedding_service_pb2_grpc.EmbeddingServiceServicer):
     ) -> EmbedResponse:
         """Embeds texts."""
         del context
-        if request.model not in {"", self._embedder.model}:
-            raise _model_unknown(request.model, self._embedder.model)
+        self._check_model(request.model)
         try:
             embedded = await self._embedder.embed(request.texts)
         except WeightsMissingError as missing:
             raise _weights_missing(missing) from missing
         return await _encode(embedded)
+
+    async def EmbedTokens(
+        self,
+        request: EmbedTokensRequest,
+        context: grpc.aio.ServicerContext[EmbedTokensRequest, EmbedTokensResponse],
+    ) -> EmbedTokensResponse:
+        """Embeds the tokens of texts."""
+        del context
+        self._check_model(request.model)
+        if not self._embedder.gives_tokens:
+            raise _no_tokens(self._embedder.model)
+        try:
+            embedded = await self._embedder.embed_tokens(request.texts)
+        except WeightsMissingError as missing:
+            raise _weights_missing(missing) from missing
+        except TokensTooLargeError as error:
+            raise _too_large(error) from error
+        return await _encode_tokens(embedded)
+
+    def _check_model(self, model: str) -> None:
+        if model not in {"", self._embedder.model}:
+            raise _model_unknown(model, self._embedder.model)
 
 
 async def _encode(embedded: Embedded) -> EmbedResponse:
@@ -46,6 +78,36 @@ async def _encode(embedded: Embedded) -> EmbedResponse:
             # Thousands of vectors take tens of milliseconds: other calls get their turn between.
             await asyncio.sleep(0)
     return response
+
+
+async def _encode_tokens(embedded: EmbeddedTokens) -> EmbedTokensResponse:
+    facts = embedded.facts
+    response = EmbedTokensResponse(
+        model=facts.name, weights_sha256=facts.weights_sha256, dimension=facts.token_dimension
+    )
+    for text, truncated in zip(embedded.texts, embedded.truncated, strict=True):
+        response.texts.add(tokens=text.tokens, values=text.values.ravel().tolist(), truncated=truncated)
+        # A text's numbers take milliseconds: other calls get their turn between.
+        await asyncio.sleep(0)
+    return response
+
+
+def _no_tokens(model: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+        f"the endpoint of {model!r} gives one vector for a whole text and none for its tokens; serve with "
+        "the engine 'light' or 'sentence-transformers'",
+    )
+
+
+def _too_large(error: TokensTooLargeError) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        f"texts: {error}; ask for fewer at once",
+        metadata={"limit": str(MOST_TOKEN_BYTES), "actual": str(error.actual)},
+    )
 
 
 def _model_unknown(model: str, served: str) -> ServiceError:

@@ -16,6 +16,7 @@ from dramaturg.cli.dialogues.tally import DialoguesTally, replies_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.overrides import parse_judges, parse_models, set_judges
 from dramaturg.cli.platform import fail
+from dramaturg.judge.roles import TEXT_SCORER
 
 EVERY_PAIR = "all"
 """The pair that stands for all pairs of a row's models and given replies."""
@@ -79,6 +80,8 @@ class DialogueOverrides:
             request.pairs.extend(ModelPair(first_model=one, second_model=other) for one, other in pairs)
         if self.ratings_omitted:
             request.ratings_omitted = True
+        if any(role == TEXT_SCORER.name for role, _ in self.judges):
+            request.replies_scored = True
 
 
 def dialogues(
@@ -120,7 +123,8 @@ def dialogues(
 
     Each line is an EvaluateDialoguesRequest in protobuf's JSON, as "dramaturg convert simulbench" and
     "dramaturg simulate" write them. All lines are checked before anything is asked. DIR/results.jsonl gets
-    one DialogueResult a line and DIR/errors.jsonl the scripts that failed.
+    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME" also
+    has each reply scored, for toxicity or whatever the scorer scores; none comes with the platform.
 
     Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 
@@ -129,6 +133,8 @@ def dialogues(
         dramaturg evaluate dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
 
         dramaturg evaluate dialogues scripts.jsonl --model my-model --judge-model rating-judge=gpt-4o
+
+        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge text-scorer=words
     """
     try:
         overrides = DialogueOverrides.parse(
@@ -140,7 +146,7 @@ def dialogues(
         Job(file, target, out, as_json, concurrency, limit, timeout),
         Evaluation(
             request=EvaluateDialoguesRequest,
-            roles=("author", "rating-judge", "pair-judge"),
+            roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),
             evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
             apply=overrides.apply,
             noun="judgements",

@@ -1,12 +1,14 @@
-"""Prints ratings and comparisons of replies."""
+"""Prints ratings, comparisons and scores of replies."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from dramaturg.cli.dialogues.attributes import HIGH, AttributeScore
 from dramaturg.cli.dialogues.figures import STATEFUL, STATELESS, Rated, TaskScore, scores, task_scores
 from dramaturg.cli.dialogues.intervals import Mean
 from dramaturg.cli.dialogues.tally import DialoguesTally
@@ -16,7 +18,7 @@ LISTED_TASKS = 10
 
 
 def show_dialogues(console: Console, tally: DialoguesTally) -> None:
-    """Prints the mean ratings, the hardest and easiest tasks, the pairs, and what could not be judged."""
+    """Prints mean ratings, the hardest and easiest tasks, pairs, scores, and what could not be judged."""
     kept = tally.kept_ratings()
     if tally.aced and not tally.keep_aced:
         console.print(f"{len(tally.aced)} scripts that every model aces are set aside", highlight=False)
@@ -28,6 +30,8 @@ def show_dialogues(console: Console, tally: DialoguesTally) -> None:
             console.print(_tasks(kind, mine))
     if tally.pairs():
         console.print(_pairs(tally))
+    if scored := tally.attributes.figures():
+        console.print(_attributes(scored))
     if tally.unusable_replies:
         table = Table("no usable reply of", "because", box=None)
         table.add_column("scripts", justify="right")
@@ -70,6 +74,17 @@ def _pairs(tally: DialoguesTally) -> Table:
         difference = "-" if count.difference is None else f"{count.difference:+.2%}"
         numbers = (count.win, count.tie, count.lose, count.abstained)
         table.add_row(first, second, judge, group, *map(str, numbers), difference)
+    return table
+
+
+def _attributes(found: Sequence[AttributeScore]) -> Table:
+    table = Table("model", "scored for", "by", box=None)
+    for head in ("replies", "scored", "mean", "95 %", f"above {HIGH}"):
+        table.add_column(head, justify="right")
+    for one in found:
+        high = "-" if one.high_share is None else f"{one.high_share:.1%}"
+        numbers = (str(one.replies), f"{one.coverage:.0%}", *_mean(one.mean), high)
+        table.add_row(escape(one.model), escape(one.attribute) or "-", escape(one.judge), *numbers)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Collects ratings and comparisons of replies."""
+"""Collects ratings, comparisons and scores of replies."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesResponse,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.cli.dialogues.attributes import AttributeTally
 from dramaturg.cli.dialogues.figures import (
     FIRST,
     LAST_ONLY,
@@ -52,7 +53,7 @@ _OUTCOMES = {
 
 
 class DialoguesTally(SampleTally[DialogueResult]):
-    """The ratings and comparisons of an evaluation. It keeps numbers, no text.
+    """The judgements of an evaluation of replies. It keeps numbers, no text.
 
     Args:
         keep_aced: Whether scripts that every model aces stay in the figures.
@@ -66,6 +67,8 @@ class DialoguesTally(SampleTally[DialogueResult]):
         self.abstentions: Counter[str] = Counter()
         """Judges' abstentions on usable replies, by reason."""
         self.ratings: list[Rated] = []
+        self.attributes = AttributeTally()
+        """Scores for attributes, aced scripts included."""
         self._compared: list[tuple[Script, str, str, str, str]] = []
 
     def add(self, result: DialogueResult) -> None:
@@ -90,6 +93,8 @@ class DialoguesTally(SampleTally[DialogueResult]):
         for one in result.comparisons:
             outcome = _OUTCOMES.get(one.comparison.preference, "abstained")
             self._compared.append((script, one.first_model, one.second_model, one.judge, outcome))
+
+        self.attributes.add(result.scores)
 
     @property
     def aced(self) -> frozenset[str]:
@@ -124,6 +129,7 @@ class DialoguesTally(SampleTally[DialogueResult]):
                 {"first": first, "second": second, "judge": judge, "group": group, **count.describe()}
                 for (first, second, judge, group), count in self.pairs().items()
             ],
+            "text_scores": [one.describe() for one in self.attributes.figures()],
         }
 
     def pairs(self) -> Mapping[tuple[str, str, str, str], PairCount]:
@@ -139,9 +145,11 @@ def describe_script(script: DialogueScript, name: str) -> Script:
 
 
 def replies_judged(event: EvaluateDialoguesResponse) -> Judged:
-    """How many ratings and comparisons an event brings."""
+    """How many ratings, comparisons and scores an event brings."""
     if event.HasField("rating"):
         return Judged(1, int(not event.rating.rating.HasField("value")))
     if event.HasField("comparison"):
         return Judged(1, int(event.comparison.comparison.preference not in _OUTCOMES))
+    if event.HasField("score"):
+        return Judged(1, int(not event.score.score.HasField("value")))
     return Judged(0, 0)

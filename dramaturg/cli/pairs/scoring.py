@@ -12,7 +12,18 @@ from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResu
 from dramaturg.judge.length import longer_text
 from dramaturg.service.errors import from_rpc_error
 
-METRICS = ("rouge-1", "rouge-2", "rouge-l", "bleu", "chrf", "meteor", "embedding")
+METRICS = (
+    "rouge-1",
+    "rouge-2",
+    "rouge-l",
+    "bleu",
+    "chrf",
+    "meteor",
+    "embedding",
+    "embedding-greedy",
+    "embedding-greedy-precision",
+    "embedding-greedy-recall",
+)
 """The metrics of AlignmentService but "length", which every comparison brings already."""
 
 

@@ -13,12 +13,8 @@ from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.cli.decisions.tally import choice_name
 from dramaturg.cli.scenarios.sheet import ANNOTATOR
+from dramaturg.cli.sheets import EDITED, kept_rows, status_problems
 from dramaturg.service.validation import violations
-
-ACCEPTED, EDITED, REJECTED = "accepted", "edited", "rejected"
-"""What can stand in the column "status"."""
-NOT_REVIEWED = "not reviewed"
-"""How a row without a status is counted."""
 
 _LEVELS = ("easy", "medium", "hard")
 _CHOICES = {
@@ -58,11 +54,7 @@ def read_review(rows: Sequence[tuple[int, Mapping[str, str]]]) -> Reviewed:
         rows: The rows of the sheet, each with the number of its line.
     """
     found = Reviewed()
-    for line, row in rows:
-        status = row.get("status", "").casefold()
-        found.statuses[status or NOT_REVIEWED] += 1
-        if not status or status == REJECTED:
-            continue
+    for line, row, status in kept_rows(rows, found.statuses):
         problems = list(_problems(row, status))
         if not problems:
             request = _request(row, status)
@@ -111,10 +103,7 @@ def accuracy_request(found: Reviewed) -> MeasureAccuracyRequest:
 
 
 def _problems(row: Mapping[str, str], status: str) -> Iterator[str]:
-    if status not in (ACCEPTED, EDITED):
-        yield f"status: is {status!r}, none of {ACCEPTED}, {EDITED}, {REJECTED}"
-    if status == EDITED and not row.get("edited_scenario"):
-        yield "edited_scenario: must not be empty where the status is edited"
+    yield from status_problems(row, status, ("edited_scenario",))
     gold = row.get("gold") or row.get("target", "")
     if gold.casefold() not in _CHOICES:
         yield f"gold: is {gold!r}, none of 1, 2, either"

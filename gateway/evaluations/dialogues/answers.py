@@ -1,12 +1,14 @@
-"""Makes of whatever a judge of replies answered one sound rating or comparison, or an abstention."""
+"""Makes of whatever a judge of replies answered one sound rating, score or comparison, or an abstention."""
 
 from __future__ import annotations
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse, TextScore
 from gateway.evaluations.failures import Failure
 from gateway.judges.selection import Seat
 
@@ -32,20 +34,44 @@ def settle_rating(answer: RateResponseResponse | Failure, seat: Seat) -> Rating:
     """The rating of an answer; one that is missing, off the scale or both given and withheld abstains."""
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {seat.judge.name!r} {answer.explanation}.")
-    rating = answer.rating
-    rating.provenance.registered_name = seat.judge.name
+    answer.rating.provenance.registered_name = seat.judge.name
+    _settle_value(answer.rating, LOWEST, HIGHEST)
+    return answer.rating
+
+
+def settle_score(answer: ScoreTextsResponse | Failure, seat: Seat, model: str) -> ReplyScore:
+    """The score of an answer about one reply; it abstains where a rating would, or where there is not one.
+
+    Args:
+        answer: What the scorer said.
+        seat: Whose judge it is.
+        model: Who replied.
+    """
+    scored = ReplyScore(model=model, judge=seat.judge.name)
+    if isinstance(answer, Failure):
+        scored.score.abstain_reason = answer.reason
+        return scored
+    scored.attribute = answer.attribute
+    scored.provenance.CopyFrom(answer.provenance)
+    scored.provenance.registered_name = seat.judge.name
+    if len(answer.scores) == 1:
+        scored.score.CopyFrom(answer.scores[0])
+    _settle_value(scored.score, 0, 1)
+    return scored
+
+
+def _settle_value(judgement: Rating | TextScore, lowest: float, highest: float) -> None:
     problem = None
-    if rating.HasField("value") and rating.abstain_reason:
+    if judgement.HasField("value") and judgement.abstain_reason:
         problem = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
-    elif rating.HasField("value"):
+    elif judgement.HasField("value"):
         # Also false for what is no number.
-        problem = None if LOWEST <= rating.value <= HIGHEST else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-    elif not rating.abstain_reason:
+        problem = None if lowest <= judgement.value <= highest else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    elif not judgement.abstain_reason:
         problem = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
     if problem is not None:
-        rating.ClearField("value")
-        rating.abstain_reason = problem
-    return rating
+        judgement.ClearField("value")
+        judgement.abstain_reason = problem
 
 
 def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:

@@ -1,6 +1,7 @@
-"""Dialogues (SimulBench, section 2.5): every model continues one script; replies are rated and compared.
+"""Dialogues (SimulBench, section 2.5): every model continues one script, and the replies are judged.
 
-A reply that cannot be used is neither rated nor compared: its ratings and comparisons abstain for its reason.
+They are rated, compared and, where that is asked for, scored for an attribute such as toxicity. A reply that
+cannot be used is not judged: its ratings, comparisons and scores abstain for its reason.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelReply,
     ReplyComparison,
     ReplyRating,
+    ReplyScore,
 )
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, ReplyResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
@@ -30,10 +32,18 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, RateResponseResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
+from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.asking import ask
 from gateway.evaluations.calls import Patience
-from gateway.evaluations.dialogues.answers import no_comparison, no_rating, settle_comparison, settle_rating
+from gateway.evaluations.dialogues.answers import (
+    no_comparison,
+    no_rating,
+    settle_comparison,
+    settle_rating,
+    settle_score,
+)
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.streams import Emit, stream_events
@@ -45,8 +55,8 @@ Replies = Mapping[str, asyncio.Task[ModelReply]]
 class DialoguesEvaluation:
     """The evaluation of one test script.
 
-    A rating waits for its own reply alone, a comparison for its two; what fails touches nothing else. Judges
-    are not told who wrote what.
+    A rating or score waits for its own reply alone, a comparison for its two; what fails touches nothing
+    else. Judges are not told who wrote what.
 
     Args:
         plan: What to do.
@@ -58,7 +68,7 @@ class DialoguesEvaluation:
         self._patience = patience
 
     async def events(self) -> AsyncGenerator[EvaluateDialoguesResponse]:
-        """Yields that it was accepted, replies, ratings and comparisons as they come, then the result."""
+        """Yields that it was accepted, replies and judgements as they come, then the result."""
         yield EvaluateDialoguesResponse(accepted=self._plan.accepted())
         async with aclosing(stream_events(self._work)) as events:
             async for event in events:
@@ -81,17 +91,24 @@ class DialoguesEvaluation:
                 for pair in request.pairs
                 for seat in self._plan.pair_judges
             ]
+            scores = [
+                group.create_task(self._score(seat, replies[model], emit))
+                for model in replies
+                for seat in self._plan.text_scorers
+            ]
         result = DialogueResult(
             script=request.script,
             tags=request.tags,
             replies=[task.result() for task in replies.values()],
             ratings=[task.result() for task in ratings],
             comparisons=[task.result() for task in comparisons],
+            scores=[task.result() for task in scores],
         )
         provenances = [
             *(reply.provenance for reply in result.replies),
             *(rated.rating.provenance for rated in result.ratings),
             *(compared.comparison.provenance for compared in result.comparisons),
+            *(scored.provenance for scored in result.scores),
         ]
         result.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
         emit(EvaluateDialoguesResponse(result=result))
@@ -138,6 +155,21 @@ class DialoguesEvaluation:
             rated.rating.CopyFrom(settle_rating(answer, seat))
         emit(EvaluateDialoguesResponse(rating=rated))
         return rated
+
+    async def _score(
+        self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit[EvaluateDialoguesResponse]
+    ) -> ReplyScore:
+        reply = await replied
+        scored = ReplyScore(model=reply.model, judge=seat.judge.name)
+        if reply.abstain_reason:
+            scored.score.abstain_reason = reply.abstain_reason
+        else:
+            asked = ScoreTextsRequest(texts=[reply.text], options=JudgeOptions(model=seat.model))
+            stub = TextScorerServiceStub(seat.judge.channel)
+            answer = await ask(seat, self._patience, stub.ScoreTexts, asked, ScoreTextsResponse)
+            scored = settle_score(answer, seat, reply.model)
+        emit(EvaluateDialoguesResponse(score=scored))
+        return scored
 
     async def _compare(
         self, seat: Seat, pair: ModelPair, replies: Replies, emit: Emit[EvaluateDialoguesResponse]

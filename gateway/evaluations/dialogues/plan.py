@@ -1,4 +1,4 @@
-"""What an evaluation of replies will do: who writes, who rates and who compares."""
+"""What an evaluation of replies will do: who writes, who rates, who compares and who scores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.judge.dialogues import require_turns
-from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE
+from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.judges.registry import Registry
@@ -28,14 +28,17 @@ class DialoguesPlan:
     """Who rates each reply. Empty where ratings are omitted."""
     pair_judges: tuple[Seat, ...]
     """Who compares each pair. Empty where there is none."""
+    text_scorers: tuple[Seat, ...]
+    """Who scores each reply for an attribute. Empty where that is not asked for."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
         replies = len(self.request.models) + len(self.request.replies)
-        seats = [*([self.author] if self.author else []), *self.rating_judges, *self.pair_judges]
+        authors = [self.author] if self.author else []
+        seats = [*authors, *self.rating_judges, *self.pair_judges, *self.text_scorers]
         return EvaluationAccepted(
             judges=[seat.describe() for seat in seats],
-            assessment_count=replies * (1 + len(self.rating_judges))
+            assessment_count=replies * (1 + len(self.rating_judges) + len(self.text_scorers))
             + len(self.request.pairs) * len(self.pair_judges),
         )
 
@@ -51,7 +54,12 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
             FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
     """
-    needed = {AUTHOR: request.models, RATING_JUDGE: not request.ratings_omitted, PAIR_JUDGE: request.pairs}
+    needed = {
+        AUTHOR: request.models,
+        RATING_JUDGE: not request.ratings_omitted,
+        PAIR_JUDGE: request.pairs,
+        TEXT_SCORER: request.replies_scored,
+    }
     roles = tuple(role for role, is_needed in needed.items() if is_needed)
     violations = [
         *_check_script(request),
@@ -68,6 +76,7 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
         next((seat for seat in seats if seat.role == AUTHOR), None),
         tuple(seat for seat in seats if seat.role == RATING_JUDGE),
         tuple(seat for seat in seats if seat.role == PAIR_JUDGE),
+        tuple(seat for seat in seats if seat.role == TEXT_SCORER),
     )
 
 

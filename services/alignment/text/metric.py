@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class TextPair(NamedTuple):
+    """A text and what it is compared with."""
+
+    candidate: str
+    reference: str
 
 
 @dataclass(frozen=True)
@@ -30,3 +37,24 @@ def blank(candidate: str, reference: str) -> Undefined | None:
         if not text.strip():
             return Undefined(f"the {name} is empty")
     return None
+
+
+class NotComputed:
+    """Stands in the place of a metric whose vectors cannot be had.
+
+    Args:
+        reason: Why they cannot.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    @property
+    def method(self) -> str:
+        """See ``Metric``."""
+        return f"not computed: {self._reason}"
+
+    def score(self, candidate: str, reference: str) -> float | Undefined:
+        """Undefined for all texts."""
+        del candidate, reference
+        return Undefined(self._reason)

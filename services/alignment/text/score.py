@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from dramaturg.service.errors import Violation, invalid_fields
-from services.alignment.text.metric import Metric, Undefined
+from services.alignment.text.greedy import GREEDY, Run, greedy_matching
+from services.alignment.text.metric import Metric, TextPair, Undefined
 from services.alignment.text.overlap import Length, Meteor, bleu, chrf
 from services.alignment.text.rouge import RougeL, RougeN, RougeTokens
+from services.alignment.text.similarity import similarity
+from services.alignment.text.vectors import Embedder
 from services.alignment.workers import Checkpoint
 
 EMBEDDING = "embedding"
-"""The one metric that needs another service."""
+"""The similarity of whole texts; it and ``GREEDY`` need another service."""
 
 _OFFLINE: Mapping[str, Callable[[RougeTokens], Metric]] = {
     "rouge-1": partial(RougeN, 1),
@@ -25,15 +27,8 @@ _OFFLINE: Mapping[str, Callable[[RougeTokens], Metric]] = {
     "meteor": lambda _: Meteor(),
     "length": lambda _: Length(),
 }
-METRICS = (*_OFFLINE, EMBEDDING)
+METRICS = (*_OFFLINE, EMBEDDING, *GREEDY)
 """All that there are."""
-
-
-class TextPair(NamedTuple):
-    """A text and what it is compared with."""
-
-    candidate: str
-    reference: str
 
 
 @dataclass
@@ -68,19 +63,41 @@ def chosen(names: Sequence[str]) -> Sequence[str]:
     return list(dict.fromkeys(names or METRICS))
 
 
+async def vector_metrics(
+    names: Sequence[str], pairs: Sequence[TextPair], embedder: Embedder | None, run: Run
+) -> Mapping[str, Metric]:
+    """Those of the metrics that need vectors, with the vectors of the pairs or what was made of them.
+
+    Args:
+        names: Metrics out of ``METRICS``.
+        pairs: The texts.
+        embedder: Gives the vectors; ``None``: there is none.
+        run: Has a thread compute.
+    """
+    metrics: dict[str, Metric] = {}
+    if EMBEDDING in names:
+        metrics[EMBEDDING] = await similarity((text for pair in pairs for text in pair), embedder)
+    if not GREEDY.keys().isdisjoint(names):
+        metrics |= await greedy_matching(pairs, embedder, run)
+    return metrics
+
+
 def score_texts(
-    pairs: Sequence[TextPair], names: Sequence[str], similarity: Metric, checkpoint: Checkpoint
+    pairs: Sequence[TextPair],
+    names: Sequence[str],
+    with_vectors: Mapping[str, Metric],
+    checkpoint: Checkpoint,
 ) -> TextReport:
     """Scores every pair by every metric.
 
     Args:
         pairs: The texts.
         names: Metrics out of ``METRICS``.
-        similarity: What "embedding" stands for.
+        with_vectors: Those of them that need vectors (``vector_metrics``).
         checkpoint: Called before every score.
     """
     tokens = RougeTokens()
-    metrics = {name: similarity if name == EMBEDDING else _OFFLINE[name](tokens) for name in names}
+    metrics = {name: _OFFLINE[name](tokens) if name in _OFFLINE else with_vectors[name] for name in names}
     scores: list[TextScores] = []
     for pair in pairs:
         scores.append(TextScores())

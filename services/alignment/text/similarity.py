@@ -1,72 +1,21 @@
-"""The similarity of sentence vectors.
-
-This is not BERTScore, which matches the vectors of tokens: EmbeddingService gives one vector a text. With an
-answer that held a vector for each token, its greedy matching could stand beside this under a name of its own.
-"""
+"""The similarity of sentence vectors: one vector a text, so that this is not BERTScore (see ``greedy``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from services.alignment.text.metric import NotComputed, Undefined, blank
+from services.alignment.text.vectors import (
+    MOST_CHARACTERS,
+    NO_EMBEDDER,
+    Embedder,
+    EmbeddingError,
+    Vector,
+    cut_off,
+)
 
-from services.alignment.text.metric import Undefined, blank
-
-Vector = NDArray[np.float32]
-
-# One request of EmbeddingService takes 4,096 texts and, by default, 16 MiB; a character has up to 4 bytes.
 _BATCH_TEXTS = 1024
-_BATCH_CHARACTERS = 2_000_000
-
-
-@dataclass(frozen=True)
-class Embedded:
-    """Texts as vectors of length 1."""
-
-    vectors: Sequence[Vector]
-    """One for each text."""
-    truncated: int
-    """How many texts were longer than the model's window."""
-    model: str
-
-
-class EmbeddingError(Exception):
-    """No vectors could be had; the message says why."""
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors."""
-
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Embeds texts, within the bounds of one request.
-
-        Raises:
-            EmbeddingError: It could not be reached, or refused.
-        """
-
-
-class NoSimilarity:
-    """Stands where there are no vectors.
-
-    Args:
-        reason: Why there are none.
-    """
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    @property
-    def method(self) -> str:
-        """See ``Metric``."""
-        return f"not computed: {self._reason}"
-
-    def score(self, candidate: str, reference: str) -> float | Undefined:
-        """Undefined for all texts."""
-        del candidate, reference
-        return Undefined(self._reason)
 
 
 @dataclass(frozen=True)
@@ -82,11 +31,7 @@ class SentenceSimilarity:
     def method(self) -> str:
         """See ``Metric``."""
         method = f"cosine of the sentence vectors of {self.model}, negative values as 0; not BERTScore"
-        if self.truncated:
-            method += (
-                f"; {self.truncated} of {len(self.vectors)} texts were longer than its window and cut off"
-            )
-        return method
+        return method + cut_off(self.truncated, len(self.vectors))
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
         """See ``Metric``."""
@@ -95,7 +40,7 @@ class SentenceSimilarity:
         return min(1.0, max(0.0, float(self.vectors[candidate] @ self.vectors[reference])))
 
 
-async def similarity(texts: Iterable[str], embedder: Embedder | None) -> SentenceSimilarity | NoSimilarity:
+async def similarity(texts: Iterable[str], embedder: Embedder | None) -> SentenceSimilarity | NotComputed:
     """Embeds all texts, each once.
 
     Args:
@@ -103,7 +48,7 @@ async def similarity(texts: Iterable[str], embedder: Embedder | None) -> Sentenc
         embedder: Gives the vectors; ``None``: there is none.
     """
     if embedder is None:
-        return NoSimilarity("no EmbeddingService is configured (setting embedding_target)")
+        return NO_EMBEDDER
     vectors: dict[str, Vector] = {}
     truncated, model = 0, ""
     try:
@@ -113,7 +58,7 @@ async def similarity(texts: Iterable[str], embedder: Embedder | None) -> Sentenc
             truncated += embedded.truncated
             model = embedded.model
     except EmbeddingError as error:
-        return NoSimilarity(str(error))
+        return NotComputed(str(error))
     return SentenceSimilarity(vectors, model, truncated)
 
 
@@ -121,7 +66,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     characters = 0
     for text in texts:
-        if batch and (len(batch) == _BATCH_TEXTS or characters + len(text) > _BATCH_CHARACTERS):
+        if batch and (len(batch) == _BATCH_TEXTS or characters + len(text) > MOST_CHARACTERS):
             yield batch
             batch, characters = [], 0
         batch.append(text)

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from services.embedding.backend import Floats, ModelFacts, Prepared
+from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
 from services.embedding.cache import VectorCache
-from services.embedding.embedder import Embedder
+from services.embedding.embedder import MOST_TOKEN_BYTES, Embedder, TokensTooLargeError
 
 
 class CountingBackend:
     model = "counting"
     workers = 1
+    gives_tokens = True
 
     def __init__(self) -> None:
         self.encoded: list[str] = []
@@ -25,7 +26,7 @@ class CountingBackend:
         self.under_way = asyncio.Event()
 
     async def load(self) -> ModelFacts:
-        return ModelFacts(self.model, 2)
+        return ModelFacts(self.model, 2, 2)
 
     async def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[str]]:
         return [Prepared(text, len(text), truncated=text == "cut") for text in texts]
@@ -36,6 +37,13 @@ class CountingBackend:
         await self.gate.wait()
         self.encoded += inputs
         return np.array([[len(text), 1] for text in inputs], dtype=np.float32)
+
+    async def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+        rows = await self.encode(inputs)
+        return [
+            TokenVectors(list(text), np.repeat(row[None], len(text), axis=0))
+            for text, row in zip(inputs, rows, strict=True)
+        ]
 
     async def close(self) -> None:
         pass
@@ -87,3 +95,24 @@ async def test_a_cancelled_request_stops_between_batches_and_frees_its_turn() ->
     backend.gate.set()
     await shared.embed(["other"])
     assert backend.batches == 2
+
+
+async def test_tokens_come_in_order_each_text_computed_once() -> None:
+    backend = CountingBackend()
+    embedded = await embedder(backend, budget=4).embed_tokens(["aaa", "b", "cut", "aaa"])
+    assert [list(text.tokens) for text in embedded.texts] == [list("aaa"), ["b"], list("cut"), list("aaa")]
+    assert [text.values[0, 0] for text in embedded.texts] == [3, 1, 3, 3]
+    assert embedded.truncated == [False, False, True, False]
+    assert sorted(backend.encoded) == ["aaa", "b", "cut"]
+
+
+async def test_too_many_tokens_are_refused_before_anything_is_computed() -> None:
+    backend = CountingBackend()
+    fitting = MOST_TOKEN_BYTES // 8
+    with pytest.raises(TokensTooLargeError) as refused:
+        await embedder(backend).embed_tokens(["a" * fitting, "b"])
+    assert refused.value.actual == MOST_TOKEN_BYTES + 8
+    assert not backend.encoded
+    # A text that stands there twice is sent twice.
+    with pytest.raises(TokensTooLargeError):
+        await embedder(backend).embed_tokens(["a" * (fitting // 2 + 1)] * 2)

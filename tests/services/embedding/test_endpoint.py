@@ -15,7 +15,11 @@ from pydantic import ValidationError
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2 import (
+    EmbedRequest,
+    EmbedResponse,
+    EmbedTokensRequest,
+)
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.settings import SettingsError
 from services.embedding.settings import EmbeddingSettings
@@ -103,6 +107,17 @@ async def test_long_texts_are_cut_and_marked_and_batches_are_bounded(server: Emb
     assert [one.truncated for one in response.embeddings] == [True, False, False, False, False]
     assert max(len(texts) for texts in server.inputs) == 2
     assert max(len(text) for texts in server.inputs for text in texts) == 10
+
+
+async def test_there_are_no_tokens_and_nothing_is_asked_for_them(server: EmbeddingsServer) -> None:
+    async with embedding_stub(**settings(server)) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.EmbedTokens(EmbedTokensRequest(texts=["a"]))
+    error = from_rpc_error(raised.value)
+    assert error.code is grpc.StatusCode.UNIMPLEMENTED
+    assert error.reason == error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED
+    assert "'light'" in error.message
+    assert server.inputs == []
 
 
 async def test_what_passes_is_tried_again_a_bounded_number_of_times(server: EmbeddingsServer) -> None:

@@ -62,14 +62,23 @@ def test_what_is_over_the_window_is_cut_off_and_said(encoder: LightEncoder) -> N
     assert cut.input == longer.input
 
 
-def test_token_vectors_pool_to_the_text_vector(encoder: LightEncoder) -> None:
-    inputs = [text.input for text in encoder.prepare(["Stir.", "Grease the tin with butter."])]
-    tokens = encoder.encode_tokens(inputs)
-    assert [len(vectors) for vectors in tokens] == [len(ids) for ids in inputs]
-    for vectors in tokens:
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+def test_each_word_piece_has_a_vector_of_its_own(encoder: LightEncoder) -> None:
+    inputs = [text.input for text in encoder.prepare(["Stir.", "Grease the teapot's [SEP] lid.", ""])]
+    texts = encoder.encode_tokens(inputs)
+    assert [text.tokens for text in texts] == [
+        ["stir", "."],
+        # What the text itself calls an end is no end of it.
+        ["grease", "the", "tea", "##pot", "'", "s", "[SEP]", "lid", "."],
+        [],
+    ]
+    for text in texts:
+        assert text.values.shape == (len(text.tokens), encoder.token_dimension)
+        np.testing.assert_allclose(np.linalg.norm(text.values, axis=1), 1, atol=1e-6)
     # The same word in the same text has the same vector, whatever the padding.
-    np.testing.assert_allclose(tokens[0], encoder.encode_tokens(inputs[:1])[0], atol=1e-5)
+    np.testing.assert_allclose(texts[0].values, encoder.encode_tokens(inputs[:1])[0].values, atol=1e-5)
+    # Vectors are of words in their text, not of words.
+    (other,) = encoder.encode_tokens([encoder.prepare(["The lid."])[0].input])
+    assert float(texts[1].values[1] @ other.values[0]) < 0.9
 
 
 @pytest.mark.parametrize("text", ["\ud800 broken", "\x00\x01", "做一个蛋糕", "🙂" * 500, " " * 10_000])

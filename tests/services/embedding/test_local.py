@@ -7,18 +7,22 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from services.embedding.backend import Floats, Prepared
+from services.embedding.backend import Floats, Prepared, TokenVectors
 from services.embedding.local import LocalBackend
 
 
 class Encoder:
     dimension = 1
+    token_dimension = 1
 
     def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[str]]:
         return [Prepared(text, len(text), truncated=False) for text in texts]
 
     def encode(self, inputs: Sequence[str]) -> Floats:
         return np.ones((len(inputs), 1), dtype=np.float32)
+
+    def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+        return [TokenVectors(list(text), np.ones((len(text), 1), dtype=np.float32)) for text in inputs]
 
 
 class Loader:
@@ -64,6 +68,8 @@ async def test_nothing_is_encoded_before_the_model_is_loaded() -> None:
     backend = LocalBackend("model", Loader())
     with pytest.raises(RuntimeError, match="load"):
         await backend.encode(["a"])
+    with pytest.raises(RuntimeError, match="load"):
+        await backend.encode_tokens(["a"])
 
 
 async def test_many_texts_are_prepared_in_order() -> None:

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2 import (
+    EmbedRequest,
+    EmbedResponse,
+    EmbedTokensRequest,
+)
 from dramaturg.service.errors import from_rpc_error
 from services.embedding.weights import DEFAULT_WEIGHTS_SHA256, locate
 from tests.support.embedding import embedding_stub
@@ -53,6 +57,24 @@ async def test_both_engines_give_the_same_vectors() -> None:
     assert any(one.truncated for one in ours.embeddings)
     assert theirs.weights_sha256 == DEFAULT_WEIGHTS_SHA256
     assert (theirs.model, theirs.dimension) == (ours.model, ours.dimension)
+
+
+@pytest.mark.usefixtures("_library")
+async def test_both_engines_give_the_same_vectors_of_the_same_tokens() -> None:
+    texts = [*TEXTS, "What the text [SEP] calls an end is none. [CLS]"]
+    async with (
+        embedding_stub() as light,
+        embedding_stub(engine="sentence-transformers") as library,
+    ):
+        ours = await light.EmbedTokens(EmbedTokensRequest(texts=texts))
+        theirs = await library.EmbedTokens(EmbedTokensRequest(texts=texts))
+    for text, one, other in zip(texts, ours.texts, theirs.texts, strict=True):
+        assert list(one.tokens) == list(other.tokens), text
+        assert one.truncated == other.truncated, text
+        np.testing.assert_allclose(np.array(one.values), np.array(other.values), atol=1e-4, err_msg=text)
+    assert any(one.truncated for one in ours.texts)
+    assert (theirs.model, theirs.dimension) == (ours.model, ours.dimension)
+    assert theirs.weights_sha256 == DEFAULT_WEIGHTS_SHA256
 
 
 @pytest.mark.usefixtures("_library")

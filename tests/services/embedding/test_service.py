@@ -11,18 +11,19 @@ from pydantic import ValidationError
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
+from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedTokensRequest
 from dramaturg.service.errors import ServiceError, from_rpc_error
-from services.embedding import weights
+from services.embedding import embedder, weights
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import embedding_stub
 
 
 async def failure(
-    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub, request: EmbedRequest
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub, request: EmbedRequest | EmbedTokensRequest
 ) -> ServiceError:
+    call = stub.Embed(request) if isinstance(request, EmbedRequest) else stub.EmbedTokens(request)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await stub.Embed(request)
+        await call
     return from_rpc_error(raised.value)
 
 
@@ -39,6 +40,51 @@ async def test_embeds_with_the_facts_of_the_model(
     assert [embedding.truncated for embedding in response.embeddings] == [False, False, False, True]
     assert response.model == weights.DEFAULT_MODEL
     assert response.weights_sha256 == weights.DEFAULT_WEIGHTS_SHA256
+
+
+async def test_embeds_tokens_with_the_facts_of_the_model(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    response = await stub.EmbedTokens(EmbedTokensRequest(texts=["Stir the teapot.", "", "word " * 300]))
+    assert list(response.texts[0].tokens) == ["stir", "the", "tea", "##pot", "."]
+    assert [len(text.tokens) for text in response.texts] == [5, 0, 254]
+    assert [text.truncated for text in response.texts] == [False, False, True]
+    for text in response.texts:
+        vectors = np.array(text.values, dtype=np.float32).reshape(len(text.tokens), response.dimension)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert response.dimension == 384
+    assert response.model == weights.DEFAULT_MODEL
+    assert response.weights_sha256 == weights.DEFAULT_WEIGHTS_SHA256
+
+
+@pytest.mark.slow
+async def test_as_many_of_the_longest_texts_as_may_be_fit_into_one_answer(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    request = EmbedTokensRequest(texts=[f"{number} " + "word " * 300 for number in range(64)])
+    response = await stub.EmbedTokens(request)
+    assert [len(text.tokens) for text in response.texts] == [254] * 64
+    assert 24 << 20 > response.ByteSize() > 23 << 20
+
+
+async def test_tokens_of_another_model_or_of_no_text_are_refused(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    error = await failure(stub, EmbedTokensRequest(texts=["a"], model="larger"))
+    assert error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN
+    assert (await failure(stub, EmbedTokensRequest())).violations[0].field == "texts"
+    assert (await failure(stub, EmbedTokensRequest(texts=["a"] * 65))).violations[0].field == "texts"
+
+
+async def test_more_bytes_than_an_answer_holds_are_refused(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedder, "MOST_TOKEN_BYTES", 5000)
+    error = await failure(stub, EmbedTokensRequest(texts=["Stir the teapot."]))
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.reason == error_reason_pb2.ERROR_REASON_TOO_LARGE
+    # Five pieces and two ends of 384 numbers.
+    assert error.metadata["actual"] == str(7 * 384 * 4)
 
 
 async def test_a_preloaded_service_serves_its_model_by_name() -> None:

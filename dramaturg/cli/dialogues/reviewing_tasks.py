@@ -1,0 +1,50 @@
+"""``dramaturg tasks review``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.cli.dialogues.task_sheet import read_review
+from dramaturg.cli.platform import fail
+from dramaturg.cli.sheets import read_sheet
+from dramaturg.cli.writing import write_messages
+
+
+def review(
+    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The sheet that people filled in.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="TASKS.jsonl", help="The rows of simulate to write.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Makes rows of "simulate" of the simulation tasks that people accepted or edited.
+
+    SHEET is what "tasks write --sheet" wrote, as CSV or JSON Lines. Rows whose status is empty are counted as
+    not reviewed.
+
+    Exit codes: 0 fine, 2 the sheet is not in order.
+
+    For example:
+
+        dramaturg tasks review out/tasks/review.csv -o tasks.jsonl
+    """
+    try:
+        found = read_review(read_sheet(file))
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except (ValueError, TypeError) as error:
+        fail(f"{file}: {error}")
+    if found.problems:
+        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+    write_messages(out, found.requests)
+    statuses = dict(sorted(found.statuses.items()))
+    if as_json:
+        summary = {"statuses": statuses, "rows": len(found.requests), "out": str(out)}
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        typer.echo(f"{listed}; {len(found.requests)} tasks to {out}")

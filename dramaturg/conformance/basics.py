@@ -1,0 +1,77 @@
+"""What every service that judges must keep to, whatever its contract."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from dramaturg.conformance.kit import RequirementError, Subject, require
+from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.service.errors import from_rpc_error
+
+SEMANTIC_VERSION = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?")
+KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+SNAKE_CASE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+
+
+async def identity(subject: Subject) -> Identity:
+    """Asks the server under test who it is."""
+    request = GetIdentityRequest(contract=subject.role.contract)
+    response = await IdentityServiceStub(subject.channel).GetIdentity(request, timeout=subject.timeout)
+    return response.identity
+
+
+async def require_serving(subject: Subject) -> None:
+    """Requires that the health service reports the contract as SERVING."""
+    request = health_pb2.HealthCheckRequest(service=subject.role.contract)
+    response = await health_pb2_grpc.HealthStub(subject.channel).Check(request, timeout=subject.timeout)
+    status = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+    require(status == "SERVING", f"the health of {subject.role.contract} is {status}")
+
+
+def require_identity(answer: Identity, subject: Subject) -> None:
+    """Requires that an identity is well formed: name, version, contract and at least one criterion."""
+    require(KEBAB_CASE.fullmatch(answer.name) is not None, f"name {answer.name!r} is not in kebab case")
+    require(
+        SEMANTIC_VERSION.fullmatch(answer.version) is not None,
+        f"version {answer.version!r} is not of the form 1.2.3",
+    )
+    require(answer.contract == subject.role.contract, f"contract is {answer.contract!r}")
+    require(bool(answer.criteria), "no criteria are named")
+    wrong = [one for one in answer.criteria if SNAKE_CASE.fullmatch(one) is None]
+    require(not wrong, f"criteria {wrong} are not in lower snake case")
+
+
+def require_signed(provenance: Provenance, answer: Identity) -> None:
+    """Requires that provenance names who answered as the identity does, and the model calls if any."""
+    for field in ("name", "version", "contract"):
+        seen, wanted = getattr(provenance, field), getattr(answer, field)
+        require(seen == wanted, f"provenance.{field} is {seen!r}, the identity's is {wanted!r}")
+    if CALLS_MODELS in answer.capabilities:
+        require(bool(provenance.completions), "provenance.completions is empty though the judge calls models")
+        require(bool(provenance.prompts), "provenance.prompts is empty though the judge calls models")
+
+
+async def require_refused(call: Awaitable[Any], field: str) -> None:
+    """Requires that a call is refused as invalid, with an ErrorInfo and a BadRequest that names the field."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        decoded = from_rpc_error(error)
+        require(decoded.code == grpc.StatusCode.INVALID_ARGUMENT, f"the code is {decoded.code.name}")
+        require(
+            decoded.reason == ErrorReason.ERROR_REASON_FIELD_INVALID,
+            f"the ErrorInfo's reason is {ErrorReason.Name(decoded.reason)}",
+        )
+        fields = [violation.field for violation in decoded.violations]
+        require(field in fields, f"the BadRequest names {fields}, not {field}")
+    else:
+        raise RequirementError("the request was answered")

@@ -1,0 +1,77 @@
+"""Scorers of single texts: what one implements, and how it is served (``judging.v1.TextScorerService``)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Protocol
+
+import grpc
+
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.judging.v1 import text_scorer_service_pb2_grpc
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import (
+    DESCRIPTOR,
+    ScoreTextsRequest,
+    ScoreTextsResponse,
+    TextScore,
+)
+from dramaturg.judge.protocols import Judge
+from dramaturg.judge.provenance import sign
+from dramaturg.judge.serving import judge_contract
+from dramaturg.service.contract import Contract
+
+ServicerContext = grpc.aio.ServicerContext[Any, Any]
+_SERVICE = DESCRIPTOR.services_by_name["TextScorerService"]
+
+
+class TextScorer(Judge, Protocol):
+    """Plays the role "text-scorer". Its one criterion is the attribute that it scores."""
+
+    async def score_texts(self, request: ScoreTextsRequest) -> ScoreTextsResponse:
+        """Scores every text of a request that keeps to the contract's limits, in order.
+
+        The attribute and who answered need not be filled in.
+        """
+
+
+def text_scorer_contract(scorer: TextScorer) -> Contract:
+    """Serves a scorer as ``judging.v1.TextScorerService``.
+
+    Raises:
+        ValueError: It has not exactly one criterion.
+    """
+    if len(scorer.criteria) != 1:
+        raise ValueError(f"a text scorer has one criterion, its attribute, not {list(scorer.criteria)}")
+    add = text_scorer_service_pb2_grpc.add_TextScorerServiceServicer_to_server
+    return judge_contract(_SERVICE, add, _TextScorerServicer(scorer), scorer)
+
+
+def scored(value: float) -> TextScore:
+    """A score, in [0, 1].
+
+    Raises:
+        ValueError: It is not.
+    """
+    if not 0 <= value <= 1:
+        raise ValueError(f"a score is in [0, 1], not {value}")
+    return TextScore(value=value)
+
+
+def unscored(reason: AbstainReason.ValueType) -> TextScore:
+    """The score of a text that cannot be scored, with the reason."""
+    return TextScore(abstain_reason=reason)
+
+
+class _TextScorerServicer(text_scorer_service_pb2_grpc.TextScorerServiceServicer):
+    def __init__(self, scorer: TextScorer) -> None:
+        self._scorer = scorer
+
+    async def ScoreTexts(self, request: ScoreTextsRequest, context: ServicerContext) -> ScoreTextsResponse:
+        del context
+        started = time.perf_counter()
+        response = await self._scorer.score_texts(request)
+        if len(response.scores) != len(request.texts):
+            raise RuntimeError(f"{len(response.scores)} scores for {len(request.texts)} texts")
+        response.attribute = self._scorer.criteria[0]
+        sign(response.provenance, self._scorer, _SERVICE.full_name, started=started)
+        return response

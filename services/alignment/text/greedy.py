@@ -1,0 +1,158 @@
+"""The metrics of greedy matching: fetches the vectors of tokens a few texts at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from services.alignment.text.matching import Matched, match
+from services.alignment.text.metric import Metric, NotComputed, TextPair, Undefined, blank
+from services.alignment.text.vectors import (
+    MOST_CHARACTERS,
+    MOST_TOKEN_TEXTS,
+    NO_EMBEDDER,
+    Embedder,
+    EmbeddingError,
+    Matrix,
+    TooManyTokensError,
+    cut_off,
+)
+from services.alignment.workers import Checkpoint
+
+GREEDY: Mapping[str, str] = MappingProxyType(
+    {
+        "embedding-greedy": "f1",
+        "embedding-greedy-precision": "precision",
+        "embedding-greedy-recall": "recall",
+    }
+)
+"""The metrics, each with the figure of ``Matched`` that it is."""
+
+Matches = list[Matched | Undefined]
+Run = Callable[[Callable[[Checkpoint], Matches]], Awaitable[Matches]]
+"""Has a thread compute what it is given."""
+
+
+@dataclass(frozen=True)
+class GreedyMatching:
+    """One figure of the pairs that were matched."""
+
+    figure: str
+    """Which one, as ``Matched`` names it."""
+    matched: Mapping[TextPair, Matched | Undefined]
+    """Every pair that will be scored."""
+    model: str
+    truncated: int
+    """How many texts were cut off."""
+    count: int
+    """How many texts there are."""
+
+    @property
+    def method(self) -> str:
+        """See ``Metric``."""
+        name = "F1" if self.figure == "f1" else self.figure
+        return (
+            f"{name} of greedy matching by cosine of the token vectors (last hidden states) of {self.model}, "
+            "negative means as 0; no idf weights, no rescaling; not BERTScore"
+            + cut_off(self.truncated, self.count)
+        )
+
+    def score(self, candidate: str, reference: str) -> float | Undefined:
+        """See ``Metric``."""
+        found = self.matched[TextPair(candidate, reference)]
+        return found if isinstance(found, Undefined) else float(getattr(found, self.figure))
+
+
+async def greedy_matching(
+    pairs: Iterable[TextPair], embedder: Embedder | None, run: Run
+) -> Mapping[str, Metric]:
+    """Matches all pairs, a few at a time: token vectors are hundreds of times as large as their text's.
+
+    Args:
+        pairs: What will be compared.
+        embedder: Gives the vectors; ``None``: there is none.
+        run: Has a thread compute.
+
+    Returns:
+        The metrics of ``GREEDY``.
+    """
+    if embedder is None:
+        return dict.fromkeys(GREEDY, NO_EMBEDDER)
+    matcher = _Matcher(embedder, run)
+    try:
+        for group in _groups(dict.fromkeys(pairs)):
+            await matcher.add(group)
+    except EmbeddingError as error:
+        return dict.fromkeys(GREEDY, NotComputed(str(error)))
+    return {
+        name: GreedyMatching(
+            figure, matcher.matched, matcher.model, sum(matcher.truncated.values()), len(matcher.truncated)
+        )
+        for name, figure in GREEDY.items()
+    }
+
+
+class _Matcher:
+    def __init__(self, embedder: Embedder, run: Run) -> None:
+        self.matched: dict[TextPair, Matched | Undefined] = {}
+        self.truncated: dict[str, bool] = {}
+        self.model = ""
+        self._embedder = embedder
+        self._run = run
+
+    async def add(self, group: Sequence[TextPair]) -> None:
+        """Matches pairs whose texts fit into one request; those of an answer that would not are halved."""
+        wanted = list(dict.fromkeys(text for pair in group if not blank(*pair) for text in pair))
+        try:
+            matrices = await self._embed(wanted)
+        except TooManyTokensError as error:
+            if len(group) == 1:
+                self.matched[group[0]] = Undefined(str(error))
+                return
+            for half in (group[: len(group) // 2], group[len(group) // 2 :]):
+                await self.add(half)
+            return
+        self.matched |= zip(
+            group, await self._run(lambda check: _match_all(group, matrices, check)), strict=True
+        )
+
+    async def _embed(self, texts: Sequence[str]) -> Mapping[str, Matrix]:
+        if not texts:
+            return {}
+        embedded = await self._embedder.embed_tokens(texts)
+        self.truncated |= zip(texts, embedded.truncated, strict=True)
+        self.model = embedded.model
+        return dict(zip(texts, embedded.matrices, strict=True))
+
+
+def _match_all(group: Sequence[TextPair], matrices: Mapping[str, Matrix], checkpoint: Checkpoint) -> Matches:
+    found: Matches = []
+    for pair in group:
+        checkpoint()
+        if empty := blank(*pair):
+            found.append(empty)
+            continue
+        candidate, reference = matrices[pair.candidate], matrices[pair.reference]
+        unread = [name for name, one in (("candidate", candidate), ("reference", reference)) if not len(one)]
+        found.append(
+            Undefined(f"the {unread[0]} has no tokens that the model reads")
+            if unread
+            else match(candidate, reference)
+        )
+    return found
+
+
+def _groups(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
+    """Puts pairs together whose texts make one request."""
+    group: list[TextPair] = []
+    texts: set[str] = set()
+    for pair in pairs:
+        together = texts | set(pair)
+        if group and (len(together) > MOST_TOKEN_TEXTS or sum(map(len, together)) > MOST_CHARACTERS):
+            yield group
+            group, together = [], set(pair)
+        group.append(pair)
+        texts = together
+    if group:
+        yield group
