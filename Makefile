@@ -3,13 +3,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RELEASE := .tools/release/bin
+LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
+	--python-version 3.11 --generate-hashes
+TSC := .tools/k8s/node_modules/.bin/tsc
 BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
 SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format protos up bench wheel snapshot breaking model clean
+.PHONY: help demo test test-slow k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,10 +22,13 @@ demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with fou
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(BIN)/python -m pytest -q -m "not slow and not k8s"
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(BIN)/python -m pytest -q -m slow
+	@$(BIN)/python -m pytest -q -m "slow and not k8s"
+
+k8s-check: $(VENV)/.dev $(TSC) ## Renders and checks the manifests, the Dockerfile and the locks.
+	@$(BIN)/python -m pytest -q -m k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
 	@$(BIN)/ruff check $(CODE)
@@ -36,6 +43,19 @@ breaking: $(BUF) ## Checks the contracts against their snapshot.
 	@$(BUF) build --exclude-source-info -o .tools/current.binpb
 	@cmp -s .tools/current.binpb protos/snapshot.binpb \
 		|| { echo "The contracts changed compatibly: run 'make snapshot' and commit protos/snapshot.binpb." >&2; exit 1; }
+
+lock: $(RELEASE)/uv ## Locks what the images install, with hashes.
+	@$(LOCK) requirements/build.in -o requirements/build.txt
+	@$(LOCK) requirements/tools.in -o requirements/tools.txt
+	@$(LOCK) pyproject.toml --extra platform --extra datasets -o requirements/platform.txt
+	@$(LOCK) pyproject.toml --extra platform --extra datasets --extra embeddings \
+		-c requirements/platform.txt -o requirements/embeddings.txt
+
+sbom: $(RELEASE)/uv ## Lists what the images are made of (CycloneDX), in out/sbom.
+	@mkdir -p out/sbom
+	@set -e; for lock in platform embeddings embedding-model; do $(RELEASE)/cyclonedx-py requirements \
+		requirements/$$lock.txt --pyproject pyproject.toml --output-reproducible --of JSON \
+		-o out/sbom/$$lock.cdx.json; done
 
 snapshot: $(BUF) ## Takes the contracts as they are as the new snapshot; says first what that breaks.
 	@test ! -f protos/snapshot.binpb || $(BUF) breaking --against protos/snapshot.binpb || echo "^ breaking changes, taken as wanted"
@@ -83,4 +103,18 @@ $(VENV)/.dev: $(VENV)/.platform
 $(BUF): Makefile
 	@mkdir -p .tools
 	@npm install --silent --no-audit --no-fund --prefix .tools @bufbuild/buf@$(BUF_VERSION)
+	@touch $@
+
+$(RELEASE)/uv: requirements/tools.txt
+	@$(PYTHON) -m venv .tools/release
+	@$(RELEASE)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+	@touch $@
+
+# Types of the custom resources that the manifests use; newer packages ask for a newer node, their types do not.
+$(TSC): Makefile
+	@mkdir -p .tools/k8s
+	@npm install --silent --no-audit --no-fund --force --prefix .tools/k8s typescript@5.9 \
+		@kubernetes-models/cert-manager@6.0.0 @kubernetes-models/cloudnative-pg@2.0.0 \
+		@kubernetes-models/gateway-api@2.0.0 @kubernetes-models/keda@2.0.0 \
+		@kubernetes-models/prometheus-operator@6.0.0
 	@touch $@

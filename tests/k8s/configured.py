@@ -1,0 +1,56 @@
+"""Reads what a pod is configured with, by the settings classes of the service that runs in it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import gateway
+import services
+from dramaturg.service.settings import CONFIG_VARIABLE, Settings
+from gateway.launch.apps import find_app, settings_type
+from tests.k8s.rendered import Pod, Rendering
+
+
+def variables() -> dict[str, type[Settings]]:
+    """Every environment variable that some part of the platform reads, with its settings class."""
+    for package in (gateway, services):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith(".settings"):
+                importlib.import_module(module.name)
+    return {kind.variable(field): kind for kind in kinds(Settings) for field in kind.model_fields}
+
+
+def kinds(base: type[Settings]) -> Iterator[type[Settings]]:
+    """All settings that have a section."""
+    for kind in base.__subclasses__():
+        if hasattr(kind, "section"):
+            yield kind
+        yield from kinds(kind)
+
+
+def write_configuration(rendering: Rendering, pod: Pod, place: Path, patch: pytest.MonkeyPatch) -> None:
+    """Gives this process what a pod gets: its variables, and its configuration as a file."""
+    file = place / f"{pod.name}.toml"
+    file.write_text(rendering.configuration(pod), encoding="utf-8")
+    for name, value in pod.environment().items():
+        patch.setenv(name, value)
+    patch.setenv(CONFIG_VARIABLE, str(file))
+
+
+def load_settings(rendering: Rendering, pod: Pod, place: Path) -> Settings | None:
+    """The settings of the service in a pod, or None where it is none of ours (a judge of another team).
+
+    Raises:
+        pydantic.ValidationError: The configuration has a value or a key that the service does not take.
+    """
+    arguments = pod.container.get("args")
+    if not arguments:
+        return None
+    with pytest.MonkeyPatch.context() as patch:
+        write_configuration(rendering, pod, place, patch)
+        return settings_type(find_app(arguments[0]))()

@@ -1,0 +1,215 @@
+"""The policies let through what the configuration asks for, and nothing else.
+
+What is asked for is read from the configuration that each pod gets, with the settings classes of the code:
+the gateway's judges, every ``*_target``, every provider. What is let through is computed from the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from gateway.settings import GatewaySettings
+from services.generation.settings import GenerationSettings, OpenAISettings
+from tests.k8s.configured import load_settings
+from tests.k8s.rendered import Pod, Rendering, combined, every_rendering, folder
+
+Arrow = tuple[str, str, int]
+"""Who may call, whom, at which port."""
+
+Node = tuple[str, Mapping[str, str], Mapping[str, int]]
+"""A pod's name, labels and named ports."""
+
+STORE: Node = ("store", {"cnpg.io/cluster": "store"}, {})
+OUTSIDE = "outside"
+GRPC_PORT, HTTPS_PORT, POSTGRES_PORT = 50051, 443, 5432
+
+
+def nodes(rendering: Rendering) -> list[Node]:
+    """All pods of the namespace, the database's included."""
+    found: list[Node] = [
+        (
+            pod.name,
+            pod.labels,
+            {port["name"]: port["containerPort"] for port in pod.container.get("ports", [])},
+        )
+        for pod in rendering.pods()
+    ]
+    return [*found, STORE] if rendering.of("Cluster") else found
+
+
+def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether a label selector chooses a pod. Expressions are not used here."""
+    assert "matchExpressions" not in selector
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+
+
+def rules(rendering: Rendering, labels: Mapping[str, str], direction: str) -> Iterator[dict[str, Any]]:
+    """All rules of one direction that hold for a pod; asserts that some policy covers that direction."""
+    policies = [
+        policy["spec"]
+        for policy in rendering.of("NetworkPolicy")
+        if selects(policy["spec"]["podSelector"], labels)
+        and direction.title() in policy["spec"]["policyTypes"]
+    ]
+    assert policies, f"{dict(labels)}: no policy of {direction}, so everything is let through"
+    for policy in policies:
+        yield from policy.get(direction, [])
+
+
+def peers(rule: Mapping[str, Any], direction: str, rendering: Rendering) -> Iterator[Node]:
+    """The pods of this namespace that a rule names."""
+    for peer in rule["to" if direction == "egress" else "from"]:
+        if peer.get("namespaceSelector", {}) == {} and "podSelector" in peer:
+            yield from (node for node in nodes(rendering) if selects(peer["podSelector"], node[1]))
+
+
+def ports(rule: Mapping[str, Any], callee: Node) -> Iterator[int]:
+    """The ports of a rule; names are those of the one who is called."""
+    for port in rule["ports"]:
+        yield callee[2][port["port"]] if isinstance(port["port"], str) else port["port"]
+
+
+def let_through(rendering: Rendering, direction: str) -> set[Arrow]:
+    """The arrows within the namespace that one end's policies allow."""
+    arrows = set()
+    for node in nodes(rendering):
+        if direction == "egress" and node is STORE:
+            continue
+        for rule in rules(rendering, node[1], direction):
+            for peer in peers(rule, direction, rendering):
+                caller, callee = (node, peer) if direction == "egress" else (peer, node)
+                arrows |= {(caller[0], callee[0], port) for port in ports(rule, callee)}
+    return {arrow for arrow in arrows if arrow[0] != arrow[1]}
+
+
+def outward(rendering: Rendering) -> set[Arrow]:
+    """Who may leave the cluster."""
+    return {
+        (pod.name, OUTSIDE, port["port"])
+        for pod in rendering.pods()
+        for rule in rules(rendering, pod.labels, "egress")
+        if any("ipBlock" in peer for peer in rule["to"])
+        for port in rule["ports"]
+    }
+
+
+def asked_for(rendering: Rendering, place: Path) -> set[Arrow]:
+    """The arrows that the configuration needs."""
+    arrows: set[Arrow] = set()
+    stored = bool(rendering.of("Cluster"))
+    for pod in rendering.pods():
+        if stored and "store-app" in pod.secrets():
+            arrows.add((pod.name, STORE[0], POSTGRES_PORT))
+    for pod in rendering.services():
+        settings = load_settings(rendering, pod, place)
+        if settings is None:
+            # Another team's judge in the place of ours keeps its arrows, which the labels tell.
+            labelled = (label.removeprefix("calls-") for label in pod.labels if label.startswith("calls-"))
+            arrows |= {(pod.name, callee, GRPC_PORT) for callee in labelled}
+        for target in targets(settings):
+            host, _, port = target.rpartition(":")
+            arrows.add((pod.name, host, int(port)))
+        if isinstance(settings, GenerationSettings):
+            arrows |= {provider_arrow(pod, provider) for provider in settings.providers.values()}
+    return arrows
+
+
+def targets(settings: Any) -> Iterator[str]:
+    """The addresses in a service's settings."""
+    if isinstance(settings, GatewaySettings):
+        yield from (judge.target for judge in settings.judges)
+    elif settings is not None:
+        configured = (
+            getattr(settings, field) for field in settings.model_fields_set if field.endswith("_target")
+        )
+        yield from configured
+
+
+def provider_arrow(pod: Pod, provider: Any) -> Arrow:
+    """Where a provider is: a service of the cluster, whose name has no dot, or outside."""
+    assert isinstance(provider, OpenAISettings)
+    url = urlsplit(provider.base_url)
+    if url.hostname and "." not in url.hostname:
+        return pod.name, url.hostname, url.port or HTTPS_PORT
+    return pod.name, OUTSIDE, HTTPS_PORT
+
+
+@every_rendering
+def test_the_arrows_are_those_of_the_configuration(render: Callable[[], Rendering], tmp_path: Path) -> None:
+    rendering = render()
+    expected = asked_for(rendering, tmp_path)
+    within = {arrow for arrow in expected if arrow[1] != OUTSIDE}
+    assert let_through(rendering, "egress") == within
+    assert {arrow for arrow in let_through(rendering, "ingress") if arrow[0] != "store"} == within
+
+
+@every_rendering
+def test_only_generation_and_a_model_server_leave_the_cluster(render: Callable[[], Rendering]) -> None:
+    rendering = render()
+    served_here = bool([pod for pod in rendering.pods() if pod.name == "vllm"])
+    assert outward(rendering) == {("vllm" if served_here else "generation", OUTSIDE, HTTPS_PORT)}
+
+
+@every_rendering
+def test_private_addresses_and_the_clouds_metadata_are_not_outside(render: Callable[[], Rendering]) -> None:
+    rendering = render()
+    for pod in rendering.pods():
+        for rule in rules(rendering, pod.labels, "egress"):
+            for peer in rule["to"]:
+                if peer.get("ipBlock", {}).get("cidr") == "0.0.0.0/0":
+                    assert {"10.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"} <= set(
+                        peer["ipBlock"]["except"]
+                    )
+
+
+@every_rendering
+def test_every_pod_may_look_names_up_and_nobody_calls_another_namespace_but_for_that_and_traces(
+    render: Callable[[], Rendering],
+) -> None:
+    rendering = render()
+    for pod in rendering.pods():
+        named = {}
+        for rule in rules(rendering, pod.labels, "egress"):
+            for peer in rule["to"]:
+                if labels := peer.get("namespaceSelector", {}).get("matchLabels"):
+                    named[labels["kubernetes.io/metadata.name"]] = {port["port"] for port in rule["ports"]}
+        assert named.pop("kube-system") == {53}
+        traced = "OTEL_EXPORTER_OTLP_ENDPOINT" in pod.environment()
+        assert named == ({"observability": {4317}} if traced else {})
+
+
+def test_a_forgotten_arrow_is_seen(tmp_path: Path) -> None:
+    """The test of the test: without one rule the two sides differ."""
+    rendering = folder("base")
+    policies = [policy for policy in rendering.of("NetworkPolicy") if policy["metadata"]["name"] != "critic"]
+    others = [found for found in rendering.objects if found["kind"] != "NetworkPolicy"]
+    with pytest.raises(AssertionError, match="everything is let through"):
+        let_through(Rendering("damaged", [*others, *policies]), "egress")
+
+
+def test_the_whole_picture(tmp_path: Path) -> None:
+    """Written out once, as in the design: the gateway asks all, those with a model ask generation."""
+    arrows = let_through(folder("base"), "egress")
+    asked = {"synthesize", "critic", "execute", "commonsense", "script-judge"}
+    asked |= {"pair-judge", "rating-judge", "challenge-judge", "roles"}
+    assert {arrow[0] for arrow in arrows if arrow[1] == "generation"} == asked | {"gateway"}
+    assert {arrow[0] for arrow in arrows if arrow[1] == "embedding"} == {"roles", "alignment", "gateway"}
+    assert not {arrow for arrow in arrows if arrow[1] == "gateway"}
+    assert {arrow[1] for arrow in arrows if arrow[0] == "gateway"} == asked | {
+        "generation",
+        "embedding",
+        "graph",
+        "alignment",
+    }
+
+
+def test_with_a_database_three_reach_it() -> None:
+    arrows = let_through(combined(("postgres", "migration")), "egress")
+    assert {arrow for arrow in arrows if arrow[1] == "store"} == {
+        (name, "store", POSTGRES_PORT) for name in ("gateway", "generation", "migration")
+    }

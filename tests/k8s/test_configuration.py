@@ -1,0 +1,245 @@
+"""The manifests name variables, ports, contracts and files that the code has."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool
+
+import dramaturg.api
+from dramaturg.judge.roles import ROLES
+from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerSettings
+from gateway.runs.engine.workflows import BATCHES_QUEUE
+from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings
+from services.embedding.settings import EmbeddingSettings
+from services.generation.settings import GenerationSettings, OpenAISettings
+from tests.k8s.configured import load_settings, variables, write_configuration
+from tests.k8s.rendered import COMPONENTS, FAKE_SECRET, K8S, Rendering, combined, every_rendering, folder
+
+Render = Callable[[], Rendering]
+
+METRICS_VARIABLE = "DRAMATURG_METRICS_PORT"
+
+
+def contracts() -> set[str]:
+    """The full names of all gRPC services of the contracts."""
+    pool = descriptor_pool.Default()
+    names = set()
+    for module in pkgutil.walk_packages(dramaturg.api.__path__, "dramaturg.api."):
+        if module.name.endswith("_pb2"):
+            file = importlib.import_module(module.name).DESCRIPTOR
+            names |= {
+                service.full_name for service in pool.FindFileByName(file.name).services_by_name.values()
+            }
+    return names
+
+
+@every_rendering
+def test_every_variable_is_one_that_the_code_reads(render: Render) -> None:
+    known = {*variables(), CONFIG_VARIABLE, METRICS_VARIABLE}
+    for pod in render().pods():
+        used = {name for name in pod.environment() if name.startswith("DRAMATURG_")}
+        assert used <= known, f"{pod.owner}: {used - known}"
+
+
+@every_rendering
+def test_every_service_accepts_its_configuration(render: Render, tmp_path: Path) -> None:
+    """The table of the service, and those of the server and of the channels; misspelt keys are refused."""
+    rendering = render()
+    for pod in rendering.services():
+        with pytest.MonkeyPatch.context() as patch:
+            write_configuration(rendering, pod, tmp_path, patch)
+            server, channel = ServerSettings(), ChannelSettings()
+        load_settings(rendering, pod, tmp_path)
+        assert server.host == "0.0.0.0"
+        assert (server.tls_certificate_file is None) == (not channel.encrypted)
+
+
+@every_rendering
+def test_ports_are_those_that_the_server_listens_on(render: Render, tmp_path: Path) -> None:
+    rendering = render()
+    for pod in rendering.services():
+        with pytest.MonkeyPatch.context() as patch:
+            write_configuration(rendering, pod, tmp_path, patch)
+            port = ServerSettings().port
+        expected = {"grpc": port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
+        assert {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]} == expected
+        service = rendering.one("Service", pod.name)
+        assert {entry["name"]: entry["port"] for entry in service["spec"]["ports"]} == expected
+        assert all(entry["targetPort"] == entry["name"] for entry in service["spec"]["ports"])
+
+
+@every_rendering
+def test_probes_ask_for_the_contract_and_for_the_server(render: Render) -> None:
+    served = contracts()
+    for pod in render().services():
+        probes = {name: pod.container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
+        if "DRAMATURG_SERVER_TLS_CERTIFICATE_FILE" in pod.environment():
+            assert all(probe["tcpSocket"] == {"port": "grpc"} for probe in probes.values())
+            continue
+        assert all(probe["grpc"]["port"] == 50051 for probe in probes.values())
+        assert probes["startup"]["grpc"]["service"] == probes["liveness"]["grpc"]["service"] == ""
+        assert probes["readiness"]["grpc"]["service"] in served
+        assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
+
+
+def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_path: Path) -> None:
+    rendering = folder("base")
+    ready = {pod.name: pod.container["readinessProbe"]["grpc"]["service"] for pod in rendering.services()}
+    for role in ROLES.values():
+        for player in set(role.players) & ready.keys() - {"generation"}:
+            assert ready[player] == role.contract
+    assert ready["generation"] == "dramaturg.api.generation.v1.GenerationService"
+    assert ready["gateway"] == "dramaturg.api.evaluation.v1.EvaluationService"
+
+
+@every_rendering
+def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
+    rendering = render()
+    for pod in rendering.services():
+        with pytest.MonkeyPatch.context() as patch:
+            write_configuration(rendering, pod, tmp_path, patch)
+            server, runs = ServerSettings(), RunsSettings()
+        needed = server.drain_delay_seconds + server.drain_grace_seconds
+        if pod.name == "gateway":
+            needed += runs.drain_seconds
+        assert server.drain_delay_seconds == 5
+        assert pod.spec["terminationGracePeriodSeconds"] > needed, pod.owner
+
+
+@pytest.mark.parametrize("path", ["base", "overlays/local", "overlays/production", "examples/two-critics"])
+def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path: Path) -> None:
+    rendering = folder(path)
+    settings = load_settings(
+        rendering, next(pod for pod in rendering.services() if pod.name == "gateway"), tmp_path
+    )
+    assert isinstance(settings, GatewaySettings)
+    deployed = {f"{pod.name}:50051" for pod in rendering.services()}
+    assert {judge.target for judge in settings.judges} <= deployed
+    # A role without a player at home needs one from elsewhere.
+    assert {judge.role for judge in settings.judges} >= {role.name for role in ROLES.values() if role.players}
+    for role in ROLES.values():
+        asked = [judge for judge in settings.judges if judge.role == role.name]
+        assert len(asked) <= 1 or sum(judge.default for judge in asked) == 1, f"no default for {role.name}"
+
+
+@pytest.mark.parametrize(
+    ("path", "added"),
+    [
+        (
+            "components/offline",
+            {
+                ("synthesize", "offline"),
+                ("critic", "offline"),
+                ("execute", "offline"),
+                ("commonsense", "offline"),
+            },
+        ),
+        ("components/edges", {("edges", "trained")}),
+        ("examples/two-critics", {("critic", "other")}),
+    ],
+)
+def test_other_lists_of_judges_differ_from_the_bases_as_meant(
+    path: str, added: set[tuple[str, str]], tmp_path: Path
+) -> None:
+    """Each is a whole list, so that it can be read; here it is held that the rest stays the same."""
+
+    def judges(rendering: Rendering) -> set[tuple[str, str]]:
+        pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+        settings = load_settings(rendering, pod, tmp_path)
+        assert isinstance(settings, GatewaySettings)
+        return {(judge.role, judge.name) for judge in settings.judges}
+
+    part, _, name = path.partition("/")
+    there = judges(combined((name,)) if part == "components" else folder(path))
+    assert there - judges(folder("base")) == added
+
+
+def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:
+    def stores(rendering: Rendering) -> tuple[Any, Any]:
+        found = {pod.name: pod for pod in rendering.services()}
+        with pytest.MonkeyPatch.context() as patch:
+            write_configuration(rendering, found["gateway"], tmp_path, patch)
+            runs = RunsSettings().url
+        generation = load_settings(rendering, found["generation"], tmp_path)
+        assert isinstance(generation, GenerationSettings)
+        return runs, generation.ledger_address()
+
+    assert stores(folder("base")) == (FAKE_SECRET, FAKE_SECRET)
+    local = stores(folder("overlays/local"))
+    assert all(address.startswith("sqlite:////var/lib/dramaturg/") for address in local)
+
+
+def test_the_spool_is_on_a_volume(tmp_path: Path) -> None:
+    rendering = folder("base")
+    pod = next(pod for pod in rendering.services() if pod.name == "generation")
+    settings = load_settings(rendering, pod, tmp_path)
+    assert isinstance(settings, GenerationSettings)
+    mounted = {mount["mountPath"] for mount in pod.container["volumeMounts"] if not mount.get("readOnly")}
+    assert str(settings.ledger_spool_dir) in mounted
+
+
+@every_rendering
+def test_files_that_the_configuration_names_are_mounted(render: Render, tmp_path: Path) -> None:
+    rendering = render()
+    for pod in rendering.services():
+        mounts = [mount["mountPath"] for mount in pod.container["volumeMounts"]]
+        settings = load_settings(rendering, pod, tmp_path)
+        named = [value for name, value in pod.environment().items() if name.endswith("_FILE")]
+        if isinstance(settings, GenerationSettings):
+            providers = [found for found in settings.providers.values() if isinstance(found, OpenAISettings)]
+            named += [str(provider.api_key_file) for provider in providers if provider.api_key_file]
+        if isinstance(settings, EmbeddingSettings) and settings.model_dir:
+            named.append(str(settings.model_dir))
+        for file in named:
+            assert any(Path(file).is_relative_to(mount) for mount in mounts), f"{pod.owner}: {file}"
+
+
+def test_the_embedding_service_loads_its_model_before_it_is_ready(tmp_path: Path) -> None:
+    for rendering in (folder("base"), combined(("embeddings",))):
+        pod = next(pod for pod in rendering.services() if pod.name == "embedding")
+        settings = load_settings(rendering, pod, tmp_path)
+        assert isinstance(settings, EmbeddingSettings)
+        assert settings.preload
+
+
+def test_routes_lead_to_contracts_that_there_are() -> None:
+    route = combined(("gateway-api",)).one("GRPCRoute", "dramaturg")
+    named = {match["method"]["service"] for rule in route["spec"]["rules"] for match in rule["matches"]}
+    assert named <= contracts()
+    assert named == {name for name in contracts() if name.startswith("dramaturg.api.evaluation.")}
+
+
+def test_torch_is_in_no_image_but_those_that_need_it() -> None:
+    rendering = combined(("embeddings", "edges"))
+    with_torch = {pod.name for pod in rendering.services() if "torch" in pod.container["image"]}
+    assert with_torch == {"embedding", "edges"}
+    assert not [pod.name for pod in folder("base").services() if "torch" in pod.container["image"]]
+
+
+def test_the_instructions_list_every_component() -> None:
+    instructions = (K8S / "README.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `([a-z0-9-]+)` \|", instructions, re.MULTILINE)) == sorted(COMPONENTS)
+
+
+def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> None:
+    scaled = combined(("keda",)).one("ScaledObject", "gateway")
+    (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
+    assert f"'{BATCHES_QUEUE}'" in trigger["metadata"]["query"]
+    assert int(trigger["metadata"]["targetQueryValue"]) <= RunsSettings().concurrent_batches
+
+
+def test_the_migration_is_done_by_the_job_alone(tmp_path: Path) -> None:
+    rendering = combined(("migration",))
+    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    with pytest.MonkeyPatch.context() as patch:
+        write_configuration(rendering, pod, tmp_path, patch)
+        assert not RunsSettings().migrate
+    assert RunsSettings().migrate

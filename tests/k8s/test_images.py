@@ -1,0 +1,117 @@
+"""The Dockerfile and the locks: linted, pinned, and in step with what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.k8s.rendered import ROOT, combined, folder
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCKS = ROOT / "requirements"
+EXTRAS = {"platform.txt": ["platform", "datasets"], "embeddings.txt": ["platform", "datasets", "embeddings"]}
+
+
+def pins(lock: str) -> dict[str, set[str]]:
+    """The versions that a lock pins, by normalised name; several where markers choose."""
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(
+        r"^([A-Za-z0-9._-]+)==([^ ;\\]+)", (LOCKS / lock).read_text("utf-8"), re.MULTILINE
+    ):
+        found.setdefault(normalised(name), set()).add(version)
+    return found
+
+
+def normalised(name: str) -> str:
+    """A project's name as PEP 503 normalises it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_linter_finds_nothing() -> None:
+    program = Path(sys.executable).with_name("hadolint")
+    if not program.exists() and shutil.which("hadolint") is None:
+        pytest.skip("hadolint is not installed")
+    linter = program if program.exists() else "hadolint"
+    done = subprocess.run([linter, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_images_run_as_the_user_of_the_manifests_and_start_without_a_shell() -> None:
+    (user,) = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
+    assert user == "65532:65532"
+    assert all(pod.spec["securityContext"]["runAsUser"] == 65532 for pod in folder("base").pods())
+    for instruction in re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", DOCKERFILE, re.MULTILINE):
+        assert instruction.startswith("["), f"{instruction} needs a shell"
+
+
+def test_the_manifests_images_are_the_dockerfiles_targets() -> None:
+    targets = set(re.findall(r"^FROM \S+ AS ((?:service|embedding)[a-z-]*)$", DOCKERFILE, re.MULTILINE))
+    named = {
+        pod.container["image"].partition(":")[0]
+        for rendering in (folder("base"), combined(("embeddings", "edges", "migration")))
+        for pod in rendering.pods()
+    }
+    assert targets == {"service", "embedding", "embedding-torch"}
+    assert named == {"dramaturg" if target == "service" else f"dramaturg-{target}" for target in targets}
+
+
+def test_the_manifests_version_is_the_projects() -> None:
+    versions = {pod.container["image"].partition(":")[2] for pod in folder("base").pods()}
+    versions |= set(re.findall(r"^ARG VERSION=(\S+)$", DOCKERFILE, re.MULTILINE))
+    assert versions == {PROJECT["project"]["version"]}
+
+
+@pytest.mark.parametrize("lock", sorted(EXTRAS))
+def test_locks_hold_what_the_project_asks_for(lock: str) -> None:
+    """A lock that fails here is out of date: `make lock`."""
+    pinned = pins(lock)
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = [
+        *PROJECT["project"]["dependencies"],
+        *(line for extra in EXTRAS[lock] for line in extras[extra]),
+    ]
+    for requirement in map(Requirement, wanted):
+        versions = pinned.get(normalised(requirement.name), set())
+        assert versions, f"{lock} lacks {requirement}"
+        assert all(requirement.specifier.contains(version) for version in versions), (
+            f"{lock}: {requirement}, {versions}"
+        )
+
+
+def test_what_builds_is_locked() -> None:
+    pinned = pins("build.txt")
+    for requirement in map(Requirement, PROJECT["build-system"]["requires"]):
+        versions = pinned.get(normalised(requirement.name), set())
+        assert versions, f"build.txt lacks {requirement}"
+        assert all(requirement.specifier.contains(version) for version in versions), (
+            f"build.txt: {requirement}"
+        )
+
+
+@pytest.mark.parametrize("lock", [*sorted(EXTRAS), "build.txt", "embedding-model.txt"])
+def test_every_pin_has_hashes_and_the_image_installs_nothing_else(lock: str) -> None:
+    text = (LOCKS / lock).read_text(encoding="utf-8")
+    for block in re.findall(r"^[A-Za-z0-9._-]+==(?:[^\\\n]|\\\n)*", text, re.MULTILINE):
+        assert "--hash=sha256:" in block, block
+    assert re.search(rf"--require-hashes .*-r requirements/{lock}", DOCKERFILE)
+    downloads = [
+        line
+        for line in DOCKERFILE.splitlines()
+        if re.search(r"pip (?:wheel|install) ", line) and "--no-index" not in line
+    ]
+    assert all("--require-hashes" in line or line.endswith("-w own . \\") for line in downloads)
+
+
+def test_torch_is_locked_for_the_image_that_needs_it_alone() -> None:
+    assert "torch" in pins("embeddings.txt")
+    assert "torch" not in pins("platform.txt")
+    shared = pins("platform.txt")
+    assert {name: versions for name, versions in pins("embeddings.txt").items() if name in shared} == shared

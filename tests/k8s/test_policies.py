@@ -1,0 +1,167 @@
+"""What every pod must hold to: the restricted profile, limits, an identity of its own, no secret in sight."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.k8s.rendered import K8S, Rendering, every_rendering
+
+_ALLOWED_VOLUMES = {
+    "configMap",
+    "csi",
+    "emptyDir",
+    "persistentVolumeClaim",
+    "secret",
+    "projected",
+    "downwardAPI",
+}
+_SECRET_NAME = re.compile(r"KEY$|TOKEN|PASSWORD|SECRET|_URL$|DATABASE_URL")
+_SECRET_VALUE = re.compile(
+    r"://[^/\s:@]+:[^/\s@]+@|\bsk-[A-Za-z0-9]{8}|BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10}"
+)
+_MADE_BY_OPERATORS = {"store-app", "authority"}
+
+Render = Callable[[], Rendering]
+
+
+@every_rendering
+def test_images_are_pinned(render: Render) -> None:
+    rendering = render()
+    images = [pod.container["image"] for pod in rendering.pods()]
+    images += [cluster["spec"]["imageName"] for cluster in rendering.of("Cluster")]
+    for image in images:
+        _, _, version = image.rpartition("/")[2].partition("@" if "@" in image else ":")
+        assert version not in {"", "latest"}, image
+
+
+@every_rendering
+def test_pods_hold_to_the_restricted_profile(render: Render) -> None:
+    """The restricted profile of the Pod Security Standards, and a root that cannot be written to."""
+    for pod in render().pods():
+        spec, container = pod.spec, pod.container
+        assert spec["securityContext"]["runAsNonRoot"] is True, pod.owner
+        assert spec["securityContext"]["runAsUser"] == 65532, pod.owner
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, pod.owner
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, pod.owner
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & spec.keys(), pod.owner
+        for volume in spec["volumes"]:
+            (kind,) = volume.keys() - {"name"}
+            assert kind in _ALLOWED_VOLUMES, f"{pod.owner}: {volume}"
+            assert kind != "emptyDir" or "sizeLimit" in volume["emptyDir"], f"{pod.owner}: {volume}"
+
+
+@every_rendering
+def test_the_namespace_enforces_the_profile_at_a_fixed_version(render: Render) -> None:
+    (namespace,) = render().of("Namespace")
+    labels = namespace["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert re.fullmatch(r"v1\.\d+", labels["pod-security.kubernetes.io/enforce-version"])
+
+
+@every_rendering
+def test_resources_are_requested_and_memory_is_limited(render: Render) -> None:
+    """No limit of the processor: throttling stops an event loop, and its probes."""
+    for pod in render().pods():
+        resources = pod.container["resources"]
+        assert {"cpu", "memory"} <= resources["requests"].keys(), pod.owner
+        assert "memory" in resources["limits"], pod.owner
+        assert "cpu" not in resources["limits"], pod.owner
+
+
+@every_rendering
+def test_each_has_an_account_of_its_own_without_a_token(render: Render) -> None:
+    rendering = render()
+    accounts = {account["metadata"]["name"]: account for account in rendering.of("ServiceAccount")}
+    used = [pod.spec["serviceAccountName"] for pod in rendering.pods()]
+    assert len(used) == len(set(used))
+    assert set(used) == set(accounts)
+    assert "default" not in used
+    for pod in rendering.pods():
+        assert pod.spec["automountServiceAccountToken"] is False, pod.owner
+        assert pod.spec["enableServiceLinks"] is False, pod.owner
+    for account in accounts.values():
+        assert account["automountServiceAccountToken"] is False
+    assert not {found["kind"] for found in rendering.objects} & {
+        "Role",
+        "RoleBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    }
+
+
+@every_rendering
+def test_secrets_are_references(render: Render) -> None:
+    rendering = render()
+    assert not rendering.of("Secret")
+    for pod in rendering.pods():
+        for entry in pod.container.get("env", []):
+            harmless = entry.get("value", "").startswith("sqlite:")
+            if _SECRET_NAME.search(entry["name"]) and not entry["name"].endswith("_FILE") and not harmless:
+                assert "value" not in entry, f"{pod.owner}: {entry['name']}"
+    for found in rendering.objects:
+        assert not _SECRET_VALUE.search(str(found)), f"{found['kind']}/{found['metadata']['name']}"
+
+
+@every_rendering
+def test_every_secret_that_is_read_is_made_by_an_operator_or_named_in_the_instructions(
+    render: Render,
+) -> None:
+    instructions = (K8S / "README.md").read_text(encoding="utf-8")
+    for pod in render().pods():
+        for secret in pod.secrets() - _MADE_BY_OPERATORS:
+            assert f"create secret generic {secret}" in instructions, f"{pod.owner} reads {secret}"
+
+
+@every_rendering
+def test_services_are_disrupted_one_replica_at_a_time(render: Render) -> None:
+    rendering = render()
+    budgets = {
+        tuple(found["spec"]["selector"]["matchLabels"].items()): found
+        for found in rendering.of("PodDisruptionBudget")
+    }
+    for pod in rendering.services():
+        budget = budgets[("app.kubernetes.io/name", pod.name),]
+        assert budget["spec"]["maxUnavailable"] == 1
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@every_rendering
+def test_replicas_are_the_autoscalers_affair_and_there_is_one_for_each(render: Render) -> None:
+    rendering = render()
+    scaled = [found["spec"]["scaleTargetRef"]["name"] for found in rendering.of("HorizontalPodAutoscaler")]
+    scaled += [found["spec"]["scaleTargetRef"]["name"] for found in rendering.of("ScaledObject")]
+    assert len(scaled) == len(set(scaled)), "two autoscalers would fight over a deployment"
+    for deployment in rendering.of("Deployment"):
+        name = deployment["metadata"]["name"]
+        if name in scaled:
+            assert "replicas" not in deployment["spec"]
+            assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    if rendering.name != "overlays/local":
+        assert set(scaled) == {pod.name for pod in rendering.services()}
+
+
+@every_rendering
+def test_services_are_headless_and_select_their_pods(render: Render) -> None:
+    rendering = render()
+    for pod in rendering.services():
+        service = rendering.one("Service", pod.name)
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["selector"] == {"app.kubernetes.io/name": pod.name}
+
+
+@every_rendering
+def test_replicas_are_spread_by_release(render: Render) -> None:
+    for pod in render().services():
+        spread = pod.spec["topologySpreadConstraints"]
+        assert {rule["topologyKey"] for rule in spread} == {
+            "topology.kubernetes.io/zone",
+            "kubernetes.io/hostname",
+        }
+        for rule in spread:
+            assert rule["labelSelector"]["matchLabels"] == {"app.kubernetes.io/name": pod.name}
+            assert rule["matchLabelKeys"] == ["pod-template-hash"]

@@ -1,0 +1,95 @@
+"""Every combination renders, and holds to the schemas of the Kubernetes versions that are supported."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Callable, Iterator
+
+import kubernetes_validate
+import pytest
+from kubernetes_validate import utils
+
+from tests.k8s.rendered import COMPONENTS, K8S, OVERLAYS, Rendering, combined, every_rendering
+
+OLDEST, NEWEST = "1.31", "1.36"
+"""The versions of Kubernetes that the manifests are for."""
+EXCLUSIVE = {"edges", "offline"}
+"""Both bring their own list of the gateway's judges."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _definitions_read_once() -> Iterator[None]:
+    """The package reads its definitions, some megabytes, anew for every object."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utils, "schema_contents", functools.cache(utils.schema_contents))
+        yield
+
+
+def assert_valid(rendering: Rendering, version: str) -> None:
+    """Asserts that no object breaks its schema; unknown fields do. Custom resources have none here."""
+    for found in rendering.objects:
+        fault = fault_of(json.dumps(found, sort_keys=True), version)
+        assert not fault, f"{rendering.name}, {found['kind']}/{found['metadata']['name']}: {fault}"
+
+
+@functools.cache
+def fault_of(found: str, version: str) -> str:
+    """What is wrong with an object, given as JSON. Most objects are the same in every rendering."""
+    value = json.loads(found)
+    try:
+        kubernetes_validate.validate(value, version, strict=True)
+    except kubernetes_validate.SchemaNotFoundError:
+        custom = "." in value["apiVersion"].split("/")[0]
+        return "" if custom else f"Kubernetes {version} has no {value['apiVersion']} {value['kind']}"
+    except kubernetes_validate.ValidationError as error:
+        return f"Kubernetes {version}: {error.message}"
+    return ""
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@every_rendering
+def test_objects_hold_to_their_schemas(render: Callable[[], Rendering], version: str) -> None:
+    assert_valid(render(), version)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", list(itertools.permutations(COMPONENTS, 2)), ids="+".join)
+def test_components_combine_in_pairs_in_either_order(pair: tuple[str, str]) -> None:
+    if set(pair) == EXCLUSIVE:
+        pytest.skip("each brings its own list of judges")
+    rendering = combined(pair)
+    assert_valid(rendering, NEWEST)
+    names = [(found["apiVersion"], found["kind"], found["metadata"]["name"]) for found in rendering.objects]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("left_out", sorted(EXCLUSIVE))
+def test_all_components_combine(left_out: str) -> None:
+    assert_valid(combined(tuple(name for name in COMPONENTS if name != left_out)), NEWEST)
+
+
+@every_rendering
+def test_everything_is_in_the_one_namespace(render: Callable[[], Rendering]) -> None:
+    for found in render().objects:
+        if found["kind"] != "Namespace":
+            assert found["metadata"]["namespace"] == "dramaturg", found["metadata"]["name"]
+
+
+@every_rendering
+def test_nothing_of_the_templates_is_left(render: Callable[[], Rendering]) -> None:
+    """The generic objects carry stand-ins, each of which a service's facts replace."""
+    rendering = render()
+    assert not rendering.of("Facts")
+    for pod in rendering.services():
+        assert pod.container["args" if "args" in pod.container else "image"] not in (["name"], "name")
+        assert pod.name != "name"
+        assert pod.labels["app.kubernetes.io/component"] in {"gateway", "service"}
+
+
+def test_every_folder_is_tried() -> None:
+    assert set(OVERLAYS) == {"local", "production"}
+    kustomizations = {path.parent for path in K8S.rglob("kustomization.yaml")}
+    used = {"service", "base", "calls", "components", "overlays", "examples"}
+    assert {path.relative_to(K8S).parts[0] for path in kustomizations} == used
