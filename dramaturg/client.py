@@ -25,6 +25,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
+from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.settings import ChannelSettings
@@ -55,6 +56,7 @@ class DramaturgClient:
         self._channel = open_channel(target, settings)
         self._evaluations = EvaluationServiceStub(self._channel)
         self._judges = JudgeDirectoryServiceStub(self._channel)
+        self._runs = RunClient(self._channel)
 
     def evaluate_scripts(
         self, request: EvaluateScriptsRequest, *, timeout: float | None = None
@@ -142,6 +144,11 @@ class DramaturgClient:
             ServiceError: The request was refused, or the gateway failed.
         """
         return _events(self._evaluations.EvaluateGraphs, request, timeout)
+
+    @property
+    def runs(self) -> RunClient:
+        """The gateway's runs: evaluations of many samples that outlive the caller."""
+        return self._runs
 
     @property
     def channel(self) -> grpc.aio.Channel:

@@ -58,7 +58,7 @@ class ProgressBar:
 
     def finished(self, tally: SampleTally[Any]) -> None:
         """Counts a sample."""
-        self._progress.update(self._task, completed=tally.samples, spent=_spent(tally.usage))
+        self._progress.update(self._task, completed=tally.samples, spent=spent(tally.usage))
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -102,7 +102,8 @@ def _verdict_table(name: str, rows: Mapping[str, Mapping[str, int]]) -> Table:
     return table
 
 
-def _spent(usage: Usage) -> str:
+def spent(usage: Usage) -> str:
+    """What was consumed, to be put after a comma. Empty: nothing is known of it."""
     tokens = usage.prompt_token_count + usage.completion_token_count
     text = f", {tokens:,} tokens" if tokens else ""
     if usage.HasField("cost_usd"):

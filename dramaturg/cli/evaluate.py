@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from dramaturg.cli.dialogues.command import dialogues
 from dramaturg.cli.display import show_tables, verdicts_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.graphs.evaluating import graphs
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Judges, Limit, Out, Target, Timeout
 from dramaturg.cli.overrides import GoldAnswerName, MechanismName, Overrides
 from dramaturg.cli.pairs.command import pairs
 from dramaturg.cli.platform import fail
@@ -28,16 +28,9 @@ def evaluate() -> None:
 
 @app.command("scripts")
 def scripts(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="The samples, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="The judge of a role; a role named again gets a panel."),
-    ] = None,
+    file: File,
+    target: Target = None,
+    judge: Judges = None,
     model: Annotated[
         list[str] | None,
         typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
@@ -49,22 +42,19 @@ def scripts(
         GoldAnswerName | None,
         typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Samples evaluated at once.")] = 8,
+    out: Out = None,
+    as_json: AsJson = False,
+    concurrency: Concurrency = 8,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="A tag by whose values verdicts are also counted.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many samples.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one sample.")] = 600.0,
+    limit: Limit = None,
+    form: FileFormat = None,
+    timeout: Timeout = 600.0,
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
-    Each line is an EvaluateScriptsRequest in protobuf's JSON. All lines are checked before anything is
+    Each line or row is an EvaluateScriptsRequest (docs/datasets.md). All are checked before anything is
     asked. DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both
     in the order of the rows.
 
@@ -83,7 +73,7 @@ def scripts(
     except ValueError as error:
         fail(str(error))
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Job(file, target, out, as_json, concurrency, limit, timeout, form),
         Evaluation(
             request=EvaluateScriptsRequest,
             roles=("synthesize", "critic", "execute", "commonsense", "script-judge"),

@@ -26,6 +26,7 @@ from dramaturg.cli.rows import Row, RowFile, RowsError, open_rows
 from dramaturg.cli.running import evaluate_rows
 from dramaturg.cli.tally import SampleTally
 from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.datasets import Format
 
 Request = TypeVar("Request", bound=Message)
 Kept = TypeVar("Kept", bound=SampleTally[Any])
@@ -52,6 +53,8 @@ class Job:
     """Only the first so many samples. None: all."""
     timeout: float
     """The most seconds for one sample."""
+    format: Format | None = None
+    """How the file is written. None: as the end of its name tells, else JSON Lines."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
     tally = evaluation.tally
     with ExitStack() as stack:
         try:
-            rows = stack.enter_context(open_rows(job.file, evaluation.request, job.limit))
+            rows = stack.enter_context(open_rows(job.file, evaluation.request, job.limit, job.format))
             total = rows.check()
         except OSError as error:
             fail(f"{job.file}: {error.strerror or error}")

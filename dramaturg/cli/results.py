@@ -12,15 +12,13 @@ from typing import Any, NamedTuple, Self
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from dramaturg.cli.rows import Row
+from dramaturg.datasets import Row, sample_id
 from dramaturg.service.errors import ServiceError
 
 RESULTS = "results.jsonl"
 """The file of results: one message a line, such as ``evaluation.v1.ScriptsResult``, in protobuf's JSON."""
 ERRORS = "errors.jsonl"
 """The file of the samples that have no result."""
-
-_SUBJECTS = ("task", "decision", "script", "reference")
 
 
 class _Line(NamedTuple):
@@ -102,15 +100,6 @@ class ResultWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def sample_id(request: Any) -> str:
-    """The id of what a request evaluates, such as its task, or its own. May be empty."""
-    fields = request.DESCRIPTOR.fields_by_name
-    # A request may have a field of the name that is no message, such as the task of a graph's evaluation.
-    parts = (getattr(request, name) for name in _SUBJECTS if name in fields and fields[name].message_type)
-    found: str = next((part.id for part in parts), "") or getattr(request, "id", "")
-    return found
 
 
 def _dump(value: dict[str, Any]) -> str:

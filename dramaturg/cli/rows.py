@@ -1,56 +1,40 @@
-"""Reads the rows of an evaluation: JSON Lines of requests, all checked before any is used."""
+"""Reads the rows of an evaluation, all checked before any is used."""
 
 from __future__ import annotations
 
 import io
-import json
-import re
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from itertools import islice
-from pathlib import Path
-from typing import BinaryIO, Generic, NamedTuple, NoReturn, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
 
-from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
+from dramaturg.datasets import DatasetError, DatasetReader, Format, InvalidRow, Row, format_of, open_source
+from dramaturg.datasets.source import spooled
 from dramaturg.service.errors import Violation
-from dramaturg.service.validation import violations
+
+__all__ = ["SHOWN", "Problem", "Row", "RowFile", "RowsError", "open_rows"]
 
 SHOWN = 50
 """The most problems that are listed one by one."""
+STANDARD_INPUT = "-"
+"""The name of standard input."""
 
 Request = TypeVar("Request", bound=Message)
 
-_NESTED = re.compile(r"Failed to parse (\w+) field: ")
-_UNKNOWN = re.compile(r'has no field named "(?P<name>.*?)"(?= at |$)')
-_AVAILABLE = re.compile(r"Available Fields\(except extensions\): \"\[(?P<names>[^\]]*)\]")
-
-
-class Row(NamedTuple, Generic[Request]):
-    """One request of a file."""
-
-    line: int
-    """The number of its line, from 1."""
-    request: Request
-    """The request."""
-
 
 class Problem(NamedTuple):
-    """What is wrong with a line."""
+    """What is wrong with a line, or with the file."""
 
     line: int
-    """The number of the line, from 1."""
+    """The number of the line, from 1. 0: it is about the file as a whole."""
     description: str
     """The field, where one is at fault, and what is wrong with it."""
 
 
 class RowsError(Exception):
-    """Lines that are no valid requests.
+    """Lines that are no valid requests, or a file that cannot be read to its end.
 
     Attributes:
         problems: The first ones, in order.
@@ -58,7 +42,10 @@ class RowsError(Exception):
     """
 
     def __init__(self, problems: list[Problem], count: int) -> None:
-        lines = [f"line {problem.line}: {problem.description}" for problem in problems]
+        lines = [
+            f"line {problem.line}: {problem.description}" if problem.line else problem.description
+            for problem in problems
+        ]
         if count > len(problems):
             lines.append(f"and {count - len(problems)} more")
         super().__init__("\n".join(lines))
@@ -71,116 +58,98 @@ class RowFile(Generic[Request]):
 
     Args:
         file: The file, open in binary, at its start.
-        request: The type of request that each row is, in protobuf's JSON.
+        request: The type of request that each row is.
         limit: Only the first so many rows count. None: all.
+        format: How the rows are written.
     """
 
-    def __init__(self, file: BinaryIO, request: type[Request], limit: int | None = None) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        request: type[Request],
+        limit: int | None = None,
+        format: Format = Format.JSONL,  # noqa: A002 - the contract's name for it
+    ) -> None:
         self._file = file
         self._request = request
         self._limit = limit
+        self._format = format
 
     def check(self) -> int:
         """Reads every row; returns how many there are.
 
         Raises:
-            RowsError: One or more lines are no valid requests.
+            RowsError: One or more lines are no valid requests, or the file cannot be read to its end.
         """
         problems: list[Problem] = []
         rows = count = 0
-        for line, text in self._lines():
-            rows += 1
-            found = [
-                f"{field}: {description}" if field else description
-                for field, description in _examine(text, self._request)
-            ]
-            count += len(found)
-            problems += [Problem(line, description) for description in found[: SHOWN - len(problems)]]
+        try:
+            for row in self._read():
+                rows += 1
+                if isinstance(row, InvalidRow):
+                    count += len(row.violations)
+                    problems += _described(row.line, row.violations[: SHOWN - len(problems)])
+        except DatasetError as error:
+            count += 1
+            problems.append(Problem(error.line, str(error)))
         if count:
             raise RowsError(problems, count)
         return rows
 
     def __iter__(self) -> Iterator[Row[Request]]:
-        """The rows, in order; the file was checked."""
-        for line, text in self._lines():
-            yield Row(line, ParseDict(json.loads(text), self._request()))
+        """The rows, in order; the file was checked.
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """The lines that are not blank, numbered from 1."""
+        Raises:
+            RowsError: The file was changed meanwhile and is no more what was checked.
+        """
+        try:
+            for row in self._read():
+                if isinstance(row, InvalidRow):
+                    raise RowsError(_described(row.line, row.violations[:SHOWN]), len(row.violations))
+                yield row
+        except DatasetError as error:
+            raise RowsError([Problem(error.line, str(error))], 1) from error
+
+    def _read(self) -> Iterator[Row[Request] | InvalidRow]:
         self._file.seek(0)
-        numbered = (
-            (number, text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text)
-            for number, text in enumerate(self._file, start=1)
-        )
-        return islice(((number, text) for number, text in numbered if text.strip()), self._limit)
+        return iter(DatasetReader(self._file, self._request, self._format, row_limit=self._limit))
 
 
 @contextmanager
-def open_rows(source: str, request: type[Request], limit: int | None = None) -> Iterator[RowFile[Request]]:
-    """Opens a file of rows; "-" is standard input, which is kept in a temporary file while it is used.
+def open_rows(
+    source: str,
+    request: type[Request],
+    limit: int | None = None,
+    format: Format | None = None,  # noqa: A002 - the contract's name for it
+) -> Iterator[RowFile[Request]]:
+    """Opens a file of rows.
 
     Args:
-        source: The file.
+        source: A path or an address that ``dramaturg.datasets`` opens; "-" is standard input, which is kept
+            in a temporary file while it is used.
         request: The type of request that each row is.
         limit: Only the first so many rows count. None: all.
+        format: How the rows are written. None: as the end of the name tells, else JSON Lines.
 
     Raises:
         OSError: The file cannot be read.
+        RowsError: What its address needs is not installed.
     """
-    if source != "-":
-        with Path(source).open("rb") as file:
-            yield RowFile(file, request, limit)
+    form = format or format_of(source) or Format.JSONL
+    if source == STANDARD_INPUT:
+        stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
+        with spooled(cast("BinaryIO", stdin)) as kept:
+            yield RowFile(kept, request, limit, form)
         return
-    with tempfile.TemporaryFile() as kept:
-        shutil.copyfileobj(getattr(sys.stdin, "buffer", None) or io.BytesIO(), kept)
-        yield RowFile(kept, request, limit)
-
-
-def _examine(text: bytes, kind: type[Message]) -> Iterator[Violation]:
-    """What is wrong with a line; a violation without a field is about the line as a whole."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        yield Violation("", f"is not UTF-8: {error.reason} at byte {error.start}")
-    except json.JSONDecodeError as error:
-        yield Violation("", f"is not JSON: {error.msg} at character {error.colno}")
-    except ValueError as error:
-        yield Violation("", f"is not JSON: {error}")
-    except RecursionError:
-        yield Violation("", "is nested too deeply")
-    else:
-        if not isinstance(value, dict):
-            yield Violation("", f"is not a JSON object but {type(value).__name__}")
-            return
-        request = kind()
-        try:
-            ParseDict(value, request)
-        except ParseError as error:
-            yield _explain(str(error), kind)
-        else:
-            yield from violations(request)
+        with open_source(source, seekable=True) as file:
+            yield RowFile(file, request, limit, form)
+    except DatasetError as error:
+        raise RowsError([Problem(error.line, str(error))], 1) from error
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
-
-
-@cache
-def _place(name: str) -> re.Pattern[str]:
-    return re.compile(rf' at "?{name}\.?(?P<path>[\w.\[\]]*)"?\.*$')
-
-
-def _explain(message: str, kind: type[Message]) -> Violation:
-    """The field and the fault in a message of protobuf's JSON parser, which nests the one in the other."""
-    nested = _NESTED.findall(message)
-    fault = _NESTED.sub("", message)
-    available = _AVAILABLE.search(fault)
-    fault = fault.partition("\n")[0].rstrip(". ")
-    pattern = _place(kind.DESCRIPTOR.name)
-    place = pattern.search(fault)
-    path = place["path"] if place and place["path"] else ".".join(nested)
-    if unknown := _UNKNOWN.search(fault):
-        names = available["names"].replace("'", "") if available else ""
-        field = f"{path}.{unknown['name']}" if path else unknown["name"]
-        return Violation(field, f"there is no such field; there are {names}")
-    return Violation(path, pattern.sub("", fault))
+def _described(line: int, violations: Sequence[Violation]) -> list[Problem]:
+    return [
+        Problem(line, f"{field}: {description}" if field else description)
+        for field, description in violations
+    ]

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.results import ResultWriter
-from dramaturg.cli.rows import Row
 from dramaturg.cli.tally import SampleTally
+from dramaturg.datasets import Row
 from dramaturg.service.errors import ServiceError
 
 Request = TypeVar("Request", bound=Message)

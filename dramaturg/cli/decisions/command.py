@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import grpc
@@ -18,6 +17,7 @@ from dramaturg.cli.decisions.figures import Figures, accuracy_request, read_accu
 from dramaturg.cli.decisions.tables import show_decisions
 from dramaturg.cli.decisions.tally import DecisionsTally, choices_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
 from dramaturg.cli.overrides import parse_judges, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.service.channel import open_channel
@@ -75,12 +75,8 @@ class DecisionOverrides:
 
 
 def decisions(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="The decisions, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    file: File,
+    target: Target = None,
     model: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="A model that decides; may stand several times.")
     ] = None,
@@ -94,20 +90,17 @@ def decisions(
         list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who asks the models: author=NAME.")
     ] = None,
     macro: Annotated[bool, typer.Option("--macro", help="Also the mean over the levels, equally.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Decisions evaluated at once.")] = 8,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many decisions.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one decision.")] = 600.0,
+    out: Out = None,
+    as_json: AsJson = False,
+    concurrency: Concurrency = 8,
+    limit: Limit = None,
+    form: FileFormat = None,
+    timeout: Timeout = 600.0,
 ) -> None:
     """Puts decisions to models and scores what they choose (Choice-75).
 
-    Each line is an EvaluateDecisionsRequest in protobuf's JSON, as "dramaturg convert choice75" writes them.
-    All lines are checked before anything is asked. DIR/results.jsonl gets one DecisionResult a line and
+    Each line or row is an EvaluateDecisionsRequest (docs/datasets.md), as "dramaturg convert choice75" writes
+    them. All are checked before anything is asked. DIR/results.jsonl gets one DecisionResult a line and
     DIR/errors.jsonl the decisions that failed. Accuracy is micro, over the tags "format" and "level";
     abstentions are left out of it, and beside it stands what it would be were they all wrong or all right.
 
@@ -126,7 +119,7 @@ def decisions(
     overrides = DecisionOverrides(judges, tuple(model or ()), tuple(prompt or ()), order)
     tally = DecisionsTally()
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Job(file, target, out, as_json, concurrency, limit, timeout, form),
         Evaluation(
             request=EvaluateDecisionsRequest,
             roles=("author", "alignment"),

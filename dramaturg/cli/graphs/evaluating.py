@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import grpc
@@ -19,6 +18,7 @@ from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.graphs.tables import show_graphs
 from dramaturg.cli.graphs.tally import GROUP, GraphsTally, graphs_judged
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
 from dramaturg.cli.overrides import parse_judges, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.service.channel import open_channel
@@ -98,12 +98,8 @@ class GraphOverrides:
 
 
 def graphs(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="The scripts, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    file: File,
+    target: Target = None,
     task: Annotated[
         TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
     ] = None,
@@ -129,23 +125,20 @@ def graphs(
         bool | None,
         typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: as the row says."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts evaluated at once.")] = 8,
+    out: Out = None,
+    as_json: AsJson = False,
+    concurrency: Concurrency = 8,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="A tag by whose values figures are broken down.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many scripts.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 600.0,
+    limit: Limit = None,
+    form: FileFormat = None,
+    timeout: Timeout = 600.0,
 ) -> None:
     """Lets models order or write script graphs and measures them (proScript).
 
-    Each line is an EvaluateGraphsRequest in protobuf's JSON, as "dramaturg convert proscript" writes them.
-    All lines are checked before anything is asked. DIR/results.jsonl gets one GraphsResult a line and
+    Each line or row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes
+    them. All are checked before anything is asked. DIR/results.jsonl gets one GraphsResult a line and
     DIR/errors.jsonl the scripts that failed. Scores are macro and micro. Where a model abstained there is
     nothing to score: it is counted, and beside F1 stands what it would be with abstentions as 0.
 
@@ -166,7 +159,7 @@ def graphs(
     overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
     tally = GraphsTally(group_by)
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout),
+        Job(file, target, out, as_json, concurrency, limit, timeout, form),
         Evaluation(
             request=EvaluateGraphsRequest,
             roles=("author", "edges", "graph"),

@@ -1,0 +1,24 @@
+"""``dramaturg runs``: evaluations of many samples that live in a gateway and outlive the command."""
+
+from __future__ import annotations
+
+import typer
+
+from dramaturg.cli.runs import files, kinds, leaderboard, listing, results, steering, watching
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Evaluates many samples in a gateway that stays. Exit codes: 0 fine, 1 the run failed or was "
+    "cancelled, or the gateway did not answer, 2 wrong usage or refused, 4 the run ended at its budget, "
+    "130 interrupted.",
+)
+
+
+@app.callback()
+def runs() -> None:
+    """Evaluates many samples in a gateway that stays."""
+
+
+app.add_typer(kinds.app, name="create")
+for group in (listing, watching, steering, results, leaderboard, files):
+    app.add_typer(group.app)

@@ -1,0 +1,64 @@
+"""Reaches the gateway that has the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import grpc
+import typer
+
+from dramaturg.cli.platform import fail, run
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.run_client import RunClient
+
+TARGET_VARIABLE = "DRAMATURG_TARGET"
+"""The environment variable that names the gateway."""
+DEFAULT_TARGET = "localhost:50051"
+"""Where ``dramaturg up`` listens."""
+
+RunTarget = Annotated[
+    str, typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="The gateway that has the runs.")
+]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+
+Result = TypeVar("Result")
+
+_REFUSALS = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.ALREADY_EXISTS,
+        grpc.StatusCode.FAILED_PRECONDITION,
+    }
+)
+
+
+def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
+    """Does something with the runs of a gateway.
+
+    Raises:
+        typer.Exit: With a message: 2 where the gateway refused it, 1 where it did not answer.
+    """
+
+    async def connected() -> Result:
+        async with DramaturgClient(target) as client:
+            return await work(client.runs)
+
+    try:
+        return run(connected())
+    except ServiceError as error:
+        fail(_described(target, error), 2 if error.code in _REFUSALS else 1)
+
+
+def _described(target: str, error: ServiceError) -> str:
+    lines = [f"{target}: {error.code.name}: {error.message}"]
+    if error.code is grpc.StatusCode.UNAVAILABLE:
+        lines.append(f"name the gateway with --target or {TARGET_VARIABLE}; dramaturg up starts one")
+    if error.code is grpc.StatusCode.UNIMPLEMENTED:
+        lines.append(
+            "where a gateway offers no runs at all, they are switched off there: DRAMATURG_RUNS_ENABLED"
+        )
+    if len(error.violations) > 1:
+        lines += [f"  {field}: {description}" for field, description in error.violations]
+    return "\n".join(lines)

@@ -1,0 +1,103 @@
+"""Runs as they are printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunProgress, RunState
+from dramaturg.cli.display import spent
+from dramaturg.cli.tally import usage_summary
+
+KINDS = {"texts": "pairs"}
+"""The evaluations that the command line calls by another name than the contract."""
+
+
+def state_name(state: int) -> str:
+    """A state as it is shown, such as "RUNNING"; one that is not known here by number."""
+    known = RunState.DESCRIPTOR.values_by_number.get(state)
+    return f"STATE_{state}" if known is None else str(known.name).removeprefix("RUN_STATE_")
+
+
+def kind_name(run: Run) -> str:
+    """What a run evaluates, as the command line calls it."""
+    evaluation = run.spec.WhichOneof("evaluation") or ""
+    return KINDS.get(evaluation, evaluation)
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run as it is printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
+    progress, spec = run.progress, run.spec
+    known_rate = progress.HasField("samples_per_second")
+    known_rest = progress.HasField("remaining_time")
+    return {
+        "id": run.id,
+        "name": spec.display_name,
+        "evaluation": kind_name(run),
+        "state": state_name(run.state),
+        "state_reason": run.state_reason,
+        "attempt": run.attempt,
+        "models": list(spec.models),
+        "judges": [{"role": one.role, "judge": one.judge, "model": one.model} for one in spec.judges],
+        "labels": dict(sorted(spec.labels.items())),
+        "samples": progress.sample_count,
+        "succeeded": progress.succeeded_count,
+        "failed": progress.failed_count,
+        "running": progress.running_count,
+        "interrupted": progress.interrupted_sample_count,
+        "judgements": progress.judgement_count,
+        "abstained": progress.abstention_count,
+        "abstentions": dict(sorted(progress.abstentions_by_reason.items())),
+        "usage": usage_summary(progress.usage),
+        "samples_per_second": progress.samples_per_second if known_rate else None,
+        "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
+        "dataset": {
+            "uri": run.dataset.uri,
+            "format": DatasetFormat.Name(run.dataset.format).removeprefix("DATASET_FORMAT_"),
+            "sha256": run.dataset.sha256,
+            "bytes": run.dataset.byte_count,
+            "rows": run.dataset.row_count,
+            "invalid_rows": run.dataset.invalid_row_count,
+            "row_errors": [
+                {"line": error.line, "field": error.field, "description": error.description}
+                for error in run.dataset.row_errors
+            ],
+        },
+        "create_time": _time(run.create_time),
+        "start_time": _time(run.start_time),
+        "update_time": _time(run.update_time),
+        "end_time": _time(run.end_time),
+        "version": run.created_by_version,
+    }
+
+
+def describe_progress(progress: RunProgress) -> str:
+    """How far a run is, in one line."""
+    done = progress.succeeded_count + progress.failed_count
+    share = f" ({done / progress.sample_count:.1%})" if progress.sample_count else ""
+    parts = [f"{done:,} of {progress.sample_count:,} samples{share}"]
+    if progress.failed_count:
+        parts.append(f"{progress.failed_count:,} failed")
+    if progress.HasField("samples_per_second"):
+        parts.append(f"{progress.samples_per_second:.3g}/s")
+    if progress.HasField("remaining_time"):
+        parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
+    parts.append(f"{progress.judgement_count:,} judgements")
+    parts.append(f"{progress.abstention_count:,} abstained")
+    return ", ".join(parts) + spent(progress.usage)
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, such as "2 h 05 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def _time(moment: Timestamp) -> str | None:
+    # One that is absent reads as the epoch, at which no run was made.
+    return moment.ToJsonString() if moment.ToNanoseconds() else None

@@ -1,0 +1,93 @@
+"""``dramaturg runs leaderboard``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.api.evaluation.v1.run_service_pb2 import GetLeaderboardResponse
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import output
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.tally import usage_summary
+
+app = typer.Typer()
+
+
+@app.command("leaderboard")
+def leaderboard(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    measure: Annotated[
+        str, typer.Option(help="Rank by it alone. Default: the main measure of the evaluation.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Ranks the models of a run: mean, 95 % interval, coverage, abstentions, cost.
+
+    For example:
+
+        dramaturg runs leaderboard 01JD3Q --measure executable
+    """
+    board = ask(target, lambda runs: runs.leaderboard(run_id, measure))
+    if as_json:
+        typer.echo(json.dumps(_describe_board(board), ensure_ascii=False))
+        return
+    console = output()
+    console.print(_board_table(board))
+    if not board.final:
+        console.print("the run has not ended: these figures will change", style="yellow")
+
+
+def _describe_board(board: GetLeaderboardResponse) -> dict[str, Any]:
+    return {
+        "measure": board.measure,
+        "final": board.final,
+        "models": [_describe_entry(entry) for entry in board.entries],
+    }
+
+
+def _describe_entry(entry: LeaderboardEntry) -> dict[str, Any]:
+    figures = {
+        name: getattr(entry, name) if entry.HasField(name) else None for name in ("mean", "lower", "upper")
+    }
+    return {
+        "rank": entry.rank or None,
+        "model": entry.model,
+        **figures,
+        "judged": entry.judged_count,
+        "judgements": entry.judgement_count,
+        "coverage": entry.coverage,
+        "samples": entry.sample_count,
+        "abstentions": dict(sorted(entry.abstentions_by_reason.items())),
+        "means": dict(sorted(entry.means_by_measure.items())),
+        "usage": usage_summary(entry.usage) if entry.HasField("usage") else None,
+    }
+
+
+def _board_table(board: GetLeaderboardResponse) -> Table:
+    measures = sorted({name for entry in board.entries for name in entry.means_by_measure})
+    table = Table("rank", "model", box=None)
+    for name in (board.measure or "mean", "95 % interval", "judged", "coverage", "abstained", *measures):
+        table.add_column(escape(name), justify="right")
+    for entry in board.entries:
+        interval = f"{entry.lower:.3f} to {entry.upper:.3f}" if entry.HasField("lower") else "-"
+        table.add_row(
+            str(entry.rank or "-"),
+            escape(entry.model or "(default)"),
+            f"{entry.mean:.3f}" if entry.HasField("mean") else "-",
+            interval,
+            f"{entry.judged_count:,}/{entry.judgement_count:,}",
+            f"{entry.coverage:.1%}",
+            str(sum(entry.abstentions_by_reason.values())),
+            *(
+                f"{entry.means_by_measure[name]:.3f}" if name in entry.means_by_measure else "-"
+                for name in measures
+            ),
+        )
+    return table

@@ -1,0 +1,142 @@
+"""``dramaturg runs results``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from rich.markup import escape
+from rich.table import Table
+
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import fail, output
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.tally import outcome_name, reason_name
+from dramaturg.run_client import RunClient
+
+app = typer.Typer()
+
+LARGEST_PAGE = 10_000
+"""The most judgements of one page (``evaluation.v1.ListResultsRequest.page_size``)."""
+
+Measures = Annotated[
+    list[str] | None, typer.Option("--measure", help="Only judgements by it; may stand several times.")
+]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", help="Only judgements of it; may stand several times.")
+]
+Outcomes = Annotated[
+    list[str] | None,
+    typer.Option("--outcome", help="Only this outcome: pass, fail or abstain; may stand several times."),
+]
+Reasons = Annotated[
+    list[str] | None,
+    typer.Option("--reason", help="Only abstentions for it, such as timed-out; may stand several times."),
+]
+
+
+def make_filter(
+    measures: Sequence[str] | None,
+    models: Sequence[str] | None,
+    outcomes: Sequence[str] | None,
+    reasons: Sequence[str] | None,
+) -> ResultFilter:
+    """Which judgements are wanted.
+
+    Raises:
+        typer.Exit: 2 with a message where an outcome or reason is none.
+    """
+    return ResultFilter(
+        measures=measures,
+        models=models,
+        outcomes=[Outcome.Value(_member("--outcome", Outcome, "OUTCOME_", text)) for text in outcomes or ()],
+        abstain_reasons=[
+            AbstainReason.Value(_member("--reason", AbstainReason, "ABSTAIN_REASON_", text))
+            for text in reasons or ()
+        ],
+    )
+
+
+@app.command("results")
+def results(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    measure: Measures = None,
+    model: Models = None,
+    outcome: Outcomes = None,
+    reason: Reasons = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most judgements that are listed.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Lists judgements, by sample. All of them: runs export.
+
+    For example:
+
+        dramaturg runs results 01JD3Q --outcome fail --measure no_missing_steps
+
+        dramaturg runs results 01JD3Q --reason unparsable --json
+    """
+    where = make_filter(measure, model, outcome, reason)
+    found = ask(target, lambda runs: _take(runs, run_id, where, limit, numbers_only=not as_json))
+    listed, more = found[:limit], len(found) > limit
+    if as_json:
+        described = [MessageToDict(one, preserving_proto_field_name=True) for one in listed]
+        typer.echo(json.dumps({"results": described, "more": more}, ensure_ascii=False))
+        return
+    output().print(_results_table(listed))
+    if more:
+        typer.echo(f"there are more than {limit}: --limit, or runs export", err=True)
+
+
+def _member(option: str, enum: Any, prefix: str, text: str) -> str:
+    name = prefix + text.upper().replace("-", "_")
+    known = [known for known in enum.keys() if not known.endswith("_UNSPECIFIED")]  # noqa: SIM118 - no mapping
+    if name not in known:
+        names = ", ".join(one.removeprefix(prefix).lower().replace("_", "-") for one in known)
+        fail(f"{option} {text!r}: there are {names}")
+    return name
+
+
+async def _take(
+    runs: RunClient, run_id: str, where: ResultFilter, limit: int, *, numbers_only: bool
+) -> Sequence[RunResult]:
+    """The first judgements, and one more where there are more."""
+    found: list[RunResult] = []
+    page_size = min(limit + 1, LARGEST_PAGE)
+    async with aclosing(
+        runs.results(run_id, where, numbers_only=numbers_only, page_size=page_size)
+    ) as listed:
+        async for result in listed:
+            found.append(result)
+            if len(found) > limit:
+                break
+    return found
+
+
+def _results_table(listed: Sequence[RunResult]) -> Table:
+    table = Table(
+        "sample", "id", "model", "candidate", "measure", "outcome", "value", "label", "judge", box=None
+    )
+    for one in listed:
+        outcome = outcome_name(one.outcome) if one.outcome else ""
+        if one.abstain_reason:
+            outcome = f"{outcome} ({reason_name(one.abstain_reason)})"
+        table.add_row(
+            str(one.sample_index),
+            escape(one.sample_id),
+            escape(one.model),
+            escape(one.candidate_id),
+            escape(one.measure),
+            outcome,
+            f"{one.value:g}" if one.HasField("value") else "",
+            escape(one.label),
+            escape(one.judge),
+        )
+    return table

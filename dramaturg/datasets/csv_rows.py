@@ -1,0 +1,103 @@
+"""Reads CSV (RFC 4180): a header of field paths, then one request a record. Blank lines are none."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from dramaturg.datasets.columns import TEXTS, Column, assemble, find_columns
+from dramaturg.datasets.errors import DatasetError
+from dramaturg.datasets.lines import Lines
+from dramaturg.datasets.records import Record
+from dramaturg.datasets.requests import parse_json
+from dramaturg.service.errors import Violation
+
+MAX_CELL_LENGTH = 4 << 20
+"""The longest cell, in characters."""
+
+_BOOLEANS = {"true": True, "false": False}
+
+# The module knows one limit for the whole process (131,072 by default).
+csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_LENGTH))
+
+
+def read_csv(file: BinaryIO, message: Descriptor) -> Iterator[Record]:
+    """The rows of a file that is open in binary.
+
+    Raises:
+        DatasetError: The header is wrong.
+    """
+    lines = _Text(file)
+    records = csv.reader(lines, strict=True)
+    columns = _header(records, message)
+    while columns:
+        first = lines.number + 1
+        try:
+            cells = next(records, None)
+        except (ValueError, csv.Error) as error:
+            yield Record(first, None, Violation("", _described(error)))
+            continue
+        if cells is None:
+            return
+        if cells:
+            yield _record(first, columns, cells)
+
+
+class _Text(Iterator[str]):
+    """The lines of a file as text. Iteration goes on after a line that is none."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._lines = Lines(file)
+
+    @property
+    def number(self) -> int:
+        return self._lines.number
+
+    def __next__(self) -> str:
+        return next(self._lines).decode()
+
+
+def _header(records: Iterator[list[str]], message: Descriptor) -> list[Column]:
+    """The columns. None: there is no header and so no row."""
+    try:
+        names = next((cells for cells in records if cells), [])
+    except (ValueError, csv.Error) as error:
+        raise DatasetError(f"has a header that {_described(error)}", 1) from error
+    return list(find_columns(names, message))
+
+
+def _record(line: int, columns: list[Column], cells: list[str]) -> Record:
+    if len(cells) != len(columns):
+        fault = f"has {len(cells)} cells; the header has {len(columns)}"
+        return Record(line, None, Violation("", fault))
+    value = assemble(columns, cells, _read)
+    return Record(line, None, value) if isinstance(value, Violation) else Record(line, value)
+
+
+def _read(cell: str, field: FieldDescriptor, is_element: bool) -> Any:
+    """What a cell holds. An empty one holds nothing."""
+    if not cell:
+        return None
+    message = field.message_type
+    if message is not None and message.full_name in TEXTS and (is_element or not field.is_repeated):
+        return cell
+    if message is not None or (field.is_repeated and not is_element):
+        value = parse_json(cell)
+        wanted, name = (list, "list") if field.is_repeated and not is_element else (dict, "object")
+        if message is not None and message.GetOptions().map_entry:
+            wanted, name = dict, "object"
+        if not isinstance(value, wanted):
+            raise ValueError(f"is not a JSON {name} but {type(value).__name__}")
+        return value
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return _BOOLEANS.get(cell.strip().lower(), cell)
+    return cell
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"is not UTF-8: {error.reason} at byte {error.start}"
+    return f"is not CSV: {error}" if isinstance(error, csv.Error) else str(error)

@@ -1,0 +1,25 @@
+"""What is wrong with a dataset as a whole."""
+
+from __future__ import annotations
+
+EXTRA = "dramaturg[datasets]"
+"""The extra that brings what reads Parquet and object stores."""
+
+
+class DatasetError(Exception):
+    """A dataset that cannot be read to its end, whatever its rows: a wrong header, a damaged file.
+
+    The message is what is to be said of the dataset, such as "is damaged: ...".
+
+    Attributes:
+        line: The number of the line at fault, from 1. 0: it is about the file as a whole.
+    """
+
+    def __init__(self, message: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+def missing(what: str, package: str) -> DatasetError:
+    """The error where an optional package is not installed."""
+    return DatasetError(f'is {what}, which needs {package}: pip install "{EXTRA}"')

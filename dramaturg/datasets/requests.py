@@ -1,0 +1,99 @@
+"""Turns a row's value, in the shape of protobuf's JSON, into a request, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any, NoReturn, TypeVar
+
+from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import Message
+
+from dramaturg.service.errors import Violation
+from dramaturg.service.validation import violations
+
+SHOWN_LENGTH = 300
+"""How much of a fault is told, in characters: it may quote what the row holds."""
+
+Request = TypeVar("Request", bound=Message)
+
+_NESTED = re.compile(r"Failed to parse (\w+) field: ")
+_UNKNOWN = re.compile(r'has no field named "(?P<name>.*?)"(?= at |$)')
+_AVAILABLE = re.compile(r"Available Fields\(except extensions\): \"\[(?P<names>[^\]]*)\]")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Reads JSON strictly: NaN and Infinity are no numbers.
+
+    Raises:
+        ValueError: It is no JSON; the message says what it is.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} at character {error.colno}") from error
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from error
+
+
+def read_request(
+    value: Any, kind: type[Request], filled: Collection[str] = ()
+) -> Request | Sequence[Violation]:
+    """A request from its JSON value, checked against the limits of the contract.
+
+    Args:
+        value: The value.
+        kind: The type of the request.
+        filled: Top-level fields that may be empty whatever the contract says: who uses the request fills
+            them.
+
+    Returns:
+        The request; or what is wrong, at least one violation.
+    """
+    if not isinstance(value, dict):
+        return (Violation("", f"is not a JSON object but {type(value).__name__}"),)
+    request = kind()
+    try:
+        ParseDict(value, request)
+    except ParseError as error:
+        return (_explain(str(error), kind),)
+    except (TypeError, ValueError) as error:
+        # Values that no JSON text has, such as half a surrogate pair or a date of Parquet.
+        return (Violation("", _short(f"is no {kind.DESCRIPTOR.name}: {error}")),)
+    empty = [name for name in filled if not getattr(request, name)]
+    return [found for found in violations(request) if found.field not in empty] or request
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+@cache
+def _place(name: str) -> re.Pattern[str]:
+    return re.compile(rf' at "?{name}\.?(?P<path>[\w.\[\]]*)"?\.*$')
+
+
+def _explain(message: str, kind: type[Message]) -> Violation:
+    """The field and the fault in a message of protobuf's JSON parser, which nests the one in the other."""
+    nested = _NESTED.findall(message)
+    fault = _NESTED.sub("", message)
+    available = _AVAILABLE.search(fault)
+    fault = fault.partition("\n")[0].rstrip(". ")
+    pattern = _place(kind.DESCRIPTOR.name)
+    place = pattern.search(fault)
+    path = place["path"] if place and place["path"] else ".".join(nested)
+    if unknown := _UNKNOWN.search(fault):
+        names = available["names"].replace("'", "") if available else ""
+        field = f"{path}.{unknown['name']}" if path else unknown["name"]
+        return Violation(_short(field), f"there is no such field; there are {names}")
+    return Violation(_short(path), _short(pattern.sub("", fault)))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"

@@ -1,0 +1,41 @@
+"""The rows of a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from dramaturg.service.errors import Violation
+
+Request = TypeVar("Request", bound=Message)
+
+_SUBJECTS = ("task", "decision", "script", "reference")
+
+
+class Row(NamedTuple, Generic[Request]):
+    """One request of a dataset."""
+
+    line: int
+    """The number of the line on which it begins, of Parquet that of the row; from 1."""
+    request: Request
+    """The request."""
+
+
+class InvalidRow(NamedTuple):
+    """A row that is no valid request."""
+
+    line: int
+    """As a row's."""
+    violations: Sequence[Violation]
+    """What is wrong, at least one; a violation without a field is about the row as a whole."""
+
+
+def sample_id(request: Any) -> str:
+    """The id of what a request evaluates, such as its task, or its own. May be empty."""
+    fields = request.DESCRIPTOR.fields_by_name
+    # A request may have a field of the name that is no message, such as the task of a graph's evaluation.
+    parts = (getattr(request, name) for name in _SUBJECTS if name in fields and fields[name].message_type)
+    found: str = next((part.id for part in parts), "") or getattr(request, "id", "")
+    return found

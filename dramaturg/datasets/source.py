@@ -1,0 +1,85 @@
+"""Opens datasets: by path, by ``file://`` address, or by the address of an object store."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.parse import unquote, urlsplit
+
+from dramaturg.datasets.errors import DatasetError, missing
+
+_SEPARATOR = "://"
+
+
+def is_remote(address: str) -> bool:
+    """Whether an address is that of an object store or the like, such as "s3://bucket/rows.parquet"."""
+    return local_path(address) is None
+
+
+def local_path(address: str) -> Path | None:
+    """The path of a local file, which is a path or a ``file://`` address. None: it is remote."""
+    if _SEPARATOR not in address:
+        return Path(address)
+    parts = urlsplit(address)
+    return Path(unquote(parts.path)) if parts.scheme == "file" and parts.netloc in {"", "localhost"} else None
+
+
+@contextmanager
+def open_source(address: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
+    """Opens a dataset in binary.
+
+    Args:
+        address: A path, a ``file://`` address, or one that fsspec knows (the extra "datasets").
+        seekable: Whether it must be possible to read it at any place. A remote one is then copied to a
+            temporary file, so that it is fetched once.
+
+    Raises:
+        OSError: It cannot be opened.
+        DatasetError: What its address needs is not installed, or no such kind of address is known.
+    """
+    path = local_path(address)
+    if path is not None:
+        with path.open("rb") as file:
+            yield file
+        return
+    with _open_remote(address) as remote:
+        if not seekable:
+            yield remote
+            return
+        with spooled(remote) as kept:
+            yield kept
+
+
+@contextmanager
+def spooled(file: BinaryIO) -> Iterator[BinaryIO]:
+    """A temporary file with what is left of another one, at its start."""
+    with tempfile.TemporaryFile() as kept:
+        shutil.copyfileobj(file, kept)
+        kept.seek(0)
+        yield cast("BinaryIO", kept)
+
+
+def _open_remote(address: str) -> BinaryIO:
+    scheme = address.partition(_SEPARATOR)[0]
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise missing(f"at {scheme}{_SEPARATOR}", "fsspec") from error
+    try:
+        # Not fsspec.open, which takes a * in the name for a pattern.
+        system, path = url_to_fs(address)
+        return cast("BinaryIO", system.open(path, "rb"))
+    except ImportError as error:
+        raise DatasetError(
+            f"is at {scheme}{_SEPARATOR}, which needs a package that is not installed: {error}"
+        ) from error
+    except OSError:
+        raise
+    except ValueError as error:
+        raise DatasetError(f"has an address that cannot be opened: {error}") from error
+    except Exception as error:  # stores have errors of their own
+        raise OSError(f"{type(error).__name__}: {error}") from error

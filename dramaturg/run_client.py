@@ -1,0 +1,258 @@
+"""The client's part for runs: evaluations of many samples that live in a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import grpc
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    Run,
+    RunBudget,
+    RunLimits,
+    RunSample,
+    RunSpec,
+    RunState,
+    SampleState,
+)
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.service.errors import ServiceError, from_rpc_error
+
+ENDED = frozenset(
+    {
+        run_pb2.RUN_STATE_SUCCEEDED,
+        run_pb2.RUN_STATE_PARTIAL,
+        run_pb2.RUN_STATE_FAILED,
+        run_pb2.RUN_STATE_CANCELLED,
+    }
+)
+"""The states in which a run has ended."""
+LONGEST_PAUSE = 10.0
+"""The most seconds between two attempts to connect again."""
+
+# A stream ends with DEADLINE_EXCEEDED when it has lasted as long as the server lets any call last.
+_PASSING = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
+)
+
+Response = TypeVar("Response")
+
+
+class RunClient:
+    """The runs of a gateway (``evaluation.v1.RunService``); ``DramaturgClient.runs`` is one.
+
+    Every method raises ``ServiceError``: NOT_FOUND for a run that is not there, FAILED_PRECONDITION for one
+    whose state the method does not fit, INVALID_ARGUMENT with every violation.
+
+    Example:
+        >>> async with DramaturgClient("localhost:50051") as client:
+        ...     run = await client.runs.create(spec)
+        ...     async for event in client.runs.watch(run.id):
+        ...         print(event.progress.succeeded_count)
+
+    Args:
+        channel: The channel to the gateway.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = RunServiceStub(channel)
+
+    async def create(self, spec: RunSpec, *, request_id: str = "") -> Run:
+        """Creates a run; its dataset is read afterwards.
+
+        Args:
+            spec: What it does.
+            request_id: A UUID4. A second call with it and the same spec gives the run that is there.
+        """
+        request = pb.CreateRunRequest(spec=spec, request_id=request_id)
+        return (await _answer(self._stub.CreateRun(request))).run
+
+    async def get(self, run_id: str) -> Run:
+        """A run, with its progress."""
+        return (await _answer(self._stub.GetRun(pb.GetRunRequest(run_id=run_id)))).run
+
+    async def find(
+        self, states: Sequence[RunState.ValueType] = (), labels: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[Run]:
+        """Yields runs, the newest first.
+
+        Args:
+            states: Only runs in these states. Empty: all.
+            labels: Only runs with all of these labels.
+        """
+        request = pb.ListRunsRequest(states=states, labels=labels)
+        async with aclosing(_pages(self._stub.ListRuns, request)) as pages:
+            async for page in pages:
+                for run in page.runs:
+                    yield run
+
+    async def update(
+        self, run_id: str, *, limits: RunLimits | None = None, budget: RunBudget | None = None
+    ) -> Run:
+        """Replaces a run's limits or budget, also while it runs. None: as they are."""
+        request = pb.UpdateRunRequest(run_id=run_id, limits=limits, budget=budget)
+        return (await _answer(self._stub.UpdateRun(request))).run
+
+    async def pause(self, run_id: str) -> Run:
+        """Begins no further sample of a run until it is resumed."""
+        return (await _answer(self._stub.PauseRun(pb.PauseRunRequest(run_id=run_id)))).run
+
+    async def resume(self, run_id: str) -> Run:
+        """Goes on with a paused run."""
+        return (await _answer(self._stub.ResumeRun(pb.ResumeRunRequest(run_id=run_id)))).run
+
+    async def cancel(self, run_id: str) -> Run:
+        """Ends a run; calls under way are cancelled, what was judged is kept."""
+        return (await _answer(self._stub.CancelRun(pb.CancelRunRequest(run_id=run_id)))).run
+
+    async def rerun(self, run_id: str, scope: pb.RerunScope.ValueType, *, fresh: bool = False) -> Run:
+        """Begins an ended run anew for some of its samples.
+
+        Args:
+            run_id: The run.
+            scope: Which samples.
+            fresh: Whether model calls are made anew instead of answered from what was bought.
+        """
+        request = pb.RerunRunRequest(run_id=run_id, scope=scope, fresh=fresh)
+        return (await _answer(self._stub.RerunRun(request))).run
+
+    async def extend(self, run_id: str, models: Sequence[str]) -> Run:
+        """Adds models under test to an ended run and begins it anew."""
+        request = pb.ExtendRunRequest(run_id=run_id, models=models)
+        return (await _answer(self._stub.ExtendRun(request))).run
+
+    async def delete(self, run_id: str) -> None:
+        """Deletes an ended run with its samples and results."""
+        await _answer(self._stub.DeleteRun(pb.DeleteRunRequest(run_id=run_id)))
+
+    async def watch(
+        self,
+        run_id: str,
+        cursor: int = 0,
+        *,
+        on_lost: Callable[[ServiceError], None] | None = None,
+    ) -> AsyncGenerator[pb.WatchRunResponse]:
+        """Yields what happens to a run until it has ended.
+
+        A connection that is lost, or that the server ends after its longest time, is made again from the last
+        event on, for as long as it takes. Only what no waiting mends is raised.
+
+        Args:
+            run_id: The run.
+            cursor: The last event that was seen. 0: none.
+            on_lost: Is told each time when the gateway cannot be reached.
+        """
+        pause = 0.0
+        while True:
+            request = pb.WatchRunRequest(run_id=run_id, cursor=cursor)
+            try:
+                async with aclosing(_stream(self._stub.WatchRun(request))) as events:
+                    async for event in events:
+                        cursor, pause = max(cursor, event.cursor), 0.0
+                        yield event
+                        if event.HasField("run") and event.run.state in ENDED:
+                            return
+                # A server that drains ends its streams as it does when there is nothing more to tell.
+                if (await self.get(run_id)).state in ENDED:
+                    return
+            except ServiceError as error:
+                if error.code not in _PASSING:
+                    raise
+                if on_lost is not None and error.code is grpc.StatusCode.UNAVAILABLE:
+                    on_lost(error)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2 or 0.2)
+
+    async def samples(
+        self, run_id: str, states: Sequence[SampleState.ValueType] = ()
+    ) -> AsyncGenerator[RunSample]:
+        """Yields samples with their results, by index; only those in some states where any are given."""
+        request = pb.ListSamplesRequest(run_id=run_id, states=states)
+        async with aclosing(_pages(self._stub.ListSamples, request)) as pages:
+            async for page in pages:
+                for sample in page.samples:
+                    yield sample
+
+    async def results(
+        self,
+        run_id: str,
+        where: pb.ResultFilter | None = None,
+        *,
+        numbers_only: bool = False,
+        page_size: int = 0,
+    ) -> AsyncGenerator[RunResult]:
+        """Yields judgements by sample.
+
+        Args:
+            run_id: The run.
+            where: Which judgements. None: all.
+            numbers_only: Whether rationale, findings and provenance are left out.
+            page_size: How many are fetched at once. 0: as the server likes.
+        """
+        request = pb.ListResultsRequest(
+            run_id=run_id, filter=where, numbers_only=numbers_only, page_size=page_size
+        )
+        async with aclosing(_pages(self._stub.ListResults, request)) as pages:
+            async for page in pages:
+                for result in page.results:
+                    yield result
+
+    async def leaderboard(self, run_id: str, measure: str = "") -> pb.GetLeaderboardResponse:
+        """Ranks the models of a run by a measure; by default by the main one of its evaluation."""
+        request = pb.GetLeaderboardRequest(run_id=run_id, measure=measure)
+        return await _answer(self._stub.GetLeaderboard(request))
+
+    async def export(
+        self, run_id: str, form: pb.ExportFormat.ValueType, where: pb.ResultFilter | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Yields the judgements of a run as one file, in pieces."""
+        request = pb.ExportResultsRequest(run_id=run_id, format=form, filter=where)
+        async with aclosing(_stream(self._stub.ExportResults(request))) as pieces:
+            async for piece in pieces:
+                yield piece.chunk
+
+    async def report(self, run_id: str, *, sample_limit: int = 0) -> AsyncGenerator[bytes]:
+        """Yields the report of a run, one HTML page, in pieces.
+
+        Args:
+            run_id: The run.
+            sample_limit: The most samples that are shown one by one. 0: as the server likes.
+        """
+        request = pb.GetReportRequest(run_id=run_id, sample_limit=sample_limit)
+        async with aclosing(_stream(self._stub.GetReport(request))) as pieces:
+            async for piece in pieces:
+                yield piece.chunk
+
+
+async def _answer(call: Awaitable[Response]) -> Response:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+
+
+async def _stream(call: Any) -> AsyncGenerator[Any]:
+    """What a call streams; it is cancelled when closed."""
+    try:
+        async for response in call:
+            yield response
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
+    finally:
+        call.cancel()
+
+
+async def _pages(method: Callable[[Any], Any], request: Any) -> AsyncGenerator[Any]:
+    """The pages of a list (AIP-158). The request is changed."""
+    while True:
+        page = await _answer(method(request))
+        yield page
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
