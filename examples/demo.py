@@ -19,6 +19,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dramaturg.report.writing import write_report
+
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "examples" / "scripts"
 OUT = ROOT / "out" / "demo"
@@ -59,6 +61,8 @@ def main() -> int:
     console.print(verdict_table(results, labels))
     console.print(agreement_table(results, labels))
     show_summary(console, summary, replayed=replayed)
+    write_report(OUT, OUT / "report.html", title="Eight tasks, four writers")
+    console.print(f"report: {OUT.relative_to(ROOT)}/report.html", highlight=False)
     return 0
 
 
@@ -166,7 +170,7 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
         "  1. your own model:  OPENAI_BASE_URL=http://localhost:8000/v1 MODEL=my-model make demo\n"
         "  2. another judge:   .venv/bin/dramaturg evaluate scripts examples/scripts/tasks.jsonl "
         "--judge critic=offline\n"
-        "  3. the services:    make up, then .venv/bin/dramaturg judges --target localhost:50051",
+        "  3. the services:    make up, then .venv/bin/dramaturg judges --target localhost:50051\n",
         highlight=False,
         soft_wrap=True,
     )

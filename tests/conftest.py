@@ -7,8 +7,17 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url"]  # fixtures that any test may ask for
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long drawing an input takes says something of the machine's load, nothing of the code.
+settings.register_profile("dramaturg", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("dramaturg")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # So it is where a shell without job control runs the tests in the background. Commands that the tests
@@ -34,3 +43,5 @@ def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             monkeypatch.delenv(name)
     monkeypatch.delenv("MODEL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
+    # A process has one engine of runs, and most tests that start a gateway do not need it.
+    monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "false")

@@ -1,0 +1,70 @@
+"""Script graphs (proScript): each model's edges beside the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.report.views.common import abstention, number, provenances, reason
+from dramaturg.report.views.shapes import Block, JudgementView, SampleView, StepView, SubjectView
+
+
+def graphs_view(index: int, result: GraphsResult) -> SampleView:
+    """One reference and the graphs of the models."""
+    reference = result.reference
+    return SampleView(
+        index=index,
+        title=reference.scenario or reference.id or f"graph {index + 1}",
+        sample_id=reference.id,
+        facts=[("events", str(len(reference.events))), ("edges", str(len(reference.edges)))],
+        blocks=[Block("Reference", steps=[StepView(line) for line in _lines(reference)])],
+        subjects=[_measured(graph, reference) for graph in result.graphs],
+        tags=sorted(result.tags.items()),
+    )
+
+
+def _lines(graph: ScriptGraph) -> Iterator[str]:
+    for event in graph.events:
+        after = [edge.source_id for edge in graph.edges if edge.target_id == event.id]
+        yield f"{event.id}: {event.text}" + (f" (after {', '.join(after)})" if after else "")
+
+
+def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
+    return SubjectView(
+        title=f"no graph: {reason(graph.abstain_reason)}" if graph.abstain_reason else "graph",
+        model=graph.model,
+        steps=[StepView(line) for line in _lines(graph.graph)],
+        notes=[
+            *_differences(graph, reference),
+            *graph.failures,
+            *(f"dropped: {text}" for text in graph.dropped),
+        ],
+        judgements=list(_measures(graph)),
+        provenances=provenances(graph.provenances),
+    )
+
+
+def _differences(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[str]:
+    """Edges that differ, where the events are the reference's."""
+    if not graph.HasField("score"):
+        return
+    predicted = {(edge.source_id, edge.target_id) for edge in graph.graph.edges}
+    wanted = {(edge.source_id, edge.target_id) for edge in reference.edges}
+    for name, edges in (("missing", wanted - predicted), ("added", predicted - wanted)):
+        if edges:
+            yield f"{name} edges: " + ", ".join(f"{source} -> {target}" for source, target in sorted(edges))
+
+
+def _measures(graph: MeasuredGraph) -> Iterator[JudgementView]:
+    if graph.abstain_reason:
+        yield abstention("f1", graph.abstain_reason)
+        return
+    if graph.HasField("score"):
+        if graph.score.HasField("measures"):
+            yield JudgementView("f1", "number", number(graph.score.measures.f1))
+        matched = graph.score.exact_match
+        yield JudgementView("exact_match", "pass" if matched else "fail", "YES" if matched else "NO")
+    if graph.HasField("distance"):
+        proven = "" if graph.distance.proven else f"not proven; at least {graph.distance.lower_bound}"
+        yield JudgementView("edit_distance", "number", str(graph.distance.distance), rationale=proven)

@@ -1,0 +1,51 @@
+"""Two texts compared by roles (DRPE)."""
+
+from __future__ import annotations
+
+from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
+from dramaturg.report.views.shapes import Block, JudgementView, SampleView, StepView, SubjectView
+
+
+def texts_view(index: int, result: TextsResult) -> SampleView:
+    """One pair of texts and every comparison of it."""
+    human = preference_name(result.human_preference) if result.human_preference else "not known"
+    roles = [StepView(f"{role.type}: {role.description}") for role in result.roles.roles]
+    return SampleView(
+        index=index,
+        title=result.id or f"{result.first_model or 'first'} against {result.second_model or 'second'}",
+        sample_id=result.id,
+        facts=[
+            ("first", result.first_model or "not named"),
+            ("second", result.second_model or "not named"),
+            ("people prefer", human),
+            ("longer", preference_name(result.longer)),
+        ],
+        blocks=[Block("Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=roles)],
+        subjects=[_comparison(comparison) for comparison in result.comparisons],
+        tags=sorted(result.tags.items()),
+    )
+
+
+def _comparison(item: TextComparison) -> SubjectView:
+    comparison = item.comparison
+    if comparison.preference == pair_judge_service_pb2.PREFERENCE_ABSTAIN:
+        reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]
+        judgement = abstention(item.method, reasons[0] if reasons else 0, item.judge)
+    else:
+        share = comparison.first_vote_share if comparison.HasField("first_vote_share") else None
+        judgement = JudgementView(
+            measure=item.method,
+            outcome="number",
+            said=preference_name(comparison.preference),
+            judge=item.judge,
+            rationale="" if share is None else f"share of the votes for the first text: {number(share)}",
+            findings=votes(comparison),
+        )
+    return SubjectView(
+        title=item.method,
+        model="",
+        judgements=[judgement],
+        provenances=provenances([comparison.provenance]),
+    )

@@ -1,0 +1,196 @@
+"""A sample's result as flat judgements: the rows of tables, sums and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
+from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
+from dramaturg.results.flatten_graphs import flatten_graphs
+
+_WINS = {
+    # For the first of two; the second's is one minus it.
+    pair_judge_service_pb2.PREFERENCE_FIRST: 1.0,
+    pair_judge_service_pb2.PREFERENCE_SECOND: 0.0,
+    pair_judge_service_pb2.PREFERENCE_TIE: 0.5,
+}
+
+
+def flatten(sample: RunSample) -> list[RunResult]:
+    """The judgements of a sample, in the order of its result; of one that failed there are none."""
+    match sample.WhichOneof("result"):
+        case "scripts":
+            rows = _scripts(sample.scripts)
+        case "texts":
+            rows = _texts(sample.texts)
+        case "graphs":
+            rows = flatten_graphs(sample.graphs)
+        case "decision":
+            rows = _decision(sample.decision)
+        case "dialogue":
+            rows = _dialogue(sample.dialogue)
+        case _:
+            return []
+    flat = list(rows)
+    for row in flat:
+        row.sample_index = sample.index
+        row.sample_id = sample.sample_id
+        row.tags.update(sample.tags)
+    return flat
+
+
+def _scripts(result: ScriptsResult) -> Iterator[RunResult]:
+    for candidate in result.candidates:
+        judged = _assessments(candidate)
+        for verdict in candidate.verdicts:
+            row = RunResult(
+                model=candidate.model,
+                candidate_id=candidate.candidate_id,
+                measure=verdict.criterion,
+                outcome=verdict.outcome,
+                abstain_reason=verdict.abstain_reason,
+                rationale=verdict.rationale,
+                findings=verdict.findings,
+            )
+            if verdict.outcome in {verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL}:
+                row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
+            if verdict.HasField("confidence"):
+                row.confidence = verdict.confidence
+            by = judged.get(verdict.criterion, [])
+            if len(by) == 1:
+                row.role, row.judge = by[0].role, by[0].judge
+                row.provenance.CopyFrom(by[0].assessment.provenance)
+            yield row
+
+
+def _assessments(candidate: CandidateResult) -> dict[str, list[CandidateAssessment]]:
+    """Who judged each criterion: one judge, or a panel's."""
+    judged: dict[str, list[CandidateAssessment]] = {}
+    for assessed in candidate.assessments:
+        for verdict in assessed.assessment.verdicts:
+            judged.setdefault(verdict.criterion, []).append(assessed)
+    return judged
+
+
+def _decision(result: DecisionResult) -> Iterator[RunResult]:
+    for choice in result.choices:
+        row = RunResult(
+            model=choice.model,
+            candidate_id=_variant(choice.prompt, choice.options_swapped),
+            measure="correct",
+            rationale=choice.text,
+            role="author",
+        )
+        _provide(row, choice.provenance)
+        if not choice.abstain_reason:
+            row.label = Choice.Name(choice.choice).removeprefix("CHOICE_")
+        if choice.HasField("correct"):
+            row.value = float(choice.correct)
+            row.outcome = verdict_pb2.OUTCOME_PASS if choice.correct else verdict_pb2.OUTCOME_FAIL
+        else:  # without a right choice there is nothing to compare with
+            _abstain(row, choice.abstain_reason or verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
+        yield row
+
+
+def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
+    name = DecisionPrompt.Name(prompt).removeprefix("DECISION_PROMPT_").lower()
+    return f"{name}, swapped" if swapped else name
+
+
+def _dialogue(result: DialogueResult) -> Iterator[RunResult]:
+    for rated in result.ratings:
+        rating = rated.rating
+        row = RunResult(
+            model=rated.model,
+            measure="rating",
+            rationale=rating.rationale,
+            role="rating-judge",
+            judge=rated.judge,
+        )
+        _provide(row, rating.provenance)
+        if rating.HasField("value"):
+            row.value = rating.value
+        else:
+            _abstain(row, rating.abstain_reason)
+        yield row
+    for compared in result.comparisons:
+        models = compared.first_model, compared.second_model
+        yield from _comparison("win", models, compared.judge, compared.comparison)
+    for scored in result.scores:
+        row = RunResult(
+            model=scored.model,
+            measure=f"score/{scored.attribute}" if scored.attribute else "score",
+            role="text-scorer",
+            judge=scored.judge,
+        )
+        _provide(row, scored.provenance)
+        if scored.score.HasField("value"):
+            row.value = scored.score.value
+        else:
+            _abstain(row, scored.score.abstain_reason)
+        yield row
+
+
+def _texts(result: TextsResult) -> Iterator[RunResult]:
+    models = result.first_model, result.second_model
+    for compared in result.comparisons:
+        yield from _comparison(f"win/{compared.method}", models, compared.judge, compared.comparison)
+
+
+def _comparison(
+    measure: str, models: tuple[str, str], judge: str, comparison: ComparePairResponse
+) -> Iterator[RunResult]:
+    """One row for each of the two: what the one wins the other loses."""
+    for place, model in enumerate(models):
+        row = RunResult(
+            model=model,
+            candidate_id=("first", "second")[place],
+            measure=measure,
+            label=models[1 - place],
+            role="pair-judge",
+            judge=judge,
+        )
+        _provide(row, comparison.provenance)
+        won = _WINS.get(comparison.preference)
+        if won is None:
+            _abstain(row, _reason(comparison))
+        else:
+            row.value = won if place == 0 else 1.0 - won
+            row.rationale = f"prefers {Preference.Name(comparison.preference).removeprefix('PREFERENCE_')}"
+        if len(comparison.votes) == 1:  # what many voters say stands in the sample
+            vote = comparison.votes[0]
+            said = dict.fromkeys(ballot.rationale for ballot in vote.ballots if ballot.rationale)
+            row.rationale = "\n".join(filter(None, (row.rationale, *said)))
+            if vote.HasField("confidence"):
+                row.confidence = vote.confidence
+        yield row
+
+
+def _reason(comparison: ComparePairResponse) -> AbstainReason.ValueType:
+    reasons = (vote.abstain_reason for vote in comparison.votes if vote.abstain_reason)
+    return next(reasons, verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
+
+
+def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:
+    row.outcome = verdict_pb2.OUTCOME_ABSTAIN
+    row.abstain_reason = reason
+
+
+def _provide(row: RunResult, provenance: Provenance) -> None:
+    if provenance.ByteSize():
+        row.provenance.CopyFrom(provenance)

@@ -1,0 +1,96 @@
+"""The measures of script graphs as flat rows: f1, exact_match, edit_distance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+    ABSTAIN_REASON_NOT_APPLICABLE,
+    ABSTAIN_REASON_TIMED_OUT,
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    AbstainReason,
+)
+from dramaturg.api.evaluation.v1.graphs_pb2 import (
+    GRAPH_TASK_GENERATE,
+    GRAPH_TASK_PIPELINE,
+    GraphsResult,
+    MeasuredGraph,
+)
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge.usage import total_usage
+
+
+def flatten_graphs(result: GraphsResult) -> Iterator[RunResult]:
+    """The rows of each graph, in order: the measures that the task or any of the graphs has."""
+    writes = result.task in {GRAPH_TASK_GENERATE, GRAPH_TASK_PIPELINE}
+    scored = not writes or any(graph.HasField("score") for graph in result.graphs)
+    compared = writes or any(graph.HasField("distance") for graph in result.graphs)
+    for graph in result.graphs:
+        rows = [
+            *(_scores(graph, result.reference) if scored else ()),
+            *(_distance(graph) if compared else ()),
+        ]
+        for row in rows:
+            row.model = graph.model
+            row.rationale = row.rationale or "\n".join(graph.failures)
+            if graph.provenances:
+                row.provenance.CopyFrom(_together(graph.provenances))
+            yield row
+
+
+def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]:
+    f1, exact = RunResult(measure="f1"), RunResult(measure="exact_match")
+    if graph.HasField("score"):
+        if graph.score.HasField("measures"):
+            f1.value = graph.score.measures.f1
+        else:  # neither graph has an edge, and the rule says that this is no score
+            _abstain(f1, ABSTAIN_REASON_NOT_APPLICABLE)
+        exact.outcome = OUTCOME_PASS if graph.score.exact_match else OUTCOME_FAIL
+        exact.value = float(graph.score.exact_match)
+    else:
+        for row in (f1, exact):
+            _abstain(row, graph.abstain_reason or _why_unscored(graph.graph, reference))
+    yield f1
+    yield exact
+
+
+def _why_unscored(graph: ScriptGraph, reference: ScriptGraph) -> AbstainReason.ValueType:
+    """Edges between other events cannot be scored; else it is the measurer that failed."""
+    texts = {event.id: event.text for event in reference.events}
+    same = all(event.text in {"", texts.get(event.id)} for event in graph.events)
+    return ABSTAIN_REASON_JUDGE_UNAVAILABLE if same else ABSTAIN_REASON_NOT_APPLICABLE
+
+
+def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
+    row = RunResult(measure="edit_distance")
+    if not graph.HasField("distance"):
+        _abstain(row, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
+    elif graph.distance.proven:
+        row.value = graph.distance.distance
+    else:
+        # A bound is no distance: a mean of both would say less than either.
+        _abstain(row, ABSTAIN_REASON_TIMED_OUT)
+        row.label = f"{graph.distance.lower_bound}..{graph.distance.upper_bound}"
+        row.rationale = "The distance lies between these bounds; neither was proven in time."
+    yield row
+
+
+def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:
+    row.outcome, row.abstain_reason = OUTCOME_ABSTAIN, reason
+
+
+def _together(provenances: Sequence[Provenance]) -> Provenance:
+    """Several calls as one: the last one's name, everybody's prompts and completions."""
+    if len(provenances) == 1:
+        return provenances[0]
+    whole = Provenance()
+    for provenance in provenances:
+        whole.MergeFrom(provenance)
+    whole.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
+    whole.latency.FromMicroseconds(sum(provenance.latency.ToMicroseconds() for provenance in provenances))
+    return whole

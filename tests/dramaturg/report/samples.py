@@ -1,0 +1,139 @@
+"""One sample of every kind of evaluation, with everything in it that a page can show."""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+
+PROVENANCE = {
+    "name": "llm-critic",
+    "version": "1",
+    "registeredName": "strict",
+    "prompts": [{"name": "critique", "sha256": "ab" * 32}],
+    "parameters": {"threshold": "0.95"},
+    "completions": [
+        {
+            "requestedModel": "gpt",
+            "answeredModel": "gpt-2026",
+            "rawText": "the raw answer",
+            "latency": "1.5s",
+            "usage": {"promptTokenCount": "120", "completionTokenCount": "30", "costUsd": 0.01},
+        }
+    ],
+}
+VERDICTS = [
+    {
+        "criterion": "no_duplicate_steps",
+        "outcome": "OUTCOME_FAIL",
+        "confidence": 0.75,
+        "rationale": "two steps do the same",
+        "findings": [{"stepIndices": [0, 1], "description": "boil twice"}],
+    },
+    {
+        "criterion": "executable",
+        "outcome": "OUTCOME_ABSTAIN",
+        "abstainReason": "ABSTAIN_REASON_TIMED_OUT",
+    },
+]
+SCRIPTS = {
+    "task": {"id": "t1", "goal": "make soup", "constraints": ["in one pot"], "topic": "Food"},
+    "goldAnswer": {"script": {"steps": [{"text": "cook it"}]}},
+    "candidates": [
+        {
+            "candidateId": "c1",
+            "model": "writer",
+            "script": {"steps": [{"text": "boil water"}, {"text": "boil the water"}]},
+            "verdicts": VERDICTS,
+            "assessments": [
+                {
+                    "candidateId": "c1",
+                    "role": "critic",
+                    "judge": "strict",
+                    "assessment": {"verdicts": VERDICTS, "provenance": PROVENANCE},
+                }
+            ],
+        }
+    ],
+    "usage": {"providerCallCount": "1", "costUsd": 0.01},
+}
+COMPARISON = {
+    "preference": "PREFERENCE_FIRST",
+    "firstVoteShare": 0.8,
+    "votes": [
+        {
+            "role": {"type": "Editor", "description": "reads for style"},
+            "preference": "PREFERENCE_FIRST",
+            "ballots": [
+                {
+                    "order": "PRESENTATION_ORDER_SWAPPED",
+                    "preference": "PREFERENCE_FIRST",
+                    "rationale": "it is clearer",
+                }
+            ],
+        }
+    ],
+}
+TEXTS = {
+    "id": "p1",
+    "firstModel": "a",
+    "secondModel": "b",
+    "roles": {"roles": [{"type": "Editor", "description": "reads for style"}]},
+    "comparisons": [{"method": "roles", "judge": "llm", "comparison": COMPARISON}],
+    "longer": "PREFERENCE_SECOND",
+}
+DECISION = {
+    "decision": {
+        "id": "d1",
+        "goal": "get home",
+        "option1": "walk",
+        "option2": "drive",
+        "scenario": "it snows",
+    },
+    "gold": "CHOICE_OPTION_2",
+    "choices": [
+        {"model": "m", "prompt": "DECISION_PROMPT_NAIVE", "choice": "CHOICE_OPTION_1", "correct": False},
+        {"model": "n", "prompt": "DECISION_PROMPT_STORY", "abstainReason": "ABSTAIN_REASON_REFUSED"},
+    ],
+}
+DIALOGUE = {
+    "script": {
+        "id": "s1",
+        "task": {"name": "shell", "description": "act as a shell"},
+        "utterances": [{"speaker": "SPEAKER_USER", "text": "ls"}],
+        "subset": "SCRIPT_SUBSET_FIRST_CHALLENGE",
+        "turn": 1,
+    },
+    "replies": [{"model": "m", "text": "a.txt"}, {"model": "n", "text": "b.txt"}],
+    "ratings": [
+        {"model": "m", "judge": "llm", "rating": {"value": 7, "rationale": "plausible"}},
+        {"model": "n", "judge": "llm", "rating": {"abstainReason": "ABSTAIN_REASON_UNPARSABLE"}},
+    ],
+    "comparisons": [{"firstModel": "m", "secondModel": "n", "judge": "llm", "comparison": COMPARISON}],
+}
+GRAPHS = {
+    "reference": {
+        "id": "g1",
+        "scenario": "bake a cake",
+        "events": [{"id": "1", "text": "mix"}, {"id": "2", "text": "bake"}],
+        "edges": [{"sourceId": "1", "targetId": "2"}],
+    },
+    "graphs": [
+        {
+            "model": "m",
+            "graph": {
+                "events": [{"id": "1", "text": "mix"}, {"id": "2", "text": "bake"}],
+                "edges": [{"sourceId": "2", "targetId": "1"}],
+            },
+            "score": {"measures": {"f1": 0.0}},
+            "distance": {"distance": 2, "proven": True},
+        },
+        {"model": "n", "abstainReason": "ABSTAIN_REASON_TRUNCATED"},
+    ],
+}
+RESULTS = {"scripts": SCRIPTS, "texts": TEXTS, "decision": DECISION, "dialogue": DIALOGUE, "graphs": GRAPHS}
+
+
+def sample(kind: str, index: int = 0) -> RunSample:
+    """A sample of a kind, as RunSample names its result."""
+    return ParseDict({"index": index, "state": "SAMPLE_STATE_SUCCEEDED", kind: RESULTS[kind]}, RunSample())
