@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
 from dramaturg.api.evaluation.v1 import (
@@ -14,9 +14,11 @@ from dramaturg.api.evaluation.v1 import (
 )
 from dramaturg.service.contract import Contract
 from gateway.evaluations.calls import Patience
+from gateway.evaluations.dispatch import Evaluations
 from gateway.forwarding import forwarding
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
+from gateway.runs.settings import RunsSettings
 from gateway.servicer import EvaluationServicer, JudgeDirectoryServicer
 from gateway.settings import GatewaySettings
 
@@ -26,12 +28,17 @@ class App:
 
     name = "gateway"
 
-    def __init__(self, settings: GatewaySettings | None = None) -> None:
+    def __init__(self, settings: GatewaySettings | None = None, runs: RunsSettings | None = None) -> None:
         self._settings = settings or GatewaySettings()
+        self._runs = runs or RunsSettings()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """Opens the channels to the judges, yields the contracts, and closes the channels."""
+        """Opens the channels to the judges and the store of runs, yields the contracts, and closes them.
+
+        Raises:
+            SettingsError: The store of runs cannot be used.
+        """
         settings = self._settings
         directory = JudgeDirectory(
             ttl=settings.identity_ttl_seconds, timeout=settings.identity_timeout_seconds
@@ -41,12 +48,22 @@ class App:
             gold_answer=settings.gold_answer_timeout_seconds,
             reserve=settings.deadline_reserve_seconds,
         )
-        async with open_registry(settings.judges, settings.calls_per_judge) as registry:
+        async with (
+            open_registry(settings.judges, settings.calls_per_judge) as registry,
+            AsyncExitStack() as stack,
+        ):
+            evaluations = Evaluations(registry, directory, patience)
+            runs = []
+            if self._runs.enabled:
+                # Here, since the engine takes longer to load than most commands to run.
+                from gateway.runs.serving import serve_runs
+
+                runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations))]
             yield [
                 Contract.make(
                     evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                     evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-                    EvaluationServicer(registry, directory, patience),
+                    EvaluationServicer(evaluations),
                     name="gateway",
                     version=version("dramaturg"),
                     description="Evaluates what language models wrote through the registered judges.",
@@ -59,5 +76,6 @@ class App:
                     version=version("dramaturg"),
                     description="Tells which judges are registered and whether they answer.",
                 ),
+                *runs,
                 *(forwarding(judge) for judge in registry.all() if judge.default),
             ]

@@ -10,35 +10,15 @@ from typing import Any
 import grpc
 
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2_grpc, judge_directory_service_pb2_grpc
-from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
-from dramaturg.api.evaluation.v1.dialogues_pb2 import (
-    EvaluateDialoguesRequest,
-    EvaluateDialoguesResponse,
-    SimulateDialogueRequest,
-    SimulateDialogueResponse,
-)
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
-from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     CheckJudgeResponse,
     ListJudgesRequest,
     ListJudgesResponse,
 )
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.errors import invalid
-from gateway.evaluations.calls import Patience
-from gateway.evaluations.decisions import DecisionsEvaluation, plan_decisions
-from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
-from gateway.evaluations.dialogues.plan import plan_dialogues
-from gateway.evaluations.dialogues.simulation import Simulation, plan_simulation
-from gateway.evaluations.graphs.evaluation import GraphsEvaluation
-from gateway.evaluations.graphs.plan import plan_graphs
-from gateway.evaluations.plan import plan_scripts
-from gateway.evaluations.scripts import ScriptsEvaluation
-from gateway.evaluations.texts.evaluation import TextsEvaluation
-from gateway.evaluations.texts.plan import plan_texts
+from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 from gateway.judges.selection import judge_unknown
@@ -47,74 +27,23 @@ ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class EvaluationServicer(evaluation_service_pb2_grpc.EvaluationServiceServicer):
-    """``evaluation.v1.EvaluationService``."""
+    """``evaluation.v1.EvaluationService``: every method streams the events of the evaluation asked for."""
 
-    def __init__(self, registry: Registry, directory: JudgeDirectory, patience: Patience) -> None:
-        self._registry = registry
-        self._directory = directory
-        self._patience = patience
+    def __init__(self, evaluations: Evaluations) -> None:
+        self._evaluations = evaluations
 
-    async def EvaluateScripts(
-        self, request: EvaluateScriptsRequest, context: ServicerContext
-    ) -> AsyncGenerator[EvaluateScriptsResponse]:
-        """Streams the evaluation of one task's scripts."""
+    async def _evaluate(self, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
         del context
-        plan = plan_scripts(request, self._registry)
-        evaluation = ScriptsEvaluation(plan, self._directory, self._patience)
-        async with aclosing(evaluation.events()) as events:
+        async with aclosing(self._evaluations.plan(request).events()) as events:
             async for event in events:
                 yield event
 
-    async def CompareTexts(
-        self, request: CompareTextsRequest, context: ServicerContext
-    ) -> AsyncGenerator[CompareTextsResponse]:
-        """Streams the comparison of two texts."""
-        del context
-        plan = plan_texts(request, self._registry)
-        evaluation = TextsEvaluation(plan, self._directory, self._patience)
-        async with aclosing(evaluation.events()) as events:
-            async for event in events:
-                yield event
-
-    async def EvaluateDecisions(
-        self, request: EvaluateDecisionsRequest, context: ServicerContext
-    ) -> AsyncGenerator[EvaluateDecisionsResponse]:
-        """Streams what models choose."""
-        del context
-        evaluation = DecisionsEvaluation(plan_decisions(request, self._registry), self._patience)
-        async with aclosing(evaluation.events()) as events:
-            async for event in events:
-                yield event
-
-    async def SimulateDialogue(
-        self, request: SimulateDialogueRequest, context: ServicerContext
-    ) -> AsyncGenerator[SimulateDialogueResponse]:
-        """Streams a dialogue of a user agent and a simulator."""
-        del context
-        simulation = Simulation(plan_simulation(request, self._registry), self._patience)
-        async with aclosing(simulation.events()) as events:
-            async for event in events:
-                yield event
-
-    async def EvaluateDialogues(
-        self, request: EvaluateDialoguesRequest, context: ServicerContext
-    ) -> AsyncGenerator[EvaluateDialoguesResponse]:
-        """Streams the evaluation of the replies to one test script."""
-        del context
-        evaluation = DialoguesEvaluation(plan_dialogues(request, self._registry), self._patience)
-        async with aclosing(evaluation.events()) as events:
-            async for event in events:
-                yield event
-
-    async def EvaluateGraphs(
-        self, request: EvaluateGraphsRequest, context: ServicerContext
-    ) -> AsyncGenerator[EvaluateGraphsResponse]:
-        """Streams the evaluation of one script's graphs."""
-        del context
-        evaluation = GraphsEvaluation(plan_graphs(request, self._registry), self._patience)
-        async with aclosing(evaluation.events()) as events:
-            async for event in events:
-                yield event
+    EvaluateScripts = _evaluate
+    CompareTexts = _evaluate
+    EvaluateGraphs = _evaluate
+    EvaluateDecisions = _evaluate
+    SimulateDialogue = _evaluate
+    EvaluateDialogues = _evaluate
 
 
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):

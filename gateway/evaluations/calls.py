@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -17,6 +19,23 @@ from gateway.judges.registry import Judge
 from gateway.judges.selection import Seat
 
 Answer = TypeVar("Answer")
+
+_noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=None)
+
+
+@contextmanager
+def noted_failures() -> Iterator[list[Failure]]:
+    """Collects the calls to judges that fail within a ``with`` block, tasks begun there included.
+
+    A result says in words why something is missing. Whoever wants to know whether trying again is worth it
+    looks here.
+    """
+    noted: list[Failure] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 @dataclass(frozen=True)
@@ -80,6 +99,13 @@ async def call_judge(
             async with asyncio.timeout(rest):
                 return await call(rest)
     except TimeoutError:
-        return timed_out()
+        return _note(timed_out())
     except grpc.aio.AioRpcError as error:
-        return of_error(error, role)
+        return _note(of_error(error, role))
+
+
+def _note(failure: Failure) -> Failure:
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(failure)
+    return failure

@@ -29,6 +29,8 @@ class Failure(NamedTuple):
     """The reason of the abstentions."""
     explanation: str
     """The same in words."""
+    retry_after: float | None = None
+    """Seconds after which the judge wants to be asked again; None where it does not say."""
 
 
 def timed_out() -> Failure:
@@ -49,7 +51,7 @@ def of_error(error: grpc.aio.AioRpcError, role: Role) -> Failure:
     if remote.code is grpc.StatusCode.UNIMPLEMENTED:
         return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"does not implement {role.contract}")
     reason = _BY_REASON.get(remote.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
-    return Failure(reason, f"failed with {_name(remote)}: {remote.message}")
+    return Failure(reason, f"failed with {_name(remote)}: {remote.message}", remote.retry_after)
 
 
 def abstain_all(

@@ -14,6 +14,7 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, Settings
 from gateway.app import App as Gateway
 from gateway.launch.apps import backends, find_app, service_names, settings_type
+from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 
 WITH_MODEL = "llm"
@@ -65,13 +66,20 @@ class Platform:
     Args:
         roles: The roles to serve; what their services need is started with them. Empty: all.
         announce: Is told what runs, before the gateway takes calls.
+        runs: How it works on runs. Absent: as configured.
     """
 
     name = "platform"
 
-    def __init__(self, roles: Sequence[str] = (), announce: Callable[[Overview], None] | None = None) -> None:
+    def __init__(
+        self,
+        roles: Sequence[str] = (),
+        announce: Callable[[Overview], None] | None = None,
+        runs: RunsSettings | None = None,
+    ) -> None:
         self._roles = [ROLES[name] for name in roles or ROLES]
         self._announce = announce
+        self._runs = runs
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
@@ -91,7 +99,7 @@ class Platform:
                 self._announce(Overview(launcher.running, "" if has_model else NO_MODEL))
             # Not copied: a copy would not be checked.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
-            gateway = Gateway(GatewaySettings(**{**values, "judges": wired}))
+            gateway = Gateway(GatewaySettings(**{**values, "judges": wired}), self._runs)
             yield await stack.enter_async_context(gateway.open())
 
 
@@ -101,12 +109,14 @@ async def local_platform(
 ) -> AsyncIterator[str]:
     """Runs what an evaluation needs in this process, and yields the gateway's address.
 
+    It ends with the command that needs it, so it leaves the user's runs alone.
+
     Args:
         announce: Is told what runs.
         roles: The roles that the evaluation asks. Empty: all.
     """
     async with (
-        Platform(roles, announce).open() as contracts,
+        Platform(roles, announce, RunsSettings(enabled=False)).open() as contracts,
         Server(contracts, loopback()) as gateway,
     ):
         yield gateway.target

@@ -24,6 +24,8 @@ from dramaturg.api.judging.v1 import (
     pair_judge_service_pb2_grpc,
     rating_judge_service_pb2,
     rating_judge_service_pb2_grpc,
+    text_scorer_service_pb2,
+    text_scorer_service_pb2_grpc,
 )
 from dramaturg.service.app import App
 from dramaturg.service.server import Contract
@@ -69,6 +71,10 @@ _SERVICES: dict[str, tuple[Any, Callable[..., None]]] = {
     "challenge-judge": (
         challenge_judge_service_pb2.DESCRIPTOR.services_by_name["ChallengeJudgeService"],
         challenge_judge_service_pb2_grpc.add_ChallengeJudgeServiceServicer_to_server,
+    ),
+    "text-scorer": (
+        text_scorer_service_pb2.DESCRIPTOR.services_by_name["TextScorerService"],
+        text_scorer_service_pb2_grpc.add_TextScorerServiceServicer_to_server,
     ),
 }
 

@@ -16,6 +16,8 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     Completion,
     GenerateRequest,
     GenerateResponse,
+    GetLedgerStatusRequest,
+    GetLedgerStatusResponse,
     ListModelsRequest,
     ListModelsResponse,
 )
@@ -97,6 +99,9 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
         return ListModelsResponse(default_model="test-1")
+
+    async def GetLedgerStatus(self, request: GetLedgerStatusRequest, context: Any) -> GetLedgerStatusResponse:
+        return GetLedgerStatusResponse()
 
     @property
     def messages(self) -> list[str]:

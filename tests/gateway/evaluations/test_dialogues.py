@@ -28,6 +28,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
     RateResponseResponse,
     Rating,
 )
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import CALL, gateway_target
@@ -77,9 +78,16 @@ async def compare(request: ComparePairRequest) -> ComparePairResponse:
     )
 
 
+async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
+    scores = [TextScore(value=len(text) / 100) for text in request.texts]
+    return ScoreTextsResponse(attribute="length", scores=scores, provenance=CALL)
+
+
 def roles(**methods: Any) -> Any:
     chosen = {"Reply": reply, "RateResponse": rate, "ComparePair": compare, **methods}
+    scorer = {"text-scorer": {"ScoreTexts": chosen["ScoreTexts"]}} if "ScoreTexts" in chosen else {}
     return {
+        **scorer,
         "author": {"Reply": chosen["Reply"]},
         "rating-judge": {"RateResponse": chosen["RateResponse"]},
         "pair-judge": {"ComparePair": chosen["ComparePair"]},
@@ -299,3 +307,92 @@ async def test_what_is_too_long_is_refused_by_field() -> None:
     (violation,) = (await refused(asked(script=whole))).violations
     assert violation.field == "script.utterances[2].text"
     assert "200000" in violation.description
+
+
+async def test_every_usable_reply_is_scored_where_that_is_asked_for() -> None:
+    seen: list[ScoreTextsRequest] = []
+
+    async def keep(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        seen.append(request)
+        return await score(request)
+
+    request = asked(
+        models=["a", "refuser"],
+        replies=[GivenReply(model="person", text="")],
+        judges=[JudgeSelection(role="text-scorer", judge="fake", model="large")],
+        replies_scored=True,
+    )
+    found = await events(request, Reply=reply, ScoreTexts=keep)
+    assert found[0].accepted.assessment_count == 3 + 3 + 3
+    assert [one.role for one in found[0].accepted.judges][-1] == "text-scorer"
+    assert sum(event.HasField("score") for event in found) == 3
+    whole = found[-1].result
+    assert [(one.model, one.judge, one.attribute) for one in whole.scores] == [
+        ("a", "fake", "length"),
+        ("refuser", "fake", ""),
+        ("person", "fake", "length"),
+    ]
+    assert [one.score for one in whole.scores] == [
+        TextScore(value=len("listing of a") / 100),
+        TextScore(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED),
+        TextScore(value=0),
+    ]
+    assert whole.scores[0].provenance.registered_name == "fake"
+    # A scorer sees a reply and no more; an empty one is a reply.
+    assert sorted(tuple(one.texts) for one in seen) == [("",), ("listing of a",)]
+    assert {one.options.model for one in seen} == {"large"}
+    # Two replies asked for, two ratings, two scores.
+    assert whole.usage.provider_call_count == 6
+
+
+async def test_a_registered_scorer_that_nobody_asks_for_is_not_called() -> None:
+    async def never(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        raise AssertionError
+
+    found = await result(asked(), ScoreTexts=never)
+    assert not found.scores
+
+
+async def test_without_a_scorer_nobody_scores() -> None:
+    error = await refused(asked(replies_scored=True))
+    assert error.reason == error_reason_pb2.ERROR_REASON_ROLE_UNBOUND
+    assert error.metadata["role"] == "text-scorer"
+    named = await refused(asked(judges=[JudgeSelection(role="text-scorer", judge="fake")]))
+    assert [one.field for one in named.violations] == ["judges[0].role"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ([], verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        ([TextScore()], verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        ([TextScore(value=0.1), TextScore(value=0.2)], verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        ([TextScore(value=-0.1)], verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        ([TextScore(value=math.nan)], verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (
+            [TextScore(value=0.5, abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)],
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+        ),
+        (
+            [TextScore(abstain_reason=verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED)],
+            verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
+        ),
+    ],
+)
+async def test_a_score_that_is_none_abstains(
+    scores: list[TextScore], reason: verdict_pb2.AbstainReason.ValueType
+) -> None:
+    async def answer(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        return ScoreTextsResponse(attribute="length", scores=scores)
+
+    found = await result(asked(models=["a"], replies_scored=True), ScoreTexts=answer)
+    assert [one.score for one in found.scores] == [TextScore(abstain_reason=reason)]
+
+
+async def test_a_scorer_that_fails_touches_nothing_else() -> None:
+    async def fail(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        raise RuntimeError("broken")
+
+    found = await result(asked(models=["a"], replies_scored=True), Reply=short, ScoreTexts=fail)
+    assert found.scores[0].score.abstain_reason == verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+    assert found.ratings[0].rating.HasField("value")

@@ -1,0 +1,75 @@
+"""Which evaluation a request asks for: one place for everything that evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, SimulateDialogueRequest
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.decisions import DecisionsEvaluation, plan_decisions
+from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
+from gateway.evaluations.dialogues.plan import plan_dialogues
+from gateway.evaluations.dialogues.simulation import Simulation, plan_simulation
+from gateway.evaluations.graphs.evaluation import GraphsEvaluation
+from gateway.evaluations.graphs.plan import plan_graphs
+from gateway.evaluations.plan import plan_scripts
+from gateway.evaluations.scripts import ScriptsEvaluation
+from gateway.evaluations.texts.evaluation import TextsEvaluation
+from gateway.evaluations.texts.plan import plan_texts
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import Registry
+
+
+class Evaluation(Protocol):
+    """An evaluation that is planned."""
+
+    def events(self) -> AsyncGenerator[Any]:
+        """Yields the messages of the method's stream; closing it cancels the calls to the judges."""
+
+
+class Evaluations:
+    """Plans the evaluation of any request.
+
+    Args:
+        registry: The judges that there are.
+        directory: Knows who the judges are.
+        patience: How long to wait for them.
+    """
+
+    def __init__(self, registry: Registry, directory: JudgeDirectory, patience: Patience) -> None:
+        self.registry = registry
+        self.patience = patience
+        self._by_request: Mapping[type[Message], Callable[[Any], Evaluation]] = {
+            EvaluateScriptsRequest: lambda request: ScriptsEvaluation(
+                plan_scripts(request, registry), directory, patience
+            ),
+            CompareTextsRequest: lambda request: TextsEvaluation(
+                plan_texts(request, registry), directory, patience
+            ),
+            EvaluateGraphsRequest: lambda request: GraphsEvaluation(plan_graphs(request, registry), patience),
+            EvaluateDecisionsRequest: lambda request: DecisionsEvaluation(
+                plan_decisions(request, registry), patience
+            ),
+            SimulateDialogueRequest: lambda request: Simulation(plan_simulation(request, registry), patience),
+            EvaluateDialoguesRequest: lambda request: DialoguesEvaluation(
+                plan_dialogues(request, registry), patience
+            ),
+        }
+
+    def plan(self, request: Message) -> Evaluation:
+        """Plans the evaluation of a request that keeps to the contract's limits.
+
+        Args:
+            request: The request of a method of EvaluationService.
+
+        Raises:
+            ServiceError: The request asks for what cannot be done, as the method's contract says.
+        """
+        return self._by_request[type(request)](request)

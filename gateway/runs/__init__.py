@@ -1,0 +1,1 @@
+"""Runs: evaluations of many samples that outlive the processes that work on them."""

@@ -1,0 +1,200 @@
+"""The dataset of a run: its rows as samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, BinaryIO
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    Dataset,
+    DatasetFormat,
+    DatasetManifest,
+    RowError,
+    RunSample,
+    RunSpec,
+    SampleError,
+)
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.datasets import (
+    DatasetError,
+    DatasetReader,
+    Format,
+    InvalidRow,
+    format_of,
+    sample_id,
+)
+from dramaturg.datasets.formats import ENDS
+from dramaturg.service.errors import invalid
+from gateway.runs.dataset_access import STORES, DatasetAccess
+from gateway.runs.records import NewSample
+
+__all__ = [
+    "REQUESTS",
+    "STORES",
+    "DatasetAccess",
+    "SampleReader",
+    "check_dataset",
+    "dataset_format",
+]
+
+REQUESTS: Mapping[str, type[Message]] = {
+    "scripts": EvaluateScriptsRequest,
+    "texts": CompareTextsRequest,
+    "graphs": EvaluateGraphsRequest,
+    "decisions": EvaluateDecisionsRequest,
+    "dialogues": EvaluateDialoguesRequest,
+}
+"""What a row is, by the name of the evaluation in ``RunSpec``."""
+
+_FORMATS = {
+    run_pb2.DATASET_FORMAT_JSONL: Format.JSONL,
+    run_pb2.DATASET_FORMAT_CSV: Format.CSV,
+    run_pb2.DATASET_FORMAT_PARQUET: Format.PARQUET,
+}
+_VALUES = {form: value for value, form in _FORMATS.items()}
+
+
+def check_dataset(dataset: Dataset, access: DatasetAccess) -> None:
+    """Refuses a dataset that can be known to be unreadable before it is read.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT naming the field.
+    """
+    source = dataset.WhichOneof("source")
+    if source is None:
+        raise invalid("spec.dataset", "has neither uri nor content")
+    if source == "uri":
+        access.check(dataset.uri)
+    dataset_format(dataset)
+
+
+def dataset_format(dataset: Dataset) -> Format:
+    """How a dataset is written, as it says or as its name tells.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: neither does.
+    """
+    if dataset.format in _FORMATS:
+        return _FORMATS[dataset.format]
+    if dataset.WhichOneof("source") != "uri":
+        return Format.JSONL
+    found = format_of(dataset.uri)
+    if found is None:
+        ends = ", ".join(ENDS)
+        raise invalid(
+            "spec.dataset.format", f"is not set, and the name does not tell it: it ends in none of {ends}"
+        )
+    return found
+
+
+class SampleReader:
+    """The samples of a run's dataset, read once and one after another. It blocks: read it in a thread.
+
+    Args:
+        spec: The run.
+        content: The rows that the request brought. Not read where the dataset has an address.
+        access: What may be read.
+
+    Raises:
+        ServiceError: From the iteration: the dataset must not be read.
+        DatasetError: From the iteration: it cannot be read to its end, or cannot be opened.
+    """
+
+    def __init__(self, spec: RunSpec, content: bytes, access: DatasetAccess) -> None:
+        self._spec = spec
+        self._content = content
+        self._access = access
+        self._manifest = DatasetManifest()
+
+    @property
+    def manifest(self) -> DatasetManifest:
+        """What was read of the dataset; complete once the iteration has ended."""
+        return self._manifest
+
+    def __iter__(self) -> Iterator[NewSample]:
+        """The samples, those that are no valid requests as failed ones."""
+        dataset = self._spec.dataset
+        form = dataset_format(dataset)
+        evaluation = self._spec.WhichOneof("evaluation") or ""
+        try:
+            with self._open(form) as file:
+                reader = DatasetReader(
+                    file,
+                    REQUESTS[evaluation],
+                    form,
+                    row_limit=dataset.row_limit or None,
+                    # The models under test write them.
+                    filled=("candidates",) if evaluation == "scripts" and self._spec.models else (),
+                )
+                try:
+                    for index, row in enumerate(reader):
+                        yield _failed(index, row) if isinstance(row, InvalidRow) else _pending(index, row)
+                finally:
+                    self._manifest = _manifest(dataset.uri, reader)
+        except OSError as error:
+            raise DatasetError(f"cannot be read: {error.strerror or error}") from error
+
+    @contextmanager
+    def _open(self, form: Format) -> Iterator[BinaryIO]:
+        if self._spec.dataset.WhichOneof("source") == "uri":
+            with self._access.open(self._spec.dataset.uri, seekable=form is Format.PARQUET) as file:
+                yield file
+        else:
+            yield BytesIO(self._content)
+
+
+def _pending(index: int, row: Any) -> NewSample:
+    request = row.request
+    return NewSample(
+        index=index,
+        line=row.line,
+        sample_id=sample_id(request),
+        tags=dict(request.tags),
+        request=request.SerializeToString(deterministic=True),
+    )
+
+
+def _failed(index: int, row: InvalidRow) -> NewSample:
+    error = _row_error(row)
+    described = f"{error.field}: {error.description}" if error.field else error.description
+    failure = RunSample(
+        index=index,
+        line=row.line,
+        state=run_pb2.SAMPLE_STATE_FAILED,
+        error=SampleError(
+            code="INVALID_ARGUMENT",
+            reason=error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+            message=described,
+            field=error.field,
+        ),
+    )
+    return NewSample(index=index, line=row.line, sample_id="", tags={}, request=b"", failure=failure)
+
+
+def _row_error(row: InvalidRow) -> RowError:
+    field, description = row.violations[0]
+    others = f" (and {len(row.violations) - 1} more)" if len(row.violations) > 1 else ""
+    return RowError(line=row.line, field=field, description=description + others)
+
+
+def _manifest(uri: str, reader: DatasetReader[Any]) -> DatasetManifest:
+    read = reader.manifest
+    return DatasetManifest(
+        uri=uri,
+        format=DatasetFormat.ValueType(_VALUES[read.format]),
+        sha256=read.sha256,
+        byte_count=read.byte_count,
+        row_count=read.row_count,
+        invalid_row_count=read.invalid_row_count,
+        row_errors=map(_row_error, read.errors),
+    )

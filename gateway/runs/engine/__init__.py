@@ -1,0 +1,1 @@
+"""Carries runs out: durable workflows around the evaluations that EvaluationService does too."""

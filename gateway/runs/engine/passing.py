@@ -1,0 +1,102 @@
+"""Whether what is missing in a result may be there when the sample is tried again.
+
+What a restart of a judge, or of what it depends on, leaves behind must not stay in a run's results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.service.errors import ServiceError
+from gateway.evaluations.failures import Failure
+
+_CODES = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+_ABSTENTIONS = frozenset({verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, verdict_pb2.ABSTAIN_REASON_TIMED_OUT})
+_ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
+
+Finds = Callable[[Any], bool]
+
+
+def error_may_pass(error: ServiceError) -> bool:
+    """Whether a failed sample may succeed when it is tried again."""
+    return error.code in _CODES and error.reason != error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED
+
+
+def result_may_improve(result: Message, failures: Sequence[Failure]) -> bool:
+    """Whether something in a result abstained, or is missing, for a reason that may pass.
+
+    Args:
+        result: The result of an evaluation.
+        failures: The calls to judges that failed while it was made.
+    """
+    if any(failure.reason in _ABSTENTIONS for failure in failures):
+        return True
+    if isinstance(result, ScriptsResult) and _never_asked(result.gold_answer):
+        return True
+    if isinstance(result, TextsResult) and _never_asked(result.roles.generation):
+        return True
+    return _finder(result.DESCRIPTOR)(result)
+
+
+def _never_asked(answer: Any) -> bool:
+    """Whether a model was to write something and could not even be asked.
+
+    The provenance of who asks models names the prompt, and every completion that came, of use or not.
+    """
+    made = answer.provenance
+    return bool(answer.failure) and bool(made.prompts) and not made.completions
+
+
+@cache
+def _finder(descriptor: Descriptor) -> Finds:
+    """Looks for passing abstentions in a message of this type, only where there can be any."""
+    reasons = [field.name for field in descriptor.fields if _is_reason(field)]
+    parts = [
+        (field.name, field.is_repeated, _finder(field.message_type))
+        for field in descriptor.fields
+        if field.message_type is not None and _holds_reasons(field.message_type)
+    ]
+
+    def find(message: Any) -> bool:
+        if any(getattr(message, name) in _ABSTENTIONS for name in reasons):
+            return True
+        for name, repeated, look in parts:
+            if repeated:
+                if any(map(look, getattr(message, name))):
+                    return True
+            elif message.HasField(name) and look(getattr(message, name)):
+                return True
+        return False
+
+    return find
+
+
+@cache
+def _holds_reasons(descriptor: Descriptor) -> bool:
+    """Whether a message of this type holds an abstention's reason at any depth. No result contains itself."""
+    if descriptor.GetOptions().map_entry:
+        return False
+    return any(
+        _is_reason(field) or (field.message_type is not None and _holds_reasons(field.message_type))
+        for field in descriptor.fields
+    )
+
+
+def _is_reason(field: FieldDescriptor) -> bool:
+    return field.enum_type is not None and field.enum_type.full_name == _ABSTAIN_REASON

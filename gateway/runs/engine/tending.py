@@ -1,0 +1,102 @@
+"""Looks after runs that nobody works on: their gateway died, or they were never submitted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from dbos import WorkflowStatus
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from gateway.runs.engine.database import CONTRACT, contract_of
+from gateway.runs.engine.leases import Gateways
+from gateway.runs.engine.states import is_under_way
+from gateway.runs.engine.threads import Threads
+from gateway.runs.engine.workflows import Workflows, is_ours
+from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.store.base import RunStore, StoreError
+
+logger = logging.getLogger(__name__)
+
+_ENDED = frozenset({"SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"})
+
+
+class Tender:
+    """Looks after all runs of a store. One gateway does, the first by name.
+
+    Args:
+        store: The store.
+        threads: Where it is called.
+        workflows: What is under way.
+        gateways: Who lives.
+    """
+
+    def __init__(self, store: RunStore, threads: Threads, workflows: Workflows, gateways: Gateways) -> None:
+        self._store = store
+        self._threads = threads
+        self._workflows = workflows
+        self._gateways = gateways
+
+    async def tend(self, every_seconds: float) -> None:
+        """Looks for ever, every so often."""
+        while True:
+            try:
+                if await self._gateways.leads():
+                    await self.look()
+            except StoreError as error:
+                logger.warning("runs cannot be looked after: %s", error)
+            except Exception:
+                # Such as an error of the database below DBOS: the next look may find it well again.
+                logger.exception("runs cannot be looked after")
+            await asyncio.sleep(every_seconds)
+
+    async def look(self) -> None:
+        """Puts the work of gateways that are gone back into its queues, and submits runs that have none."""
+        if not self._gateways.alone:
+            await self._take_back()
+        runs = await self._threads(self._store.active_runs)
+        conductors = await self._workflows.conductors({(run.id, run.attempt) for run in runs})
+        for run in runs:
+            await self._check(run, conductors.get((run.id, run.attempt)))
+
+    async def _take_back(self) -> None:
+        under_way = await self._workflows.under_way()
+        # Afterwards: whoever began something after this look was not there for an earlier one.
+        live = await self._gateways.live()
+        for workflow in under_way:
+            if workflow.executor_id in live:
+                continue
+            fields = {"workflow": workflow.workflow_id, "executor": workflow.executor_id}
+            logger.warning("the work of a gateway that is gone is taken over", extra={"fields": fields})
+            await self._workflows.take_back(workflow)
+
+    async def _check(self, run: RunRecord, conductor: WorkflowStatus | None) -> None:
+        if conductor is None:
+            await self._workflows.submit(run.id, run.attempt)
+        elif not is_ours(conductor):
+            await self._refuse(run, conductor)
+        elif conductor.status in _ENDED:
+            # It may have ended since the runs were listed, and the run with it.
+            current = await self._threads(self._store.get_run, run.id)
+            if is_under_way(current, run.attempt):
+                fields = {"run": run.id, "status": conductor.status}
+                logger.error("a run is begun anew whose conductor ended before it", extra={"fields": fields})
+                await self._workflows.begin_anew(run.id, run.attempt)
+
+    async def _refuse(self, run: RunRecord, conductor: WorkflowStatus) -> None:
+        """Fails a run that another version of the workflows began, where nobody is left who has it."""
+        versions = {contract_of(executor) for executor in await self._gateways.live()}
+        if conductor.app_version in versions:
+            return
+        reason = (
+            f"it was begun by a gateway whose runs have version {conductor.app_version}; those that are left "
+            f"have version {CONTRACT} and cannot finish it. Its results are kept; rerun what is missing"
+        )
+        await self._threads(
+            self._store.change_state,
+            run.id,
+            run_pb2.RUN_STATE_FAILED,
+            expected=ACTIVE,
+            attempt=run.attempt,
+            reason=reason,
+        )

@@ -1,0 +1,48 @@
+"""The report of a run, as ``dramaturg report`` makes it of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunState
+from dramaturg.report.figures import Figures
+from dramaturg.report.page import SAMPLES_SHOWN, Heading, render
+from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.results.exports import in_pieces
+
+
+def write_report(
+    run: RunRecord, samples: Callable[[], Iterable[RunSample]], limit: int = 0
+) -> Iterator[bytes]:
+    """The page, in pieces. The samples are read twice; memory does not grow with them.
+
+    Args:
+        run: The run.
+        samples: Reads its samples from the first on.
+        limit: The most samples shown one by one. 0: as many as the report shows by itself.
+    """
+    figures = Figures()
+    for sample in samples():
+        figures.add(sample)
+    pieces = render(_heading(run), figures, samples(), limit or SAMPLES_SHOWN)
+    return in_pieces(piece.encode() for piece in pieces)
+
+
+def _heading(run: RunRecord) -> Heading:
+    state = RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+    facts = [
+        ("run", run.id),
+        ("state", f"{state}: {run.state_reason}" if run.state_reason else state),
+        ("created", f"{run.create_time:%Y-%m-%d %H:%M} UTC"),
+    ]
+    if run.manifest.uri:
+        facts.append(("dataset", run.manifest.uri))
+    counts = run.counts
+    left = counts.samples - counts.succeeded - counts.failed
+    if run.state in ACTIVE:
+        warning = f"The run has not ended: {left:,} of {counts.samples:,} samples are not done."
+    elif left > 0:
+        warning = f"The run ended before {left:,} of {counts.samples:,} samples were done."
+    else:
+        warning = ""
+    return Heading(run.spec.display_name or f"Run {run.id}", facts, warning)

@@ -1,0 +1,32 @@
+"""What a sample cost for each model under test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.judge.usage import add_usage
+
+
+def usage_by_model(sample: RunSample) -> Mapping[str, Usage]:
+    """What a sample cost for each model, as far as it can be told apart.
+
+    That leaves out what several models have in common: gold answers, roles, comparisons.
+    """
+    total: dict[str, Usage] = {}
+    for model, provenance in _spent(sample):
+        total[model] = add_usage(total.get(model, Usage()), provenance.usage)
+    return total
+
+
+def _spent(sample: RunSample) -> Iterator[tuple[str, Provenance]]:
+    for candidate in sample.scripts.candidates:
+        yield from ((candidate.model, said.assessment.provenance) for said in candidate.assessments)
+    for graph in sample.graphs.graphs:
+        yield from ((graph.model, provenance) for provenance in graph.provenances)
+    yield from ((choice.model, choice.provenance) for choice in sample.decision.choices)
+    dialogue = sample.dialogue
+    yield from ((reply.model, reply.provenance) for reply in dialogue.replies)
+    yield from ((rated.model, rated.rating.provenance) for rated in dialogue.ratings)
+    yield from ((scored.model, scored.provenance) for scored in dialogue.scores)

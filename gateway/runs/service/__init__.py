@@ -1,0 +1,1 @@
+"""What RunService is made of."""

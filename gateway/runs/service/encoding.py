@@ -1,0 +1,70 @@
+"""Runs as they are kept, as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress
+from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.store.base import RunStore
+
+RATE_SECONDS = 60.0
+"""The span of work over which the rate is taken."""
+
+
+def describe(record: RunRecord, store: RunStore) -> Run:
+    """The run as a message. Blocks: reads from the store how fast it goes."""
+    run = Run(
+        id=record.id,
+        spec=record.spec,
+        state=record.state,
+        state_reason=record.state_reason,
+        progress=progress(record, store),
+        dataset=record.manifest,
+        create_time=_stamp(record.create_time),
+        update_time=_stamp(record.update_time),
+        created_by_version=record.version,
+        attempt=record.attempt,
+    )
+    if record.start_time is not None:
+        run.start_time.CopyFrom(_stamp(record.start_time))
+    if record.end_time is not None:
+        run.end_time.CopyFrom(_stamp(record.end_time))
+    return run
+
+
+def describe_all(records: Iterable[RunRecord], store: RunStore) -> list[Run]:
+    """The runs as messages. Blocks as ``describe`` does."""
+    return [describe(record, store) for record in records]
+
+
+def progress(record: RunRecord, store: RunStore) -> RunProgress:
+    """How far the run is. Blocks: reads from the store how fast it goes."""
+    counts = record.counts
+    known = RunProgress(
+        sample_count=counts.samples,
+        succeeded_count=counts.succeeded,
+        failed_count=counts.failed,
+        judgement_count=counts.judgements,
+        abstention_count=counts.abstentions,
+        abstentions_by_reason=counts.abstentions_by_reason,
+        usage=counts.usage,
+        interrupted_sample_count=counts.interrupted,
+    )
+    if record.state not in ACTIVE:
+        return known
+    known.running_count = store.running_samples(record.id)
+    if rate := store.rate(record.id, RATE_SECONDS):
+        known.samples_per_second = rate
+        left = counts.samples - counts.succeeded - counts.failed
+        known.remaining_time.FromTimedelta(timedelta(seconds=left / rate))
+    return known
+
+
+def _stamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

@@ -1,0 +1,49 @@
+"""Wires runs: the store, the engine and the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from dramaturg.api.evaluation.v1 import run_service_pb2, run_service_pb2_grpc
+from dramaturg.service.contract import Contract
+from dramaturg.service.settings import SettingsError
+from gateway.evaluations.dispatch import Evaluations
+from gateway.runs.datasets import DatasetAccess
+from gateway.runs.engine.bells import Bells
+from gateway.runs.engine.engine import RunEngine
+from gateway.runs.servicer import RunServicer
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import StoreError, open_store
+
+
+@asynccontextmanager
+async def serve_runs(settings: RunsSettings, evaluations: Evaluations) -> AsyncIterator[Contract]:
+    """Opens the store, puts the engine to work, yields the contract, and stops in the opposite order.
+
+    Raises:
+        SettingsError: The store cannot be used.
+    """
+    try:
+        store = await asyncio.to_thread(open_store, settings.url)
+    except StoreError as error:
+        raise SettingsError(f"runs.url: {error}") from error
+    bells = Bells()
+    engine = RunEngine(settings, store, evaluations, bells)
+    access = DatasetAccess(settings.dataset_folders, settings.dataset_stores)
+    servicer = RunServicer(store, engine, evaluations.registry, access, bells)
+    try:
+        async with engine.open():
+            yield Contract.make(
+                run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+                run_service_pb2_grpc.add_RunServiceServicer_to_server,
+                servicer,
+                name="gateway",
+                version=version("dramaturg"),
+                description="Evaluates many samples, for minutes or days, whoever dies meanwhile.",
+            )
+    finally:
+        servicer.close()
+        store.close()

@@ -1,0 +1,226 @@
+"""Runs in the tables: created, found, changed, deleted. Each function is part of somebody's transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    DatasetManifest,
+    RunSpec,
+    RunState,
+)
+from gateway.runs.records import ACTIVE, NewRun, RunRecord
+from gateway.runs.store import pace
+from gateway.runs.store.base import RequestIdReusedError
+from gateway.runs.store.codec import RUN_COLUMNS, pack, run_record, unpack
+from gateway.runs.store.database import was_tried
+from gateway.runs.store.tables import run_labels, run_specs, runs
+
+_SELECT = sa.select(*RUN_COLUMNS).join_from(runs, run_specs).where(runs.c.deleted.is_(False))
+
+
+def now() -> datetime:
+    """The time, to the microsecond."""
+    return datetime.now(UTC)
+
+
+def number_of(connection: sa.Connection, run_id: str) -> int | None:
+    """The number of a run. None: it is not there."""
+    query = sa.select(runs.c.number).where(runs.c.id == run_id, runs.c.deleted.is_(False))
+    return connection.execute(query).scalar_one_or_none()
+
+
+def lock(connection: sa.Connection, run_id: str) -> sa.Row[*tuple[Any, ...]] | None:
+    """The run's own row, which nobody else changes until the transaction ends. None: it is not there."""
+    query = sa.select(runs).where(runs.c.id == run_id, runs.c.deleted.is_(False)).with_for_update()
+    return connection.execute(query).one_or_none()
+
+
+def change(connection: sa.Connection, number: int, **values: Any) -> None:
+    """Changes the run's own row, and when it last changed."""
+    connection.execute(runs.update().where(runs.c.number == number).values(update_time=now(), **values))
+
+
+def state_event(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    """What changes with an event of the kind "state"."""
+    return {"cursor": row.cursor + 1, "state_cursor": row.cursor + 1, "state_time": now()}
+
+
+def progress_event(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    """What changes with an event of the kind "progress"."""
+    return {"cursor": row.cursor + 1, "progress_cursor": row.cursor + 1, "progress_time": now()}
+
+
+def create(connection: sa.Connection, run: NewRun) -> tuple[RunRecord, bool]:
+    """See ``RunStore.create_run``."""
+    digest = hashlib.sha256(run.spec.SerializeToString(deterministic=True) + b"\0" + run.content).digest()
+    same = runs.c.id == run.id
+    if run.request_id:
+        same |= (runs.c.tenant == run.tenant) & (runs.c.request_id == run.request_id)
+    found = connection.execute(_SELECT.where(same)).one_or_none()
+    if found is not None:
+        if found.digest != digest:
+            raise RequestIdReusedError(f"the request id {run.request_id!r} was used for another run")
+        return run_record(found), False
+    created = now()
+    values = {
+        "id": run.id,
+        "tenant": run.tenant,
+        "request_id": run.request_id or None,
+        "digest": digest,
+        "state": RUN_STATE_PREPARING,
+        "version": run.version,
+        "create_time": created,
+        "update_time": created,
+        "state_time": created,
+    }
+    number = connection.execute(runs.insert().values(values).returning(runs.c.number)).scalar_one()
+    connection.execute(
+        run_specs.insert().values(run=number, spec=run.spec.SerializeToString(), content=pack(run.content))
+    )
+    _label(connection, number, run.spec)
+    return required(connection, run.id), True
+
+
+def find(connection: sa.Connection, run_id: str, tenant: str | None = None) -> RunRecord | None:
+    """See ``RunStore.get_run``."""
+    query = _SELECT.where(runs.c.id == run_id)
+    if tenant is not None:
+        query = query.where(runs.c.tenant == tenant)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else run_record(row)
+
+
+def required(connection: sa.Connection, run_id: str) -> RunRecord:
+    """A run that is there.
+
+    Raises:
+        KeyError: it is not.
+    """
+    found = find(connection, run_id)
+    if found is None:
+        raise KeyError(run_id)
+    return found
+
+
+def listed(
+    connection: sa.Connection,
+    tenant: str | None,
+    *,
+    limit: int,
+    before: tuple[datetime, str] | None,
+    states: Collection[RunState.ValueType],
+    labels: Mapping[str, str],
+) -> Sequence[RunRecord]:
+    """See ``RunStore.list_runs``."""
+    query = _SELECT.order_by(runs.c.create_time.desc(), runs.c.id.desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(runs.c.tenant == tenant)
+    if before is not None:
+        created, run_id = before
+        older = runs.c.create_time < created
+        query = query.where(older | ((runs.c.create_time == created) & (runs.c.id < run_id)))
+    if states:
+        query = query.where(runs.c.state.in_(states))
+    for key, value in labels.items():
+        labelled = sa.exists().where(
+            run_labels.c.run == runs.c.number, run_labels.c.key == key, run_labels.c.value == value
+        )
+        query = query.where(labelled)
+    return [run_record(row) for row in connection.execute(query)]
+
+
+def active(connection: sa.Connection) -> Sequence[RunRecord]:
+    """See ``RunStore.active_runs``."""
+    query = _SELECT.where(runs.c.state.in_(ACTIVE)).order_by(runs.c.number)
+    return [run_record(row) for row in connection.execute(query)]
+
+
+def content(connection: sa.Connection, run_id: str) -> bytes:
+    """See ``RunStore.content``."""
+    query = sa.select(run_specs.c.content).join_from(run_specs, runs).where(runs.c.id == run_id)
+    return unpack(connection.execute(query).scalar_one())
+
+
+def set_manifest(connection: sa.Connection, run_id: str, manifest: DatasetManifest) -> None:
+    """See ``RunStore.set_manifest``."""
+    row = lock(connection, run_id)
+    if row is not None:
+        kept = run_specs.update().where(run_specs.c.run == row.number)
+        connection.execute(kept.values(manifest=manifest.SerializeToString()))
+        change(connection, row.number, **progress_event(row))
+
+
+def change_state(
+    connection: sa.Connection,
+    clock: int,
+    run_id: str,
+    to: RunState.ValueType,
+    *,
+    expected: Collection[RunState.ValueType],
+    attempt: int | None,
+    reason: str,
+) -> RunRecord | None:
+    """See ``RunStore.change_state``.
+
+    Args:
+        connection: The transaction.
+        clock: The store's time in microseconds.
+        run_id: The run.
+        to: The state it gets.
+        expected: The states it may have.
+        attempt: The attempt it must be in.
+        reason: Why, in words.
+    """
+    row = lock(connection, run_id)
+    if row is None or (attempt is not None and row.attempt != attempt):
+        return None
+    if row.state not in expected:
+        return required(connection, run_id) if was_tried(connection) and row.state == to else None
+    values: dict[str, Any] = {"state": to, "state_reason": reason, **state_event(row)}
+    if to == RUN_STATE_RUNNING:
+        values["start_time"] = row.start_time or now()
+        values["pace"] = pace.begin(clock, row.succeeded + row.failed)
+    values["end_time"] = None if to in ACTIVE else now()
+    change(connection, row.number, **values)
+    return required(connection, run_id)
+
+
+def update_spec(
+    connection: sa.Connection, run_id: str, spec: RunSpec, expected: RunSpec | None
+) -> RunRecord | None:
+    """See ``RunStore.update_spec``."""
+    row = lock(connection, run_id)
+    if row is None:
+        raise KeyError(run_id)
+    present = required(connection, run_id)
+    if was_tried(connection) and present.spec == spec:
+        return present
+    if expected is not None and present.spec != expected:
+        return None
+    replace_spec(connection, row.number, spec)
+    change(connection, row.number, **state_event(row))
+    return required(connection, run_id)
+
+
+def replace_spec(connection: sa.Connection, number: int, spec: RunSpec) -> None:
+    """Puts a spec in place of the run's."""
+    kept = run_specs.update().where(run_specs.c.run == number)
+    connection.execute(kept.values(spec=spec.SerializeToString()))
+    connection.execute(run_labels.delete().where(run_labels.c.run == number))
+    _label(connection, number, spec)
+
+
+def _label(connection: sa.Connection, number: int, spec: RunSpec) -> None:
+    # Keys that differ only in a U+0000 become one (see tables.Word).
+    labels = {key.replace("\0", "\N{REPLACEMENT CHARACTER}"): value for key, value in spec.labels.items()}
+    if labels:
+        rows = [{"run": number, "key": key, "value": value} for key, value in labels.items()]
+        connection.execute(run_labels.insert(), rows)

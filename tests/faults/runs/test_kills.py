@@ -1,0 +1,54 @@
+"""A run whose processes are killed finds what an undisturbed one finds, and pays for nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.runs.conftest import SAMPLES
+from tests.support.fleet import SUCCEEDED, Fleet, comparable, fleet, report, seeds
+from tests.support.processes import ServiceProcess
+
+KILLS = 2
+"""How often a process is killed in one run."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+def victim(made: Fleet, name: str) -> ServiceProcess:
+    return {"gateway": made.gateways[0], "generation": made.generation, "judge": made.judge}[name]
+
+
+@pytest.mark.parametrize("seed", seeds("0"))
+@pytest.mark.parametrize("name", ["gateway", "generation", "judge"])
+async def test_a_kill_changes_no_result_and_buys_nothing_twice(
+    name: str, seed: int, store_url: str, undisturbed: list[bytes], tmp_path: Path
+) -> None:
+    moments = random.Random(f"{name}/{seed}")
+    in_flight = 0
+    async with fleet(tmp_path, store_url) as made:
+        run_id = await made.create(SAMPLES)
+        for count in sorted(moments.sample(range(SAMPLES * 9 // 10), KILLS)):
+            await made.done(run_id, count)
+            await asyncio.sleep(moments.uniform(0, 0.3))
+            killed = victim(made, name)
+            in_flight += await made.kill(killed)
+            await killed.start()
+        run = await made.ended(run_id)
+        samples = await made.samples(run_id)
+        twice = made.bought_twice()
+    report(
+        killed=name,
+        seed=seed,
+        store=store_url.partition(":")[0],
+        in_flight=in_flight,
+        twice=sum(twice.values()),
+        interrupted=run.progress.interrupted_sample_count,
+    )
+    assert (run.state, run.progress.succeeded_count) == (SUCCEEDED, SAMPLES), run.state_reason
+    assert comparable(samples) == undisturbed
+    # Each at most once for every kill, and never one that was not under way.
+    assert sum(twice.values()) <= in_flight

@@ -1,0 +1,257 @@
+"""A run from its creation to its end, over real gRPC, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
+from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.service.errors import ServiceError
+from gateway.runs.engine.workflows import Workflows
+from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
+from tests.support.gateway import Fake, agents, all_pass
+
+
+class Gate:
+    """A critic that can be held up, and counts whom it answers."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.asked = 0
+        self.waiting = 0
+        self.most = 0
+        self.cancelled = 0
+
+    async def __call__(self, request: Any) -> Any:
+        self.asked += 1
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.waiting -= 1
+        return all_pass("critic")
+
+
+async def test_a_run_is_carried_out(store_url: str) -> None:
+    async with runs_with(store_url) as runs:
+        run_id = await runs.create(scripts_spec(), script_rows(60, candidates=2))
+        run = await runs.ended(run_id)
+        samples = runs.samples(run_id)
+    assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
+    assert (run.counts.samples, run.counts.succeeded, run.counts.failed) == (60, 60, 0)
+    assert run.counts.judgements == 60 * 2 * 7
+    assert run.counts.interrupted == 0
+    # A gold answer for each task, and three agents for each candidate.
+    assert run.counts.usage == Usage(
+        prompt_token_count=60 * 7 * 10, completion_token_count=60 * 7 * 2, provider_call_count=60 * 7
+    )
+    assert run.manifest.row_count == 60
+    assert run.start_time is not None
+    assert run.end_time is not None
+    assert [sample.index for sample in samples] == list(range(60))
+    assert [sample.scripts.task.id for sample in samples] == [f"t{index}" for index in range(60)]
+    assert {sample.attempt_count for sample in samples} == {1}
+
+
+async def test_rows_that_are_no_requests_fail_and_the_others_do_not(store_url: str) -> None:
+    rows = lines(script_rows(3)) + b'{"task": {}}\nno json\n' + lines(script_rows(2))
+    async with runs_with(store_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), rows))
+        samples = runs.samples(run.id)
+    assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+    assert (run.counts.succeeded, run.counts.failed) == (5, 2)
+    assert [sample.line for sample in samples if sample.state == run_pb2.SAMPLE_STATE_FAILED] == [4, 5]
+    assert [error.line for error in run.manifest.row_errors] == [4, 5]
+
+
+async def test_a_dataset_that_cannot_be_read_fails_the_run(sqlite_url: str) -> None:
+    async with runs_with(sqlite_url) as runs:
+        elsewhere = scripts_spec(dataset=Dataset(uri="/etc/passwd.jsonl"))
+        outside = await runs.ended(await runs.create(elsewhere, b""))
+        empty = await runs.ended(await runs.create(scripts_spec(), b""))
+    assert outside.state == empty.state == run_pb2.RUN_STATE_FAILED
+    assert "not below a folder" in outside.state_reason
+    assert empty.state_reason == "the dataset has no rows"
+
+
+async def test_a_paused_run_begins_nothing_until_it_is_resumed(store_url: str) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with runs_with(store_url, Fake("critic", gate)) as runs:
+        spec = scripts_spec(limits=RunLimits(max_concurrent_samples=4))
+        run_id = await runs.create(spec, script_rows(40))
+        await runs.until(run_id, lambda run: gate.waiting == 4)
+        await runs.change(run_id, run_pb2.RUN_STATE_PAUSED)
+        # The promise: after so long it is known.
+        await asyncio.sleep(1)
+        gate.open.set()
+        await runs.until(run_id, lambda run: run.counts.succeeded == 4)
+        assert runs.store.running_samples(run_id) == 0
+        # Longer than any look takes: whatever would be begun by mistake has been.
+        await asyncio.sleep(1)
+        assert gate.asked == 4
+        await runs.change(run_id, run_pb2.RUN_STATE_RUNNING)
+        run = await runs.ended(run_id)
+    assert run.counts.succeeded == gate.asked == 40
+    assert run.counts.interrupted == 0
+    assert gate.most == 4
+
+
+async def test_a_cancelled_run_cuts_its_calls_within_a_second(store_url: str) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with runs_with(store_url, Fake("critic", gate)) as runs:
+        run_id = await runs.create(scripts_spec(), script_rows(100))
+        await runs.until(run_id, lambda run: gate.waiting == 16)
+        begun = time.monotonic()
+        # Not told to the engine, as when another gateway was asked.
+        runs.store.change_state(run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING])
+        await runs.until(run_id, lambda run: gate.waiting == 0)
+        assert time.monotonic() - begun < 1
+        assert gate.asked == gate.cancelled == 16
+        await runs.until(run_id, lambda run: runs.store.running_samples(run_id) == 0)
+        assert runs.get(run_id).state == run_pb2.RUN_STATE_CANCELLED
+
+
+async def test_limits_are_followed_while_it_runs(store_url: str) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with runs_with(store_url, Fake("critic", gate)) as runs:
+        run_id = await runs.create(scripts_spec(limits=RunLimits(max_concurrent_samples=2)), script_rows(60))
+        await runs.until(run_id, lambda run: gate.waiting == 2)
+        spec = runs.get(run_id).spec
+        spec.limits.max_concurrent_samples = 8
+        runs.store.update_spec(run_id, spec)
+        await runs.engine.wake(run_id)
+        gate.open.set()
+        run = await runs.ended(run_id)
+    assert run.counts.succeeded == 60
+    assert gate.most <= 8
+
+
+async def test_a_run_ends_at_its_budget_and_keeps_what_it_has(store_url: str) -> None:
+    async with runs_with(store_url) as runs:
+        spec = scripts_spec(
+            budget=RunBudget(max_provider_call_count=40), limits=RunLimits(max_concurrent_samples=2)
+        )
+        run = await runs.ended(await runs.create(spec, script_rows(100)))
+        assert runs.store.running_samples(run.id) == 0
+    assert run.state == run_pb2.RUN_STATE_PARTIAL
+    assert run.state_reason == "the budget of 40 provider calls is reached"
+    # Four calls a sample; at the tenth the budget is reached, and one more may be under way.
+    assert 10 <= run.counts.succeeded <= 11
+    assert run.counts.usage.provider_call_count == 4 * run.counts.succeeded
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (RunPolicy(max_failed_count=2), "3 samples failed; the policy allows 2"),
+        (RunPolicy(max_failed_fraction=0.25), "3 of 10 samples failed; the policy allows 0.25 of all"),
+    ],
+)
+async def test_too_many_failures_fail_the_run(sqlite_url: str, policy: RunPolicy, reason: str) -> None:
+    rows = lines(script_rows(7)) + b"{}\n" * 3
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(policy=policy), rows))
+    assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_FAILED, reason)
+
+
+async def test_too_many_abstentions_fail_the_run_when_all_is_done(sqlite_url: str) -> None:
+    async def refuse(request: Any) -> Any:
+        raise ServiceError(
+            grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "cannot do anything"
+        )
+
+    spec = scripts_spec(policy=RunPolicy(max_abstained_fraction=0.1, sample_attempt_count=1))
+    async with runs_with(sqlite_url, Fake("commonsense", refuse)) as runs:
+        run = await runs.ended(await runs.create(spec, script_rows(10)))
+    assert run.state == run_pb2.RUN_STATE_FAILED
+    assert run.state_reason == "10 of 70 judgements abstained; the policy allows 0.1 of all"
+    assert run.counts.succeeded == 10
+
+
+async def test_a_run_that_is_begun_anew_evaluates_what_is_in_scope(store_url: str) -> None:
+    gate = Gate()
+    async with runs_with(store_url, Fake("critic", gate)) as runs:
+        run_id = await runs.create(scripts_spec(), script_rows(20))
+        await runs.ended(run_id)
+        assert runs.store.begin_again(run_id, RERUN_SCOPE_ALL) is not None
+        await runs.engine.submit(run_id)
+        run = await runs.ended(run_id)
+    assert (run.state, run.attempt, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2, 20)
+    assert gate.asked == 40
+
+
+async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(store_url: str) -> None:
+    gate = Gate()
+    async with judges_of(agents(Fake("critic", gate))) as entries:
+        async with open_runs(store_url, entries, executor="one", drain_seconds=0) as runs:
+            gate.open.clear()
+            run_id = await runs.create(scripts_spec(), script_rows(50))
+            await runs.until(run_id, lambda run: gate.waiting == 16)
+        assert gate.waiting == 0
+        gate.open.set()
+        async with open_runs(store_url, entries, executor="one") as runs:
+            run = await runs.ended(run_id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 50)
+    # They were given back in order.
+    assert run.counts.interrupted == 0
+
+
+async def test_what_is_under_way_at_a_stop_may_end(store_url: str) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with judges_of(agents(Fake("critic", gate))) as entries:
+        async with open_runs(store_url, entries, drain_seconds=30) as runs:
+            run_id = await runs.create(scripts_spec(), script_rows(50))
+            await runs.until(run_id, lambda run: gate.waiting == 16)
+            asyncio.get_running_loop().call_later(0.3, gate.open.set)
+        async with open_runs(store_url, entries) as runs:
+            run = await runs.ended(run_id)
+    assert run.counts.succeeded == gate.asked == 50
+
+
+async def test_runs_of_higher_priority_come_first(sqlite_url: str) -> None:
+    order: list[str] = []
+    gate = Gate()
+    gate.open.clear()
+
+    async def note(request: Any) -> Any:
+        order.append(request.task.topic)
+        return await gate(request)
+
+    def rows(topic: str) -> list[Any]:
+        made: list[Any] = script_rows(30)
+        for row in made:
+            row.task.topic = topic
+        return made
+
+    async with runs_with(sqlite_url, Fake("critic", note), concurrent_samples=2) as runs:
+        late = await runs.create(scripts_spec(), rows("late"))
+        await runs.until(late, lambda run: gate.waiting == 2)
+        urgent = await runs.create(scripts_spec(limits=RunLimits(priority=10)), rows("urgent"))
+        # Its batches are in this gateway's hands, and no slot is free.
+        workflows = Workflows(runs.settings, "nobody")
+        while True:
+            if len([batch for batch in await workflows.batches(urgent, 1) if batch.executor]) == 2:
+                break
+            await asyncio.sleep(0.05)
+        gate.open.set()
+        await runs.ended(urgent)
+        await runs.ended(late)
+    # A batch may be claimed a moment before its samples wait for slots.
+    assert order[:50].count("urgent") == 30

@@ -1,0 +1,118 @@
+"""The other evaluations as runs: texts, graphs and dialogues find what EvaluationService finds."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import Any
+
+from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, Utterance
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest, ModelPair
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    DialoguesRunOptions,
+    GraphsRunOptions,
+    RunSpec,
+    TextsRunOptions,
+)
+from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, RolePlan
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    PREFERENCE_FIRST,
+    ComparePairResponse,
+    RoleVote,
+)
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from gateway.settings import JudgeEntry
+from tests.support.engines import open_runs
+from tests.support.evaluations import CALL, contract
+from tests.support.graph_evaluations import serve_graph_service
+from tests.support.grpc_servers import serve
+
+
+async def reply(request: Any) -> Any:
+    return ReplyResponse(text=f"listing of {request.options.model}", provenance=CALL)
+
+
+async def rate(request: Any) -> Any:
+    return RateResponseResponse(rating=Rating(value=7, provenance=CALL))
+
+
+async def compare(request: Any) -> Any:
+    voters = [RoleVote(role=role, preference=PREFERENCE_FIRST) for role in request.roles] or [
+        RoleVote(preference=PREFERENCE_FIRST)
+    ]
+    return ComparePairResponse(
+        preference=PREFERENCE_FIRST, votes=voters, first_vote_share=1.0, provenance=CALL
+    )
+
+
+async def serve_roles(stack: AsyncExitStack, **methods: Any) -> list[JudgeEntry]:
+    entries = []
+    for role, served in methods.items():
+        name = role.replace("_", "-")
+        server = await stack.enter_async_context(serve(contract(name, served), drain_grace_seconds=0.2))
+        entries.append(JudgeEntry(role=name, name="fake", target=server.target))
+    return entries
+
+
+async def test_dialogues(sqlite_url: str) -> None:
+    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
+    script = DialogueScript(
+        id="s", task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="ls")], turn=1
+    )
+    spec = RunSpec(
+        dialogues=DialoguesRunOptions(pairs=[ModelPair(first_model="a", second_model="b")]), models=["a", "b"]
+    )
+    async with AsyncExitStack() as stack:
+        entries = await serve_roles(
+            stack,
+            author={"Reply": reply},
+            rating_judge={"RateResponse": rate},
+            pair_judge={"ComparePair": compare},
+        )
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)] * 3))
+            samples = runs.samples(run.id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
+    assert [one.text for one in samples[2].dialogue.replies] == ["listing of a", "listing of b"]
+    assert run.counts.usage.provider_call_count == 3 * 5
+    assert run.counts.abstentions == 0
+
+
+async def test_texts(sqlite_url: str) -> None:
+    spec = RunSpec(
+        texts=TextsRunOptions(roles=RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True))
+    )
+    row = CompareTextsRequest(
+        source="The bridge was closed.",
+        first=ComparedText(text="It was closed.", model="a"),
+        second=ComparedText(text="It was not.", model="b"),
+    )
+    async with AsyncExitStack() as stack:
+        entries = await serve_roles(stack, pair_judge={"ComparePair": compare})
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, [row] * 2))
+            samples = runs.samples(run.id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
+    assert samples[0].texts.comparisons[0].comparison.preference == PREFERENCE_FIRST
+    assert run.counts.judgements > 0
+
+
+async def test_graphs(sqlite_url: str) -> None:
+    events = [Event(id=name, text=f"Do {name}.") for name in "abc"]
+    graph = ScriptGraph(
+        scenario="do it",
+        events=events,
+        edges=[EventEdge(source_id="a", target_id="b"), EventEdge(source_id="b", target_id="c")],
+    )
+    row = EvaluateGraphsRequest(reference=graph, graphs=[GivenGraph(model="m", graph=graph)])
+    async with serve_graph_service() as target:
+        entries = [JudgeEntry(role="graph", name="built-in", target=target)]
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(RunSpec(graphs=GraphsRunOptions()), [row] * 2))
+            samples = runs.samples(run.id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
+    assert samples[1].graphs.graphs[0].score.exact_match
+    assert run.counts.judgements > 0

@@ -1,0 +1,156 @@
+"""What came of samples is written in groups, waited for, and not lost while the store cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from gateway.runs.engine import patient, samples
+from gateway.runs.engine.bells import Bells
+from gateway.runs.engine.outcomes import GROUP_SIZE, MOST_WAITING, OutcomeWriter
+from gateway.runs.records import SampleOutcome, SampleWork
+from gateway.runs.store import StoreError
+from tests.support.engines import runs_with, script_rows, scripts_spec
+
+
+def outcome(index: int) -> SampleOutcome:
+    return SampleOutcome(RunSample(index=index), (), Usage())
+
+
+async def test_a_full_group_is_written_at_once_and_the_rest_when_it_is_waited_for() -> None:
+    groups: list[int] = []
+
+    async def write(outcomes: Sequence[SampleOutcome]) -> None:
+        groups.append(len(outcomes))
+
+    writer = OutcomeWriter(write)
+    for index in range(GROUP_SIZE):
+        await writer.put(outcome(index))
+    async with asyncio.timeout(0.4):
+        await writer.flush()
+        await writer.put(outcome(99))
+        await writer.flush()
+    assert groups == [GROUP_SIZE, 1]
+
+
+async def test_one_outcome_alone_is_written_soon() -> None:
+    written = asyncio.Event()
+
+    async def write(outcomes: Sequence[SampleOutcome]) -> None:
+        written.set()
+
+    await OutcomeWriter(write).put(outcome(0))
+    async with asyncio.timeout(5):
+        await written.wait()
+
+
+async def test_whoever_brings_more_waits_while_the_store_is_slow() -> None:
+    slow = asyncio.Event()
+
+    async def write(outcomes: Sequence[SampleOutcome]) -> None:
+        await slow.wait()
+
+    writer = OutcomeWriter(write)
+    for index in range(MOST_WAITING - 1):
+        await writer.put(outcome(index))
+    more = asyncio.create_task(writer.put(outcome(999)))
+    await asyncio.sleep(0.05)
+    assert not more.done()
+    slow.set()
+    async with asyncio.timeout(5):
+        await more
+        await writer.flush()
+
+
+async def test_a_fault_in_writing_is_told_to_whoever_waits() -> None:
+    async def write(outcomes: Sequence[SampleOutcome]) -> None:
+        raise ZeroDivisionError
+
+    writer = OutcomeWriter(write)
+    await writer.put(outcome(0))
+    with pytest.raises(ZeroDivisionError):
+        await writer.flush()
+
+
+async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patient, "LONGEST_WAIT_SECONDS", 0.1)
+    failures = {"finish_samples": 4, "take_samples": 3, "get_run": 5, "next_pending": 3}
+
+    async with runs_with(sqlite_url) as runs:
+        store: Any = runs.store
+
+        def failing(name: str, method: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if failures[name] > 0:
+                    failures[name] -= 1
+                    raise StoreError("the disk is full")
+                return method(*args, **kwargs)
+
+            return call
+
+        run_id = await runs.create(scripts_spec(), script_rows(30))
+        for name in failures:
+            monkeypatch.setattr(store, name, failing(name, getattr(store, name)))
+        async with asyncio.timeout(30):
+            while True:
+                if not any(failures.values()):
+                    break
+                await asyncio.sleep(0.05)
+        monkeypatch.undo()
+        run = await runs.ended(run_id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 30)
+    # Nothing was evaluated again for it.
+    assert run.counts.usage.provider_call_count == 30 * 4
+
+
+async def test_a_bell_wakes_who_waits_and_who_waits_next() -> None:
+    bells = Bells()
+    with bells.listening("a") as first, bells.listening("a") as second, bells.listening("b") as other:
+        bells.ring("a")
+        async with asyncio.timeout(1):
+            await first.wait(30)
+            await second.wait(30)
+        task = asyncio.create_task(other.wait(30))
+        await asyncio.sleep(0)
+        bells.ring("a")
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        bells.ring("b")
+        await task
+    bells.ring("a")
+
+
+def test_a_result_that_cannot_be_flattened_fails_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(sample: RunSample) -> Any:
+        raise KeyError("new")
+
+    monkeypatch.setattr(samples, "flatten", broken)
+    succeeded = SampleOutcome(
+        RunSample(index=4, state=run_pb2.SAMPLE_STATE_SUCCEEDED), (), Usage(provider_call_count=2)
+    )
+    succeeded.sample.scripts.task.id = "t"
+    kept = samples.with_judgements(succeeded)
+    assert (kept.sample.index, kept.sample.state) == (4, run_pb2.SAMPLE_STATE_FAILED)
+    assert kept.sample.WhichOneof("result") is None
+    assert kept.sample.error.code == "INTERNAL"
+    # It was paid all the same.
+    assert kept.usage.provider_call_count == 2
+
+
+def test_a_sample_that_gateways_die_of_fails() -> None:
+    work = SampleWork(index=1, line=2, sample_id="x", tags={"a": "b"}, request=b"", tries=4)
+    assert samples.died_too_often(work) is None
+    failed = samples.died_too_often(replace(work, tries=5))
+    assert failed is not None
+    assert failed.sample.state == run_pb2.SAMPLE_STATE_FAILED
+    assert "begun 5 times" in failed.sample.error.message
+    assert dict(failed.sample.tags) == {"a": "b"}

@@ -1,0 +1,274 @@
+"""What is tried again, what is final, and what the models under test write."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
+from dramaturg.api.common.v1.provenance_pb2 import (
+    CompletionReference,
+    PromptReference,
+    Provenance,
+)
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, EvaluateDecisionsRequest, ModelChoice
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import DecisionsRunOptions, RunPolicy, RunSpec
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.verdicts import abstained
+from dramaturg.service.errors import ServiceError
+from gateway.evaluations.failures import Failure
+from gateway.runs.engine.outages import Outage
+from gateway.runs.engine.passing import error_may_pass, result_may_improve
+from gateway.settings import JudgeEntry
+from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
+from tests.support.evaluations import CALL, contract, decision
+from tests.support.gateway import Fake, agents, all_pass
+from tests.support.grpc_servers import serve
+
+UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+
+
+def failing(code: grpc.StatusCode, retry_after: float | None = None) -> ServiceError:
+    return ServiceError(
+        code, error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED, "not now", retry_after=retry_after
+    )
+
+
+class Failing:
+    """A judge that fails some times for each task, then passes everything."""
+
+    def __init__(self, role: str, times: int, error: ServiceError) -> None:
+        self.role = role
+        self.times = times
+        self.error = error
+        self.asked: dict[str, int] = {}
+
+    async def __call__(self, request: Any) -> Any:
+        seen = self.asked[request.task.id] = self.asked.get(request.task.id, 0) + 1
+        if seen <= self.times:
+            raise self.error
+        return all_pass(self.role)
+
+
+async def test_a_judge_that_comes_back_leaves_no_abstention(sqlite_url: str) -> None:
+    # Not UNAVAILABLE, which the channel itself tries again.
+    judge = Failing("execute", 2, failing(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    async with runs_with(sqlite_url, Fake("execute", judge)) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(5)))
+        samples = runs.samples(run.id)
+    assert run.counts.abstentions == 0
+    assert [sample.attempt_count for sample in samples] == [3] * 5
+    # What the other judges were paid for the tries that are not in the results.
+    assert run.counts.usage.provider_call_count == 5 * (3 * 3 + 1)
+
+
+async def test_what_does_not_come_back_is_kept_as_it_is(sqlite_url: str) -> None:
+    judge = Failing("execute", 99, failing(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    spec = scripts_spec(policy=RunPolicy(sample_attempt_count=2))
+    async with runs_with(sqlite_url, Fake("execute", judge)) as runs:
+        run = await runs.ended(await runs.create(spec, script_rows(2)))
+        samples = runs.samples(run.id)
+    assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+    assert run.counts.abstentions_by_reason == {"JUDGE_UNAVAILABLE": 6}
+    assert [sample.attempt_count for sample in samples] == [2, 2]
+
+
+async def test_an_outage_does_not_use_up_the_tries(sqlite_url: str) -> None:
+    judge = Failing("execute", 5, failing(grpc.StatusCode.RESOURCE_EXHAUSTED))
+    spec = scripts_spec(policy=RunPolicy(sample_attempt_count=1))
+    async with runs_with(sqlite_url, Fake("execute", judge), outage_seconds=60) as runs:
+        run = await runs.ended(await runs.create(spec, script_rows(1)))
+        (sample,) = runs.samples(run.id)
+    assert (sample.attempt_count, run.counts.abstentions) == (6, 0)
+
+
+async def test_a_judge_says_how_long_to_wait(sqlite_url: str) -> None:
+    judge = Failing("execute", 1, failing(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after=1.5))
+    begun = time.monotonic()
+    async with runs_with(sqlite_url, Fake("execute", judge)) as runs:
+        await runs.ended(await runs.create(scripts_spec(), script_rows(1)))
+        assert time.monotonic() - begun >= 1.5
+
+
+async def test_a_request_that_cannot_be_done_fails_at_once(sqlite_url: str) -> None:
+    rows: list[Any] = script_rows(3)
+    rows[1].judges.add(role="critic", judge="nobody")
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), rows))
+        failed = runs.samples(run.id)[1]
+    assert (run.counts.succeeded, run.counts.failed) == (2, 1)
+    assert failed.state == run_pb2.SAMPLE_STATE_FAILED
+    assert (failed.error.code, failed.error.field) == ("INVALID_ARGUMENT", "judges[0].judge")
+    assert failed.error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
+    assert failed.attempt_count == 1
+
+
+async def test_a_sample_that_takes_too_long_abstains(sqlite_url: str) -> None:
+    async def never(request: Any) -> Any:
+        await asyncio.Event().wait()
+
+    policy = RunPolicy(sample_attempt_count=1)
+    policy.sample_timeout.FromSeconds(4)
+    async with runs_with(sqlite_url, Fake("execute", never)) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(policy=policy), script_rows(1)))
+    assert set(run.counts.abstentions_by_reason) == {"TIMED_OUT"}
+
+
+async def test_decisions_are_made_by_the_runs_models(sqlite_url: str) -> None:
+    async def choose(request: Any) -> Any:
+        return ChooseOptionResponse(choice=CHOICE_OPTION_1, text=request.options.model, provenance=CALL)
+
+    author = contract("author", {"ChooseOption": choose})
+    async with serve(author, drain_grace_seconds=0.2) as server:
+        entries = [JudgeEntry(role="author", name="fake", target=server.target)]
+        async with open_runs(sqlite_url, entries) as runs:
+            spec = RunSpec(decisions=DecisionsRunOptions(), models=["a", "b"])
+            rows = [EvaluateDecisionsRequest(decision=decision(), gold=CHOICE_OPTION_1) for _ in range(3)]
+            run = await runs.ended(await runs.create(spec, rows))
+            samples = runs.samples(run.id)
+    assert (run.counts.succeeded, run.counts.judgements) == (3, 6)
+    assert [choice.text for choice in samples[0].decision.choices] == ["a", "b"]
+
+
+async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> None:
+    async def write(request: Any) -> Any:
+        model = request.options.model
+        if model == "shy":
+            return WriteScriptResponse(text="I would rather not.", failure="refused", provenance=CALL)
+        if model == "lost":
+            raise failing(grpc.StatusCode.INTERNAL)
+        return WriteScriptResponse(text="1. Heat water.\n2. Pour.", provenance=CALL)
+
+    spec = scripts_spec(
+        models=["able", "shy", "lost", "model-0"],
+        judges=[JudgeSelection(role="author", judge="fake")],
+        policy=RunPolicy(sample_attempt_count=1),
+    )
+    author = contract("author", {"WriteScript": write})
+    async with serve(author, drain_grace_seconds=0.2) as server, judges_of(agents()) as entries:
+        entries.append(JudgeEntry(role="author", name="fake", target=server.target))
+        rows: list[Any] = script_rows(1)
+        rows[0].candidates[0].id = "model-0"
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, rows))
+            (sample,) = runs.samples(run.id)
+    found = {one.candidate_id: one for one in sample.scripts.candidates}
+    assert list(found) == ["model-0", "able", "model-0 (written)", "shy", "lost"]
+    assert [step.text for step in found["able"].script.steps] == ["Heat water.", "Pour."]
+    assert {verdict.outcome for verdict in found["able"].verdicts} == {verdict_pb2.OUTCOME_PASS}
+    # Who wrote it, and how, stands beside the judges.
+    writing = found["able"].assessments[-1]
+    assert (writing.role, writing.judge, len(writing.assessment.verdicts)) == ("author", "fake", 0)
+    assert writing.assessment.provenance.usage == CALL.usage
+    for name, reason in (("shy", verdict_pb2.ABSTAIN_REASON_REFUSED), ("lost", UNAVAILABLE)):
+        assert {verdict.abstain_reason for verdict in found[name].verdicts} == {reason}
+        assert [verdict.criterion for verdict in found[name].verdicts] == list(ABSEVAL)
+        assert found[name].reading == verdict_pb2.READING_EMPTY
+    # Judges for three candidates, a gold answer, and three answers of the author.
+    assert sample.scripts.usage.provider_call_count == 3 * 3 + 1 + 3
+    assert run.counts.judgements == 5 * 7
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, True),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, True),
+        (grpc.StatusCode.ABORTED, True),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, True),
+        (grpc.StatusCode.INTERNAL, False),
+        (grpc.StatusCode.INVALID_ARGUMENT, False),
+        (grpc.StatusCode.FAILED_PRECONDITION, False),
+    ],
+)
+def test_which_errors_may_pass(code: grpc.StatusCode, passes: bool) -> None:
+    assert error_may_pass(failing(code)) is passes
+
+
+def test_a_budget_that_is_spent_does_not_come_back() -> None:
+    error = ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "spent"
+    )
+    assert not error_may_pass(error)
+
+
+def test_abstentions_that_may_pass_are_found_wherever_they_are() -> None:
+    def scripts(reason: Any) -> Any:
+        result = run_pb2.RunSample().scripts
+        assessment = Assessment(verdicts=[abstained("executable", reason, "x")])
+        result.candidates.add().assessments.add(assessment=assessment)
+        return result
+
+    assert result_may_improve(scripts(UNAVAILABLE), [])
+    assert result_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
+    assert not result_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
+    assert result_may_improve(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
+    assert not result_may_improve(DecisionResult(choices=[ModelChoice()]), [])
+    assert result_may_improve(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
+    assert not result_may_improve(
+        DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")]
+    )
+
+
+def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
+    result = run_pb2.RunSample().scripts
+    result.gold_answer.failure = "The model could not be asked."
+    # Whoever asks no model fails for good.
+    assert not result_may_improve(result, [])
+    result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
+    assert result_may_improve(result, [])
+    result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
+    assert not result_may_improve(result, [])
+    texts = TextsResult()
+    texts.roles.generation.failure = "The model could not be asked."
+    texts.roles.generation.provenance.prompts.add(name="roles")
+    assert result_may_improve(texts, [])
+
+
+def test_an_outage_is_waited_out_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    outage = Outage(10)
+    assert not outage.holds_up(100)
+    outage.begin()
+    assert outage.holds_up(100)
+    now[0] = 109
+    outage.begin()
+    # One that fails late in an outage waits for its end, not for as long again.
+    assert outage.holds_up(109)
+    now[0] = 111
+    assert not outage.holds_up(109)
+    outage.end()
+    outage.begin()
+    assert outage.holds_up(111)
+    # One that was tried all that time is not held up by a new one.
+    assert not outage.holds_up(100)
+
+
+async def test_the_synthesizer_is_asked_again_where_its_model_could_not_be(sqlite_url: str) -> None:
+    asked = []
+
+    async def write(request: Any) -> Any:
+        asked.append(request.task.id)
+        if len(asked) < 3:
+            provenance = Provenance(prompts=[PromptReference(name="synthesize")])
+            return SynthesizeResponse(failure="The model could not be asked.", provenance=provenance)
+        return await Fake("synthesize")._approve(request)
+
+    async with runs_with(sqlite_url, Fake("synthesize", write)) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(1)))
+        (sample,) = runs.samples(run.id)
+    assert sample.attempt_count == 3
+    assert not sample.scripts.gold_answer.failure

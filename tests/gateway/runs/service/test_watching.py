@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import grpc
+
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    RUN_STATE_SUCCEEDED,
+    DatasetManifest,
+)
+from tests.gateway.runs.service.conftest import Service
+from tests.support.grpc_servers import until
+from tests.support.runs import judged
+
+Stream = grpc.aio.UnaryStreamCall[pb.WatchRunRequest, pb.WatchRunResponse]
+
+
+def watch(service: Service, cursor: int = 0) -> Stream:
+    stream: Stream = service.stub.WatchRun(pb.WatchRunRequest(run_id="run", cursor=cursor), timeout=30)
+    return stream
+
+
+async def following(stream: Stream) -> pb.WatchRunResponse:
+    event = await stream.read()
+    assert isinstance(event, pb.WatchRunResponse)
+    return event
+
+
+async def rest(stream: Stream) -> Sequence[pb.WatchRunResponse]:
+    events = []
+    while isinstance(event := await stream.read(), pb.WatchRunResponse):
+        events.append(event)
+    return events
+
+
+def finish(service: Service, index: int) -> None:
+    service.store.finish_samples("run", 1, [judged(index, {"m": [True]})])
+
+
+def end(service: Service) -> None:
+    service.store.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+
+
+async def test_a_watcher_sees_the_run_its_progress_and_its_end(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    stream = watch(service)
+    first = await following(stream)
+    assert first.run.state == RUN_STATE_RUNNING
+    assert first.event_time.seconds > 0
+    for done in (1, 2):
+        finish(service, done)
+        event = await following(stream)
+        assert event.WhichOneof("event") == "progress"
+        assert event.progress.succeeded_count == done
+        assert event.cursor > first.cursor
+    end(service)
+    (last,) = await rest(stream)
+    assert last.run.state == RUN_STATE_SUCCEEDED
+
+
+async def test_a_watcher_goes_on_from_a_cursor(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    first = await following(stream := watch(service))
+    stream.cancel()
+    finish(service, 0)
+    stream = watch(service, first.cursor)
+    progressed = await following(stream)
+    assert progressed.progress.succeeded_count == 1
+    stream.cancel()
+    end(service)
+    (ended,) = await rest(watch(service, progressed.cursor))
+    assert ended.run.state == RUN_STATE_SUCCEEDED
+    # There is nothing after the end.
+    assert await rest(watch(service, ended.cursor)) == []
+    # A cursor of another run, beyond all of this one's.
+    assert await rest(watch(service, 1 << 40)) == []
+
+
+async def test_a_watch_ends_with_the_deletion_of_the_run(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    stream = watch(service)
+    await following(stream)
+    end(service)
+    service.store.delete_run("run")
+    assert await rest(stream) == []
+
+
+async def test_watchers_hear_at_once_of_what_happens_in_their_process(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    streams = [watch(service) for _ in range(3)]
+    for stream in streams:
+        await following(stream)
+    started = time.monotonic()
+    for index in range(3):
+        await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for the bell
+        finish(service, index)
+        service.bells.ring("run")
+        for stream in streams:
+            assert (await following(stream)).progress.succeeded_count == index + 1
+    assert time.monotonic() - started < 1.2
+    for stream in streams:
+        stream.cancel()
+
+
+async def test_what_another_gateway_does_is_seen_without_a_bell(service: Service) -> None:
+    service.run(RUN_STATE_PREPARING)
+    stream = watch(service)
+    await following(stream)
+    service.store.set_manifest("run", DatasetManifest(row_count=3))
+    started = time.monotonic()
+    event = await following(stream)
+    assert event.WhichOneof("event") == "progress"
+    assert time.monotonic() - started < 5
+    stream.cancel()
+
+
+async def test_watchers_that_leave_are_forgotten(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    streams = [watch(service) for _ in range(5)]
+    for stream in streams:
+        await following(stream)
+        stream.cancel()
+    await until(lambda: not service.bells._bells)

@@ -1,0 +1,132 @@
+"""An engine of runs in this process, with a store and judges that are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
+from gateway.evaluations.calls import Patience
+from gateway.evaluations.dispatch import Evaluations
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import open_registry
+from gateway.runs.engine.bells import Bells
+from gateway.runs.engine.engine import RunEngine
+from gateway.runs.records import ACTIVE, NewRun, RunRecord
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import RunStore, open_store
+from gateway.settings import JudgeEntry
+from tests.support.gateway import Fake, agents, scripts_request
+from tests.support.grpc_servers import serve
+
+SECONDS = 60.0
+"""The most that any test waits for a run."""
+
+
+@dataclass
+class Runs:
+    """A store with an engine at work on it."""
+
+    store: RunStore
+    engine: RunEngine
+    settings: RunsSettings
+
+    async def create(self, spec: RunSpec, rows: Iterable[Message] | bytes, *, run_id: str = "") -> str:
+        """Creates a run of these rows and has it begun; returns its id."""
+        content = rows if isinstance(rows, bytes) else lines(rows)
+        record, _ = self.store.create_run(
+            NewRun(id=run_id or str(uuid.uuid4()), tenant="", spec=spec, content=content)
+        )
+        await self.engine.submit(record.id)
+        return record.id
+
+    async def until(self, run_id: str, holds: Callable[[RunRecord], bool]) -> RunRecord:
+        """Waits until something holds of a run."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                run = await asyncio.get_running_loop().run_in_executor(None, self.get, run_id)
+                if holds(run):
+                    return run
+                await asyncio.sleep(0.02)
+
+    async def ended(self, run_id: str) -> RunRecord:
+        """Waits for a run to end."""
+        return await self.until(run_id, lambda run: run.state not in ACTIVE)
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run."""
+        run = self.store.get_run(run_id)
+        assert run is not None
+        return run
+
+    def samples(self, run_id: str) -> Sequence[RunSample]:
+        """All of its samples."""
+        return self.store.list_samples(run_id, after=-1, limit=100_000)
+
+    async def change(self, run_id: str, to: Any) -> None:
+        """Changes the state as a servicer does, and tells the engine."""
+        assert self.store.change_state(run_id, to, expected=ACTIVE) is not None
+        await self.engine.wake(run_id)
+
+
+def lines(rows: Iterable[Message]) -> bytes:
+    """Rows as JSON Lines."""
+    return b"".join(MessageToJson(row, indent=None).encode() + b"\n" for row in rows)
+
+
+def script_rows(count: int, candidates: int = 1) -> list[Message]:
+    """So many tasks, each unlike the others."""
+    rows: list[Message] = []
+    for index in range(count):
+        row = scripts_request(candidates)
+        row.task.id, row.task.goal = f"t{index}", f"Make tea {index}"
+        rows.append(row)
+    return rows
+
+
+def scripts_spec(**fields: Any) -> RunSpec:
+    """A run of scripts."""
+    return RunSpec(**{"scripts": ScriptsRunOptions(), **fields})
+
+
+@asynccontextmanager
+async def judges_of(fakes: Sequence[Fake]) -> AsyncIterator[list[JudgeEntry]]:
+    """Serves judges that are functions."""
+    async with AsyncExitStack() as stack:
+        entries = []
+        for fake in fakes:
+            server = await stack.enter_async_context(serve(fake.contract(), drain_grace_seconds=0.2))
+            entries.append(
+                JudgeEntry(role=fake.role, name=fake.name, target=server.target, default=fake.default)
+            )
+        yield entries
+
+
+@asynccontextmanager
+async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) -> AsyncIterator[Runs]:
+    """Opens a store and puts an engine to work on it."""
+    configured = RunsSettings(**{"url": url, "drain_seconds": 1, "outage_seconds": 0, **settings})
+    async with open_registry(entries, calls_per_judge=64) as registry:
+        directory = JudgeDirectory(ttl=60, timeout=2)
+        evaluations = Evaluations(registry, directory, Patience(judge=30, gold_answer=30, reserve=0.2))
+        store = open_store(url)
+        try:
+            engine = RunEngine(configured, store, evaluations, Bells())
+            async with engine.open():
+                yield Runs(store, engine, configured)
+        finally:
+            store.close()
+
+
+@asynccontextmanager
+async def runs_with(url: str, *fakes: Fake, **settings: Any) -> AsyncIterator[Runs]:
+    """The same with judges that are functions: those given, and ones that pass everything."""
+    async with judges_of(agents(*fakes)) as entries, open_runs(url, entries, **settings) as runs:
+        yield runs

@@ -1,0 +1,90 @@
+"""Services as processes of their own, which can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.support.command_line import ROOT
+
+START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServiceProcess:
+    """A service that runs as ``python -m MODULE ... --port PORT``; its port stays the same over restarts.
+
+    Attributes:
+        target: Where it is reached.
+        log: The file that its output goes to.
+    """
+
+    def __init__(self, module: str, folder: Path, environment: Mapping[str, str], *arguments: str) -> None:
+        self.port = free_port()
+        self.target = f"127.0.0.1:{self.port}"
+        self.log = folder / f"{module}-{self.port}.log"
+        self._command: Sequence[str] = (
+            sys.executable,
+            "-m",
+            module,
+            *arguments,
+            "--port",
+            str(self.port),
+        )
+        self._environment = {**os.environ, **environment}
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of the running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        """Starts it and waits until it serves."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log
+            )
+        async with asyncio.timeout(START_SECONDS), grpc.aio.insecure_channel(self.target) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            while True:
+                try:
+                    await stub.Check(health_pb2.HealthCheckRequest(), wait_for_ready=True, timeout=1)
+                except grpc.aio.AioRpcError:
+                    assert self._process.returncode is None, self.log.read_text()
+                else:
+                    return
+
+    async def kill(self) -> None:
+        """Kills it as the kernel does: nothing in it runs any more."""
+        await self.stop(signal.SIGKILL)
+
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it and waits until it has ended."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.send_signal(how)
+            await process.wait()
+
+    async def ended(self) -> int:
+        """Waits until it has ended by itself; returns its exit status."""
+        process, self._process = self._process, None
+        assert process is not None
+        async with asyncio.timeout(START_SECONDS):
+            return await process.wait()

@@ -1,0 +1,130 @@
+"""Runs and samples for the tests of the store and of RunService."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_TIMED_OUT,
+    ABSTAIN_REASON_UNSPECIFIED,
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    AbstainReason,
+    Assessment,
+    Verdict,
+)
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    SAMPLE_STATE_FAILED,
+    SAMPLE_STATE_SUCCEEDED,
+    Dataset,
+    RunSample,
+    RunSpec,
+    SampleError,
+    ScriptsRunOptions,
+)
+from dramaturg.results.flatten import flatten
+from gateway.runs.records import NewRun, NewSample, SampleOutcome
+from gateway.runs.store import RunStore
+
+TIMED_OUT = ABSTAIN_REASON_TIMED_OUT
+
+
+def spec(**fields: Any) -> RunSpec:
+    """A run of scripts."""
+    return RunSpec(
+        **{"dataset": Dataset(content=b""), "scripts": ScriptsRunOptions(), "display_name": "a run", **fields}
+    )
+
+
+def create(store: RunStore, run_id: str = "run", samples: int = 0, **fields: Any) -> None:
+    """Creates a run with so many pending samples."""
+    store.create_run(NewRun(**{"id": run_id, "tenant": "", "spec": spec(), **fields}))
+    if samples:
+        store.add_samples(run_id, rows(range(samples)))
+
+
+def rows(indices: Iterable[int]) -> list[NewSample]:
+    """Valid rows."""
+    return [
+        NewSample(
+            index=index,
+            line=index + 1,
+            sample_id=f"s{index}",
+            tags={"level": "easy" if index % 2 else "hard"},
+            request=f"request {index}".encode(),
+        )
+        for index in indices
+    ]
+
+
+def invalid_row(index: int) -> NewSample:
+    """A row that is no request."""
+    failure = RunSample(
+        index=index,
+        line=index + 1,
+        state=SAMPLE_STATE_FAILED,
+        error=SampleError(code="INVALID_ARGUMENT", message="no request"),
+    )
+    return NewSample(index=index, line=index + 1, sample_id="", tags={}, request=b"", failure=failure)
+
+
+def judged(
+    index: int, said: dict[str, Sequence[bool | AbstainReason.ValueType]], tokens: int = 5
+) -> SampleOutcome:
+    """A sample with a candidate of each model and these verdicts by criteria c0, c1, ..."""
+    candidates = []
+    for model, verdicts in said.items():
+        made = [_verdict(place, one) for place, one in enumerate(verdicts)]
+        usage = Usage(prompt_token_count=tokens, provider_call_count=1)
+        assessed = CandidateAssessment(
+            candidate_id=f"by {model}",
+            role="critic",
+            judge="strict",
+            assessment=Assessment(verdicts=made, provenance=Provenance(name="critic", usage=usage)),
+        )
+        candidates.append(
+            CandidateResult(candidate_id=f"by {model}", model=model, verdicts=made, assessments=[assessed])
+        )
+    sample = RunSample(
+        index=index,
+        line=index + 1,
+        sample_id=f"s{index}",
+        tags={"level": "easy" if index % 2 else "hard"},
+        state=SAMPLE_STATE_SUCCEEDED,
+        attempt_count=1,
+        scripts=ScriptsResult(candidates=candidates),
+    )
+    return SampleOutcome(
+        sample, flatten(sample), Usage(prompt_token_count=tokens * len(said), provider_call_count=len(said))
+    )
+
+
+def failed(index: int, tokens: int = 1) -> SampleOutcome:
+    """A sample that failed for good."""
+    sample = RunSample(
+        index=index,
+        line=index + 1,
+        sample_id=f"s{index}",
+        state=SAMPLE_STATE_FAILED,
+        attempt_count=3,
+        error=SampleError(code="UNAVAILABLE", message="nobody there"),
+    )
+    return SampleOutcome(sample, [], Usage(prompt_token_count=tokens))
+
+
+def _verdict(place: int, said: bool | AbstainReason.ValueType) -> Verdict:
+    abstains = not isinstance(said, bool)
+    return Verdict(
+        criterion=f"c{place}",
+        outcome=OUTCOME_ABSTAIN if abstains else OUTCOME_PASS if said else OUTCOME_FAIL,
+        abstain_reason=AbstainReason.ValueType(said) if abstains else ABSTAIN_REASON_UNSPECIFIED,
+        rationale=f"because of {place}",
+    )

@@ -1,0 +1,42 @@
+"""A model that judges and writes scripts by what it is shown: equal questions get equal answers, for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from tests.support.openai_server import Body
+
+_CANDIDATE = re.compile(r"\[BEGIN candidate\b.*?\[END candidate\b", re.DOTALL)
+
+
+def judge(body: Body) -> str:
+    """Answers by what is judged: equal scripts get equal verdicts, whatever else is in the prompt."""
+    schema = body["response_format"]["json_schema"]["schema"]["properties"]
+    # A request to repair an answer extends the conversation; the question stays its second message.
+    question = body["messages"][1]["content"]
+    if "considerations" in schema:
+        return json.dumps({"considerations": "None.", "steps": ["Begin.", "Go on.", "Finish."]})
+    shown = _CANDIDATE.search(question)
+    assert shown is not None
+    answer: dict[str, Any] = {"walk": "From start to end."}
+    for criterion, shape in schema.items():
+        if criterion != "walk":
+            answer[criterion] = _decide(f"{criterion}/{shown[0]}", shape["properties"], question, shown[0])
+    return json.dumps(answer)
+
+
+def _decide(key: str, members: dict[str, Any], question: str, shown: str) -> dict[str, Any]:
+    verdict = "fail" if hashlib.sha256(key.encode()).digest()[0] < 80 else "pass"
+    for item, pattern, text in (("constraint", r"\nConstraint \d", question), ("step", r"\nStep \d", shown)):
+        if f"{item}s" in members:
+            verdicts = [verdict] + ["pass"] * (len(re.findall(pattern, text)) - 1)
+            listed = [
+                {item: number, "reason": "So it is.", "verdict": one}
+                | ({"steps": []} if "steps" in members[f"{item}s"]["items"]["properties"] else {})
+                for number, one in enumerate(verdicts, start=1)
+            ]
+            return {f"{item}s": listed, "verdict": verdict}
+    return {"reason": "So it is.", "findings": [], "verdict": verdict}
