@@ -9,11 +9,14 @@ from importlib.metadata import version
 from dramaturg.api.alignment.v1 import alignment_service_pb2, alignment_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
-from services.alignment.accuracy import MOST_ROWS
+from services.alignment.accuracy.figures import MOST_CELLS
+from services.alignment.accuracy.groups import MOST_ROWS
 from services.alignment.agreement.alpha import MOST_SETS
 from services.alignment.agreement.measure import MOST_GROUPS, MOST_PAIRS
 from services.alignment.codec.correlation import MOST_MEASURES
+from services.alignment.comparison.compare import MOST_COMPARISONS
 from services.alignment.embedder import RemoteEmbedder
+from services.alignment.ranking.rank import MOST_METHODS, MOST_SYSTEMS
 from services.alignment.servicer import AlignmentServicer
 from services.alignment.settings import AlignmentSettings
 from services.alignment.text.score import METRICS
@@ -53,13 +56,20 @@ def _contract(servicer: AlignmentServicer) -> Contract:
         servicer,
         name="alignment",
         version=version("dramaturg"),
-        description="Accuracy, agreement, correlation with people, and text-overlap baselines.",
+        description=(
+            "Accuracy, agreement, correlation with people, comparisons, rankings, calibration, bias, and "
+            "text-overlap baselines."
+        ),
         capabilities=METRICS,
         limits={
             "accuracy_rows": MOST_ROWS,
             "agreement_groups": MOST_GROUPS,
             "annotator_pairs": MOST_PAIRS,
+            "comparisons": MOST_COMPARISONS,
+            "confusion_cells": MOST_CELLS,
             "label_sets": MOST_SETS,
             "measures": MOST_MEASURES,
+            "ranked_systems": MOST_SYSTEMS,
+            "ranking_methods": MOST_METHODS,
         },
     )

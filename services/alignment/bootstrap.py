@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from services.alignment.estimates import Estimate, absent, with_percentiles
 
@@ -81,6 +82,33 @@ def bootstrap(
     chunks = [statistic(weights) for weights in _weights(multiplicities, resampling, width)]
     replicates = np.concatenate(chunks) if chunks else np.empty((0, point.size))
     return Bootstrapped(point, replicates, resampling.level)
+
+
+def members(cluster: Index, row: Index, rows: int) -> sparse.csr_array:
+    """Which rows the items of each cluster are: clusters x ``rows``, how many items.
+
+    Args:
+        cluster: The number of each item's cluster; -1 for one that stands alone.
+        row: The row of each item.
+        rows: How many rows there are.
+    """
+    order = np.lexsort((row, cluster))
+    cluster, row = cluster[order], row[order]
+    alone = int((cluster < 0).sum())
+    numbers = np.where(cluster < 0, np.arange(cluster.size), cluster + alone)
+    _, codes = np.unique(numbers, return_inverse=True)
+    shape = (int(codes.max(initial=-1)) + 1, rows)
+    return sparse.csr_array((np.ones(row.size), (codes, row)), shape=shape)
+
+
+def by_cluster(statistic: Statistic, clusters: sparse.csr_array) -> Statistic:
+    """A statistic of rows, as one of how often each cluster was drawn.
+
+    Args:
+        statistic: The statistic.
+        clusters: What ``members`` made.
+    """
+    return lambda weights: statistic(weights @ clusters)
 
 
 def gather(weights: Array, groups: Index, count: int) -> Array:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from statistics import NormalDist
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 WILSON = "wilson"
+CLUSTERED_WILSON = "wilson, of as many items as the clusters are worth"
+MOVER = "mover, of wilson"
 PERCENTILE = "bootstrap-percentile"
 
 # With fewer of the resamples defined, the interval would describe a selection of them.
 _LEAST_DEFINED = 0.9
+# One cluster says nothing of how much they differ.
+_FEWEST_CLUSTERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,14 @@ class Estimate:
     """Why there is no figure; empty where there is one."""
     interval_method: str = ""
     """How the interval was made; empty where there is none."""
+    total: int | None = None
+    """How many items it could have rested on, those left out too; ``None``: it has no coverage."""
+    standard_error: float | None = None
+    """Of means and their differences."""
+
+    def of(self, total: int) -> Estimate:
+        """The same, out of ``total`` items."""
+        return replace(self, total=total)
 
 
 def absent(reason: str, count: int = 0) -> Estimate:
@@ -52,14 +65,68 @@ def proportion(hits: int, count: int, level: float, *, undefined: str) -> Estima
     """
     if not count:
         return absent(undefined)
-    share = hits / count
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    lower, upper = _wilson(hits / count, count, float(special.ndtri(0.5 + level / 2)))
+    return Estimate(hits / count, count, lower, upper, interval_method=WILSON)
+
+
+def clustered_proportion(
+    hits: NDArray[np.float64], sizes: NDArray[np.float64], level: float, *, undefined: str
+) -> Estimate:
+    """A share of items that are not independent, with Wilson's interval of as many as they are worth.
+
+    The variance between clusters, as that of a ratio (Cochran 1977, Sampling Techniques, chapter 6),
+    over the variance of independent items is the design effect (Kish 1965). The items are worth their number
+    divided by it, though never more than their number, and Student's quantile with one degree of freedom less
+    than there are clusters takes the place of the normal one (Dean and Pagano 2015).
+
+    Args:
+        hits: How many of each cluster's items count.
+        sizes: How many items each cluster has; clusters without any do not matter.
+        level: The level of the interval.
+        undefined: The reason to give where there are no items.
+    """
+    hits, sizes = hits[sizes > 0], sizes[sizes > 0]
+    clusters, count = sizes.size, int(sizes.sum())
+    if not count:
+        return absent(undefined)
+    share = float(hits.sum() / count)
+    if clusters < _FEWEST_CLUSTERS:
+        return Estimate(share, count)
+    independent = share * (1 - share) / count
+    between = clusters / (clusters - 1) * float(((hits - share * sizes) ** 2).sum()) / count**2
+    # Where all items are hits, or none is, nothing is seen of how alike those of a cluster are.
+    worth = count / max(1.0, between / independent) if independent > 0 else clusters
+    lower, upper = _wilson(share, worth, float(special.stdtrit(clusters - 1, 0.5 + level / 2)))
+    return Estimate(share, count, lower, upper, interval_method=CLUSTERED_WILSON)
+
+
+def mean_of_independent(figures: Sequence[Estimate]) -> Estimate:
+    """The mean of independent figures, with the interval that theirs make (Zou and Donner 2008, MOVER).
+
+    The distance of each end from the mean is the root of the sum of the squared distances of their ends, over
+    their number.
+
+    Args:
+        figures: At least one, all with a value; without an interval where one of them has none.
+    """
+    values = [one.value for one in figures if one.value is not None]
+    count = sum(one.count for one in figures)
+    mean = math.fsum(values) / len(values)
+    below = [value - one.lower for value, one in zip(values, figures, strict=True) if one.lower is not None]
+    above = [one.upper - value for value, one in zip(values, figures, strict=True) if one.upper is not None]
+    if len(below) < len(values) or len(above) < len(values):
+        return Estimate(mean, count)
+    lower, upper = mean - math.hypot(*below) / len(values), mean + math.hypot(*above) / len(values)
+    return Estimate(mean, count, lower, upper, interval_method=MOVER)
+
+
+def _wilson(share: float, count: float, z: float) -> tuple[float, float]:
     shrink = 1 + z * z / count
     centre = (share + z * z / (2 * count)) / shrink
     margin = z / shrink * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
-    lower = 0.0 if hits == 0 else max(0.0, centre - margin)
-    upper = 1.0 if hits == count else min(1.0, centre + margin)
-    return Estimate(share, count, lower, upper, interval_method=WILSON)
+    lower = 0.0 if share == 0 else max(0.0, centre - margin)
+    upper = 1.0 if share == 1 else min(1.0, centre + margin)
+    return lower, upper
 
 
 def with_percentiles(value: float, count: int, replicates: NDArray[np.float64], level: float) -> Estimate:

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2, text_pb2
+from dramaturg.api.alignment.v1 import (
+    accuracy_pb2,
+    agreement_pb2,
+    bias_pb2,
+    calibration_pb2,
+    compare_pb2,
+    correlation_pb2,
+    ranking_pb2,
+    text_pb2,
+)
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceServicer
-from services.alignment import accuracy
+from services.alignment import bias
+from services.alignment.accuracy import groups as accuracy
 from services.alignment.agreement import measure as agreement
+from services.alignment.agreement.majority import list_majorities
+from services.alignment.calibration.measure import calibrate
 from services.alignment.codec.accuracy import decode_question, encode_groups
-from services.alignment.codec.agreement import decode_annotations, decode_distance, encode_agreement
+from services.alignment.codec.agreement import (
+    decode_annotations,
+    decode_distance,
+    decode_majority_rule,
+    encode_agreement,
+)
+from services.alignment.codec.bias import decode_judged, encode_biases
+from services.alignment.codec.calibration import decode_design, decode_judgements, encode_calibrations
+from services.alignment.codec.compare import decode_runs, encode_compared
 from services.alignment.codec.correlation import decode_scores, encode_correlations
-from services.alignment.codec.estimates import decode_resampling
+from services.alignment.codec.estimates import decode_level, decode_resampling
+from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
+from services.alignment.comparison.compare import compare
 from services.alignment.correlation.measure import correlate
-from services.alignment.text.score import EMBEDDING, chosen, score_texts
-from services.alignment.text.similarity import Embedder, NoSimilarity, similarity
+from services.alignment.ranking.rank import rank
+from services.alignment.text.score import chosen, score_texts, vector_metrics
+from services.alignment.text.vectors import Embedder
 from services.alignment.workers import Checkpoint, Workers
 
 
@@ -24,7 +47,7 @@ class AlignmentServicer(AlignmentServiceServicer):
 
     Args:
         workers: Where the work is done.
-        embedder: Gives sentence vectors; ``None``: there are none.
+        embedder: Gives vectors of texts and their tokens; ``None``: there are none.
     """
 
     def __init__(self, workers: Workers, embedder: Embedder | None) -> None:
@@ -39,7 +62,7 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> accuracy_pb2.MeasureAccuracyResponse:
             question = decode_question(request, checkpoint)
-            return encode_groups(accuracy.measure(question, checkpoint), question.policy)
+            return encode_groups(accuracy.measure(question), question.policy)
 
         return await self._workers.run(work)
 
@@ -50,13 +73,17 @@ class AlignmentServicer(AlignmentServiceServicer):
         del context
 
         def work(checkpoint: Checkpoint) -> agreement_pb2.MeasureAgreementResponse:
+            annotations, rule = decode_annotations(request, checkpoint), decode_majority_rule(request)
             groups = agreement.measure(
-                decode_annotations(request, checkpoint),
+                annotations,
                 decode_distance(request),
                 grouped=bool(request.group_tag),
                 resampling=decode_resampling(request, checkpoint),
+                rule=rule,
             )
-            return encode_agreement(groups)
+            if not request.list_majorities:
+                return encode_agreement(groups, [], [])
+            return encode_agreement(groups, annotations.items, list_majorities(annotations, rule))
 
         return await self._workers.run(work)
 
@@ -72,14 +99,59 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         return await self._workers.run(work)
 
+    async def CompareRuns(
+        self, request: compare_pb2.CompareRunsRequest, context: Any
+    ) -> compare_pb2.CompareRunsResponse:
+        """See the contract."""
+        del context
+
+        def work(checkpoint: Checkpoint) -> compare_pb2.CompareRunsResponse:
+            runs, design = decode_runs(request, checkpoint)
+            return encode_compared(compare(runs, design), design)
+
+        return await self._workers.run(work)
+
+    async def RankSystems(
+        self, request: ranking_pb2.RankSystemsRequest, context: Any
+    ) -> ranking_pb2.RankSystemsResponse:
+        """See the contract."""
+        del context
+
+        def work(checkpoint: Checkpoint) -> ranking_pb2.RankSystemsResponse:
+            question = decode_ranking(request, checkpoint)
+            return encode_rankings(rank(question, decode_resampling(request, checkpoint)))
+
+        return await self._workers.run(work)
+
+    async def MeasureCalibration(
+        self, request: calibration_pb2.MeasureCalibrationRequest, context: Any
+    ) -> calibration_pb2.MeasureCalibrationResponse:
+        """See the contract."""
+        del context
+
+        def work(checkpoint: Checkpoint) -> calibration_pb2.MeasureCalibrationResponse:
+            design = decode_design(request, checkpoint)
+            return encode_calibrations(calibrate(*decode_judgements(request, checkpoint), design))
+
+        return await self._workers.run(work)
+
+    async def MeasurePairBias(
+        self, request: bias_pb2.MeasurePairBiasRequest, context: Any
+    ) -> bias_pb2.MeasurePairBiasResponse:
+        """See the contract."""
+        del context
+
+        def work(checkpoint: Checkpoint) -> bias_pb2.MeasurePairBiasResponse:
+            pairs = decode_judged(request, checkpoint)
+            return encode_biases(bias.measure(pairs, request.judge_family, decode_level(request), checkpoint))
+
+        return await self._workers.run(work)
+
     async def ScoreText(self, request: text_pb2.ScoreTextRequest, context: Any) -> text_pb2.ScoreTextResponse:
         """See the contract."""
         del context
         names, pairs = chosen(request.metrics), decode_pairs(request)
-        if EMBEDDING in names:
-            vectors = await similarity((text for pair in pairs for text in pair), self._embedder)
-        else:
-            vectors = NoSimilarity("it was not asked for")
+        metrics = await vector_metrics(names, pairs, self._embedder, self._workers.run)
         return await self._workers.run(
-            lambda checkpoint: encode_report(score_texts(pairs, names, vectors, checkpoint))
+            lambda checkpoint: encode_report(score_texts(pairs, names, metrics, checkpoint))
         )

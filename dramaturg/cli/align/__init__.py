@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
-from dramaturg.cli.align import report
+from dramaturg.cli.align import bias, calibration, ranks, report, verdicts
 from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.gold import RULES, rule_named
+from dramaturg.cli.align.options import (
+    AsJson,
+    Cluster,
+    File,
+    Level,
+    Resamples,
+    Seed,
+    Target,
+    choices,
+    print_json,
+    tell,
+)
 from dramaturg.cli.align.rows import Rows, add_annotations, add_scores
 from dramaturg.cli.platform import output
 
@@ -27,16 +36,6 @@ _DISTANCES = {
     "interval": agreement_pb2.LABEL_DISTANCE_INTERVAL,
     "masi": agreement_pb2.LABEL_DISTANCE_MASI,
 }
-
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON Lines, or CSV with a header.")]
-Target = Annotated[
-    str | None,
-    typer.Option(help="Where AlignmentService listens, as HOST:PORT. Without it one is started here."),
-]
-Resamples = Annotated[int, typer.Option(min=0, max=20_000, help="Bootstrap resamples; 0: no intervals.")]
-Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="The level of the intervals.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="The seed of the resamples.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command()
@@ -60,9 +59,9 @@ def scores(
     )
     left_out = add_scores(request, Rows.read(file))
     response = call_alignment(target, lambda stub: stub.CorrelateScores(request))
-    _tell(left_out)
+    tell(left_out)
     if as_json:
-        _print_json(request, report.correlations(response), left_out)
+        print_json({**choices(request), **report.correlations(response)}, left_out)
     else:
         report.print_correlations(response, output())
 
@@ -76,6 +75,19 @@ def labels(
     group_by: Annotated[
         str, typer.Option(help='The column to measure apart by; by default "criterion" or "group", if there.')
     ] = "",
+    cluster: Cluster = "",
+    majority: Annotated[
+        str, typer.Option(metavar="RULE", help=f"How the label of an item is found: {', '.join(RULES)}.")
+    ] = "more-than-half",
+    tie_label: Annotated[
+        str, typer.Option(metavar="LABEL", help="The label of items left undecided. Default: none.")
+    ] = "",
+    majorities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.jsonl", dir_okay=False, help="Where the majority label of each item is written."
+        ),
+    ] = None,
     target: Target = None,
     resamples: Resamples = 2000,
     level: Level = 0.95,
@@ -98,31 +110,24 @@ def labels(
         resample_count=resamples,
         confidence_level=level,
         seed=seed,
+        cluster_tag=cluster,
+        majority_rule=rule_named(majority),
+        tie_label=tie_label,
+        list_majorities=majorities is not None,
     )
     left_out = add_annotations(request, rows)
     response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
-    _tell(left_out)
+    if majorities is not None:
+        report.write_majorities(response, request.group_tag, majorities)
+    tell(left_out)
     if as_json:
         groups = [report.agreement(group) for group in response.groups]
-        _print_json(request, {"distance": distance, "groups": groups}, left_out)
+        print_json({**choices(request), "distance": distance, "groups": groups}, left_out)
     else:
         report.print_agreement(response, output())
 
 
-def _tell(left_out: Sequence[str]) -> None:
-    for one in left_out:
-        Console(stderr=True).print(f"left out: {one}", markup=False, highlight=False)
-
-
-def _print_json(
-    request: correlation_pb2.CorrelateScoresRequest | agreement_pb2.MeasureAgreementRequest,
-    figures: Mapping[str, Any],
-    left_out: Sequence[str],
-) -> None:
-    choices = {
-        "confidence_level": request.confidence_level,
-        "resamples": request.resample_count,
-        "seed": request.seed,
-    }
-    printed = {**choices, **figures, "left_out": list(left_out)}
-    sys.stdout.write(json.dumps(printed, ensure_ascii=False, allow_nan=False) + "\n")
+app.command("verdicts")(verdicts.verdicts)
+app.command("calibration")(calibration.calibration)
+app.command("bias")(bias.bias)
+app.command("ranks")(ranks.ranks)

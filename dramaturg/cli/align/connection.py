@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def call_alignment(target: str | None, method: Callable[[AlignmentServiceAsyncStub], Awaitable[T]]) -> T:
+def call_alignment(
+    target: str | None,
+    method: Callable[[AlignmentServiceAsyncStub], Awaitable[T]],
+    *,
+    failed: int = 1,
+) -> T:
     """Calls AlignmentService.
 
     Args:
         target: Where it listens, as ``host:port``; ``None``: one is started here, for the length of the call.
         method: Makes the call.
+        failed: The exit code where the call fails.
 
     Raises:
-        typer.Exit: With a message: 1 where the call failed, 2 where there is no service to be started.
+        typer.Exit: With a message: where the call failed, or (2) where there is no service to be started.
     """
 
     async def call() -> T:
@@ -37,4 +43,4 @@ def call_alignment(target: str | None, method: Callable[[AlignmentServiceAsyncSt
         return run(call())
     except grpc.aio.AioRpcError as failure:
         error = from_rpc_error(failure)
-        fail(f"{target or 'the alignment service'}: {error.code.name}: {error.message}", code=1)
+        fail(f"{target or 'the alignment service'}: {error.code.name}: {error.message}", code=failed)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.table import Table
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.cli.platform import fail
 
 _COEFFICIENTS = ("pearson", "spearman", "kendall")
 _AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
@@ -20,14 +23,14 @@ def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str,
     """Correlations by measure, and differences: figures and ``n``, ``null`` where undefined."""
     return {
         "measures": {
-            one.measure: {"n": one.pearson.count, **_figures(one, _COEFFICIENTS)} for one in response.measures
+            one.measure: {**rests_on(one.pearson), **figures(one, _COEFFICIENTS)} for one in response.measures
         },
         "differences": [
             {
                 "first": one.first_measure,
                 "second": one.second_measure,
                 "n": one.williams_t.count,
-                **_figures(one, ("williams_t", "kendall_difference")),
+                **figures(one, ("williams_t", "kendall_difference")),
                 "williams_p": one.williams_p if one.HasField("williams_p") else None,
             }
             for one in response.differences
@@ -39,14 +42,14 @@ def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
     """The agreement on one group: figures and ``n``, ``null`` where undefined."""
     return {
         "group": group.group,
-        "n": group.item_count,
-        **_figures(group, _AGREEMENTS),
+        **rests_on(group.observed_agreement),
+        **figures(group, _AGREEMENTS),
         "pairs": [
             {
                 "first": pair.first_annotator,
                 "second": pair.second_annotator,
                 "n": pair.cohen_kappa.count,
-                **_figures(pair, ("cohen_kappa",)),
+                **figures(pair, ("cohen_kappa",)),
             }
             for pair in group.pairs
         ],
@@ -54,41 +57,70 @@ def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
     }
 
 
-def _figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
+def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:
+    """Writes a row for each item, with the columns that ``align labels`` reads, but for the annotator.
+
+    Raises:
+        typer.Exit: The file cannot be written.
+    """
+    rows = (
+        {
+            "item": one.id,
+            **({group_tag: one.group} if group_tag else {}),
+            "label": one.label or None,
+            "votes": one.vote_count,
+            "annotators": one.annotation_count,
+            "by_tie_label": one.by_tie_label,
+        }
+        for one in response.majorities
+    )
+    try:
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+
+
+def rests_on(estimate: Estimate) -> dict[str, Any]:
+    """How many items a figure rests on, and which share of all that is: ``null`` where there are none."""
+    coverage = estimate.count / estimate.total if estimate.total else None
+    return {"n": estimate.count, "coverage": coverage}
+
+
+def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
     """Each figure under its name, ``null`` where undefined; its interval and the reasons beside it."""
-    figures: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     undefined: dict[str, str] = {}
     for name in names:
         estimate: Estimate = getattr(message, name)
-        figures[name] = estimate.value if estimate.HasField("value") else None
+        found[name] = estimate.value if estimate.HasField("value") else None
         if estimate.HasField("lower"):
-            figures[f"{name}_interval"] = [estimate.lower, estimate.upper]
+            found[f"{name}_interval"] = [estimate.lower, estimate.upper]
         if estimate.undefined:
             undefined[name] = estimate.undefined
-    return {**figures, "undefined": undefined} if undefined else figures
+    return {**found, "undefined": undefined} if undefined else found
 
 
 def print_correlations(response: correlation_pb2.CorrelateScoresResponse, console: Console) -> None:
     """Prints a line for each measure, and one for every two."""
-    table = _table("measure", *_COEFFICIENTS, "n")
+    table = new_table("measure", *_COEFFICIENTS, "n")
     for one in response.measures:
         table.add_row(
             escape(one.measure),
-            *(_shown(getattr(one, name)) for name in _COEFFICIENTS),
+            *(shown(getattr(one, name)) for name in _COEFFICIENTS),
             str(one.pearson.count),
         )
     console.print(table)
     if not response.differences:
         return
-    table = _table("first", "second", "Williams t", "p", "difference of tau", "n")
+    table = new_table("first", "second", "Williams t", "p", "difference of tau", "n")
     for pair in response.differences:
         p = f"{pair.williams_p:.4f}" if pair.HasField("williams_p") else ""
         table.add_row(
             escape(pair.first_measure),
             escape(pair.second_measure),
-            _shown(pair.williams_t),
+            shown(pair.williams_t),
             p,
-            _shown(pair.kendall_difference),
+            shown(pair.kendall_difference),
             str(pair.kendall_difference.count),
         )
     console.print(table)
@@ -96,31 +128,31 @@ def print_correlations(response: correlation_pb2.CorrelateScoresResponse, consol
 
 def print_agreement(response: agreement_pb2.MeasureAgreementResponse, console: Console) -> None:
     """Prints a line for each group, and for each pair of annotators and majority label in it."""
-    table = _table("group", "Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
-    pairs = _table("group", "annotators", "Cohen kappa", "n")
-    majorities = _table("group", "majority label", "items")
+    table = new_table("group", "Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
+    pairs = new_table("group", "annotators", "Cohen kappa", "n")
+    majorities = new_table("group", "majority label", "items")
     for group in response.groups:
         name = escape(group.group) or "all"
-        table.add_row(
-            name, *(_shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count)
-        )
+        table.add_row(name, *(shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count))
         for pair in group.pairs:
             annotators = escape(f"{pair.first_annotator} - {pair.second_annotator}")
-            pairs.add_row(name, annotators, _shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
+            pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
             majorities.add_row(name, escape(label) or "(none)", str(count))
     for one in (table, pairs, majorities):
         console.print(one)
 
 
-def _table(*columns: str) -> Table:
+def new_table(*columns: str) -> Table:
+    """A table whose cells are folded where they are too wide."""
     table = Table()
     for name in columns:
         table.add_column(name, overflow="fold")
     return table
 
 
-def _shown(estimate: Estimate) -> str:
+def shown(estimate: Estimate) -> str:
+    """A figure with its interval, or why there is none; markup escaped."""
     if not estimate.HasField("value"):
         return escape(f"undefined: {estimate.undefined}")
     if not estimate.HasField("lower"):

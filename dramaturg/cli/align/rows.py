@@ -69,7 +69,7 @@ def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> l
     for line, row in rows.rows:
         for name, value in row.items():
             if value is not None and value != "":
-                cells.setdefault(name, {})[line] = _number(value)
+                cells.setdefault(name, {})[line] = number(value)
     columns = [name for name, values in cells.items() if any(value is not None for value in values.values())]
     for name in columns:
         for line, value in cells[name].items():
@@ -113,7 +113,11 @@ def add_annotations(request: agreement_pb2.MeasureAgreementRequest, rows: Rows) 
             rows.refuse(line, f"labels item {item!r} a second time for annotator {annotator!r}")
         judged.add((item, group, annotator))
         if (item, group) not in items:
-            tags = {request.group_tag: group} if request.group_tag else {}
+            tags = {
+                name: value
+                for name in (request.group_tag, request.cluster_tag)
+                if name and (value := _text(row.get(name)))
+            }
             items[item, group] = request.items.add(id=item, tags=tags)
         items[item, group].annotations.add(annotator=annotator, labels=labels)
     if not items:
@@ -158,7 +162,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
     """A finite number; ``None`` for anything else, truth values too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from services.alignment.bootstrap import Array, Index
+from services.alignment.clusters import group_codes
 
 Category = tuple[str, ...] | float
 """What annotators choose between: a set of labels, sorted, or a number."""
@@ -39,6 +40,9 @@ class AnnotatedItem:
     """By annotator."""
     group: str = ""
     """Empty: the item is in no group, only among all items."""
+    cluster: str = ""
+    """Empty: the item stands alone."""
+    id: str = ""
 
 
 class Annotations:
@@ -49,12 +53,13 @@ class Annotations:
         annotators: Every annotator, by name.
         item, annotator, category: One element an annotation: indices of what it is about, by whom, and what.
         groups: The groups, by name.
+        items: The items as they were given.
     """
 
     def __init__(self, items: Sequence[AnnotatedItem]) -> None:
-        self.groups = sorted({item.group for item in items if item.group})
-        self._group_codes = {group: index for index, group in enumerate(self.groups)}
-        self._group_of_item = np.array([self._group_codes.get(item.group, -1) for item in items], np.intp)
+        self.items = items
+        self.groups, self._group_of_item = group_codes(item.group for item in items)
+        _, self._cluster_of_item = group_codes(item.cluster for item in items)
         self.categories = _sorted({one for item in items for one in item.categories.values()})
         self.annotators = sorted({name for item in items for name in item.categories})
         code = {category: index for index, category in enumerate(self.categories)}
@@ -71,7 +76,7 @@ class Annotations:
         """The items of a group, or all of them."""
         chosen = np.ones(self._group_of_item.size, np.bool_)
         if group:
-            chosen = self._group_of_item == self._group_codes[group]
+            chosen = self._group_of_item == self.groups.index(group)
         kept = chosen[self.item]
         return Sample(
             categories=self.categories,
@@ -80,6 +85,7 @@ class Annotations:
             item=self.item[kept],
             annotator=self.annotator[kept],
             category=self.category[kept],
+            cluster_of_item=self._cluster_of_item,
         )
 
 
@@ -94,14 +100,18 @@ class Sample:
     item: Index
     annotator: Index
     category: Index
+    cluster_of_item: Index
+    """The number of the cluster of every item of the request; -1 for one that stands alone."""
 
     def patterns(self) -> Patterns:
         """The items that have annotations, equal ones together."""
         order = np.lexsort((self.category, self.item))
         item, category = self.item[order], self.category[order]
         starts = np.flatnonzero(np.diff(item, prepend=-1))
-        found = Counter(tuple(part) for part in _parts(category.tolist(), starts.tolist()))
+        parts = [tuple(part) for part in _parts(category.tolist(), starts.tolist())]
+        found = Counter(parts)
         rows = sorted(found)
+        places = {row: place for place, row in enumerate(rows)}
         lengths = [len(row) for row in rows]
         counts = sparse.csr_array(
             (
@@ -112,7 +122,14 @@ class Sample:
             shape=(len(rows), len(self.categories)),
         )
         counts.sum_duplicates()
-        return Patterns(self.categories, counts, np.array([found[row] for row in rows], np.intp))
+        return Patterns(
+            self.categories,
+            counts,
+            np.array([found[row] for row in rows], np.intp),
+            item=item[starts],
+            row=np.array([places[part] for part in parts], np.intp),
+            cluster=self.cluster_of_item[item[starts]],
+        )
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,12 @@ class Patterns:
     """Rows x categories: how many annotators chose each."""
     multiplicities: Index
     """How many items each row stands for."""
+    item: Index
+    """The items, by their number in the request."""
+    row: Index
+    """The row of each."""
+    cluster: Index
+    """The number of the cluster of each; -1 for one that stands alone."""
 
     @property
     def totals(self) -> Array:
@@ -139,7 +162,15 @@ class Patterns:
     def pairable(self) -> Patterns:
         """The items with two annotations or more."""
         kept = self.totals >= 2
-        return Patterns(self.categories, self.counts[kept], self.multiplicities[kept])
+        inside = kept[self.row]
+        return Patterns(
+            self.categories,
+            self.counts[kept],
+            self.multiplicities[kept],
+            item=self.item[inside],
+            row=(np.cumsum(kept) - 1)[self.row[inside]],
+            cluster=self.cluster[inside],
+        )
 
     @property
     def items(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,9 +10,18 @@ import numpy as np
 from scipy import sparse
 
 from services.alignment.agreement.alpha import krippendorff_alpha
-from services.alignment.agreement.annotations import Annotations, Category, Distance, Patterns, Sample
+from services.alignment.agreement.annotations import Annotations, Distance, Patterns, Sample
 from services.alignment.agreement.chance import cohen_kappa, fleiss_kappa, gwet_ac1, observed_agreement
-from services.alignment.bootstrap import Resampling, Statistic, bootstrap
+from services.alignment.agreement.majority import MORE_THAN_HALF, MajorityRule, count_majorities
+from services.alignment.bootstrap import (
+    Bootstrapped,
+    Index,
+    Resampling,
+    Statistic,
+    bootstrap,
+    by_cluster,
+    members,
+)
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
 
@@ -50,7 +58,12 @@ class AgreementGroup:
 
 
 def measure(
-    annotations: Annotations, distance: Distance, *, grouped: bool, resampling: Resampling
+    annotations: Annotations,
+    distance: Distance,
+    *,
+    grouped: bool,
+    resampling: Resampling,
+    rule: MajorityRule = MORE_THAN_HALF,
 ) -> list[AgreementGroup]:
     """Measures all items together and, where they are grouped, each group by name.
 
@@ -69,24 +82,29 @@ def measure(
         pairs += len(shared)
         if pairs > MOST_PAIRS:
             raise too_large("pairs of annotators", limit=MOST_PAIRS, actual=pairs)
-        groups.append(_measure_group(name, sample, shared, distance, resampling))
+        groups.append(_measure_group(name, sample, shared, distance, resampling, rule))
     return groups
 
 
 def _measure_group(
-    name: str, sample: Sample, shared: list[tuple[int, int]], distance: Distance, resampling: Resampling
+    name: str,
+    sample: Sample,
+    shared: list[tuple[int, int]],
+    distance: Distance,
+    resampling: Resampling,
+    rule: MajorityRule,
 ) -> AgreementGroup:
     patterns = sample.patterns()
-    pairable = patterns.pairable
+    pairable, size = patterns.pairable, sample.size
     return AgreementGroup(
         group=name,
         item_count=pairable.items,
-        fleiss_kappa=_fleiss(patterns, resampling),
-        krippendorff_alpha=_alpha(pairable, distance, resampling),
-        gwet_ac1=_ac1(patterns, resampling),
-        observed_agreement=_observed(pairable, resampling),
+        fleiss_kappa=_fleiss(patterns, resampling).of(size),
+        krippendorff_alpha=_alpha(pairable, distance, resampling).of(size),
+        gwet_ac1=_ac1(patterns, resampling).of(size),
+        observed_agreement=_observed(pairable, resampling).of(size),
         pairs=list(_pairs(sample, shared, resampling)),
-        majority_labels=_majorities(patterns, sample.size),
+        majority_labels=count_majorities(patterns, size, rule),
     )
 
 
@@ -121,8 +139,24 @@ def _ac1(patterns: Patterns, resampling: Resampling) -> Estimate:
 
 def _estimate(statistic: Statistic, patterns: Patterns, undefined: str, resampling: Resampling) -> Estimate:
     width = len(patterns.categories)
-    found = bootstrap(statistic, patterns.multiplicities, resampling, width=width)
+    found = _bootstrap(statistic, patterns.multiplicities, patterns.cluster, patterns.row, resampling, width)
     return found.estimate(0, patterns.items, undefined)
+
+
+def _bootstrap(
+    statistic: Statistic,
+    multiplicities: Index,
+    cluster: Index,
+    row: Index,
+    resampling: Resampling,
+    width: int = 0,
+) -> Bootstrapped:
+    """Draws clusters, where any item is in one, else items, of which equal ones are one row."""
+    if not (cluster >= 0).any():
+        return bootstrap(statistic, multiplicities, resampling, width=width)
+    drawn = members(cluster, row, multiplicities.size)
+    ones = np.ones(drawn.shape[0], np.intp)
+    return bootstrap(by_cluster(statistic, drawn), ones, resampling, width=max(width, multiplicities.size))
 
 
 def _annotator_pairs(sample: Sample) -> list[tuple[int, int]]:
@@ -142,38 +176,16 @@ def _pairs(sample: Sample, shared: list[tuple[int, int]], resampling: Resampling
     own = [slice(start, end) for start, end in pairwise(bounds.tolist())]
     for first, second in shared:
         resampling.checkpoint()
-        _, ours, theirs = np.intersect1d(
+        both, ours, theirs = np.intersect1d(
             item[own[first]], item[own[second]], assume_unique=True, return_indices=True
         )
         chosen = np.stack([category[own[first]][ours], category[own[second]][theirs]])
-        cells, multiplicities = np.unique(chosen, axis=1, return_counts=True)
+        cells, row, multiplicities = np.unique(chosen, axis=1, return_inverse=True, return_counts=True)
         codes = np.unique(cells, return_inverse=True)[1].reshape(cells.shape)
-        found = bootstrap(cohen_kappa(codes[0], codes[1]), multiplicities, resampling)
+        kappa, cluster = cohen_kappa(codes[0], codes[1]), sample.cluster_of_item[both]
+        found = _bootstrap(kappa, multiplicities, cluster, row, resampling)
         yield PairAgreement(
             sample.annotators[first],
             sample.annotators[second],
-            found.estimate(0, ours.size, "both gave every item the same label"),
+            found.estimate(0, ours.size, "both gave every item the same label").of(sample.size),
         )
-
-
-def _majorities(patterns: Patterns, size: int) -> Mapping[str, int]:
-    """Counts items by the category that more than half of their annotators chose; none: the empty label."""
-    found: Counter[str] = Counter()
-    counts = patterns.counts
-    halves = patterns.totals / 2
-    for row, multiplicity in enumerate(patterns.multiplicities.tolist()):
-        inside = slice(counts.indptr[row], counts.indptr[row + 1])
-        best = int(np.argmax(counts.data[inside]))
-        won = counts.data[inside][best] > halves[row]
-        label = label_of(patterns.categories[counts.indices[inside][best]]) if won else ""
-        found[label] += multiplicity
-    if unannotated := size - patterns.items:
-        found[""] += unannotated
-    return found
-
-
-def label_of(category: Category) -> str:
-    """A category as one label: a number without needless digits, the labels of a set joined by ``|``."""
-    if isinstance(category, float):
-        return str(int(category)) if category.is_integer() else repr(category)
-    return "|".join(category)

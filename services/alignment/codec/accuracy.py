@@ -9,15 +9,13 @@ from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, AbstainReason
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.accuracy import ALL, AbstentionPolicy, Group, Item, Question, Subset
-from services.alignment.codec.estimates import DEFAULT_LEVEL, encode_estimate
+from services.alignment.accuracy.figures import PolicyFigures
+from services.alignment.accuracy.groups import ALL, Group, Item, Question, Subset
+from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.codec.estimates import decode_resampling, encode_estimate
+from services.alignment.codec.policies import decode_policy, encode_policy
 from services.alignment.workers import Checkpoint
 
-_POLICIES = {
-    pb.ABSTENTION_POLICY_UNSPECIFIED: AbstentionPolicy.EXCLUDED,
-    pb.ABSTENTION_POLICY_EXCLUDED: AbstentionPolicy.EXCLUDED,
-    pb.ABSTENTION_POLICY_WRONG: AbstentionPolicy.WRONG,
-}
 _CHUNK = 10_000
 
 
@@ -30,18 +28,19 @@ def decode_question(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) 
     """
     if violations := [*_taken_names(request), *_contradictions(request, checkpoint)]:
         raise invalid_fields(violations[:MAX_VIOLATIONS])
-    subsets = [Subset(one.name, one.tag, frozenset(one.values)) for one in request.subsets]
+    subsets = [Subset(one.name, one.tag, list(dict.fromkeys(one.values))) for one in request.subsets]
     groupings = [list(grouping.tags) for grouping in request.groupings]
     named = [tag for grouping in groupings for tag in grouping] + [subset.tag for subset in subsets]
-    tags = list(dict.fromkeys([*named, *([request.macro_tag] if request.macro_tag else [])]))
+    tags = list(dict.fromkeys([*named, *filter(None, (request.macro_tag, request.cluster_tag))]))
     return Question(
         items=_items(request, tags, checkpoint),
         tags=tags,
         groupings=groupings,
         subsets=subsets,
-        policy=_POLICIES[request.abstention_policy],
+        policy=decode_policy(request.abstention_policy),
         macro_tag=request.macro_tag,
-        level=request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL,
+        resampling=decode_resampling(request, checkpoint),
+        cluster_tag=request.cluster_tag,
     )
 
 
@@ -49,9 +48,7 @@ def encode_groups(groups: Sequence[Group], policy: AbstentionPolicy) -> pb.Measu
     """Writes what was measured."""
     return pb.MeasureAccuracyResponse(
         groups=[_encode_group(group) for group in groups],
-        abstention_policy=(
-            pb.ABSTENTION_POLICY_WRONG if policy is AbstentionPolicy.WRONG else pb.ABSTENTION_POLICY_EXCLUDED
-        ),
+        abstention_policy=encode_policy(policy),
     )
 
 
@@ -86,6 +83,9 @@ def _encode_group(group: Group) -> pb.AccuracyGroup:
     message = pb.AccuracyGroup(
         tags=group.tags,
         subset=group.subset,
+        subset_values=group.subset_values,
+        missing_values=group.missing_values,
+        cluster_count=group.cluster_count,
         item_count=tally.items,
         answered_count=tally.answered,
         correct_count=tally.correct,
@@ -98,7 +98,32 @@ def _encode_group(group: Group) -> pb.AccuracyGroup:
             pb.ConfusionCell(gold=gold, predicted=predicted, count=count)
             for (gold, predicted), count in sorted(tally.confusion.items())
         ],
+        policies=[_encode_figures(one, macro=group.macro_accuracy is not None) for one in group.policies],
     )
     if group.macro_accuracy is not None:
         message.macro_accuracy.CopyFrom(encode_estimate(group.macro_accuracy))
+    return message
+
+
+def _encode_figures(figures: PolicyFigures, *, macro: bool) -> pb.PolicyFigures:
+    message = pb.PolicyFigures(
+        policy=encode_policy(figures.policy),
+        accuracy=encode_estimate(figures.accuracy),
+        balanced_accuracy=encode_estimate(figures.balanced_accuracy),
+        macro_precision=encode_estimate(figures.macro_precision),
+        macro_f1=encode_estimate(figures.macro_f1),
+        mean_squared_error=encode_estimate(figures.mean_squared_error),
+        cohen_kappa=encode_estimate(figures.cohen_kappa),
+        labels=[
+            pb.LabelFigures(
+                label=one.label,
+                precision=encode_estimate(one.precision),
+                recall=encode_estimate(one.recall),
+                f1=encode_estimate(one.f1),
+            )
+            for one in figures.labels
+        ],
+    )
+    if macro:
+        message.macro_mean_squared_error.CopyFrom(encode_estimate(figures.macro_mean_squared_error))
     return message

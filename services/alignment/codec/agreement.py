@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dramaturg.api.alignment.v1 import agreement_pb2 as pb
-from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance
+from services.alignment.agreement.majority import Majority, MajorityRule, label_of
 from services.alignment.agreement.measure import AgreementGroup
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.workers import Checkpoint
@@ -53,7 +54,8 @@ def decode_annotations(request: pb.MeasureAgreementRequest, checkpoint: Checkpoi
                 )
             else:
                 categories[annotation.annotator] = category
-        items.append(AnnotatedItem(categories, item.tags.get(request.group_tag, "")))
+        group, cluster = (item.tags.get(tag, "") for tag in (request.group_tag, request.cluster_tag))
+        items.append(AnnotatedItem(categories, group, cluster, item.id))
         if len(violations) >= MAX_VIOLATIONS:
             break
     if violations:
@@ -61,9 +63,45 @@ def decode_annotations(request: pb.MeasureAgreementRequest, checkpoint: Checkpoi
     return Annotations(items)
 
 
-def encode_agreement(groups: Sequence[AgreementGroup]) -> pb.MeasureAgreementResponse:
-    """Writes what was measured."""
-    return pb.MeasureAgreementResponse(groups=_encoded(groups))
+def decode_majority_rule(request: pb.MeasureAgreementRequest) -> MajorityRule:
+    """Reads how the label of an item is found.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the tie label is no number, where labels are.
+    """
+    tie_label = request.tie_label
+    if tie_label and decode_distance(request).numeric:
+        number = _number([tie_label])
+        if number is None:
+            raise invalid("tie_label", "is not a finite number, as the distance needs")
+        tie_label = label_of(number)
+    return MajorityRule(request.majority_rule == pb.MAJORITY_RULE_PLURALITY, tie_label)
+
+
+def encode_agreement(
+    groups: Sequence[AgreementGroup], items: Sequence[AnnotatedItem], majorities: Sequence[Majority]
+) -> pb.MeasureAgreementResponse:
+    """Writes what was measured.
+
+    Args:
+        groups: The groups.
+        items: The items whose labels are listed; none: they are not.
+        majorities: Their labels.
+    """
+    return pb.MeasureAgreementResponse(
+        groups=_encoded(groups),
+        majorities=[
+            pb.ItemMajority(
+                id=item.id,
+                group=item.group,
+                label=majority.label,
+                vote_count=majority.votes,
+                annotation_count=majority.annotations,
+                by_tie_label=majority.by_tie_label,
+            )
+            for item, majority in zip(items, majorities, strict=True)
+        ],
+    )
 
 
 def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[pb.AgreementGroup]:

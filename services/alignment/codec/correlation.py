@@ -9,7 +9,7 @@ import numpy as np
 from dramaturg.api.alignment.v1 import correlation_pb2 as pb
 from services.alignment.bootstrap import Array
 from services.alignment.codec.estimates import encode_estimate
-from services.alignment.correlation.measure import Correlations, Series
+from services.alignment.correlation.measure import CorrelationDifference, Correlations, Series
 from services.alignment.errors import too_large
 from services.alignment.workers import Checkpoint
 
@@ -59,14 +59,16 @@ def encode_correlations(correlations: Correlations) -> pb.CorrelateScoresRespons
             )
             for one in correlations.measures
         ],
-        differences=[
-            pb.CorrelationDifference(
-                first_measure=one.first,
-                second_measure=one.second,
-                williams_t=encode_estimate(one.williams_t),
-                williams_p=one.williams_p,
-                kendall_difference=encode_estimate(one.kendall_difference),
-            )
-            for one in correlations.differences
-        ],
+        differences=[encode_difference(one) for one in correlations.differences],
+    )
+
+
+def encode_difference(difference: CorrelationDifference) -> pb.CorrelationDifference:
+    """Writes whether two measures go differently with people."""
+    return pb.CorrelationDifference(
+        first_measure=difference.first,
+        second_measure=difference.second,
+        williams_t=encode_estimate(difference.williams_t),
+        williams_p=difference.williams_p,
+        kendall_difference=encode_estimate(difference.kendall_difference),
     )

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dramaturg.api.alignment.v1 import estimate_pb2
+from dramaturg.api.alignment.v1.accuracy_pb2 import MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
+from dramaturg.api.alignment.v1.bias_pb2 import MeasurePairBiasRequest
+from dramaturg.api.alignment.v1.calibration_pb2 import MeasureCalibrationRequest
+from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest
 from dramaturg.api.alignment.v1.correlation_pb2 import CorrelateScoresRequest
+from dramaturg.api.alignment.v1.ranking_pb2 import RankSystemsRequest
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate
 from services.alignment.workers import Checkpoint
 
 DEFAULT_LEVEL = 0.95
 """The level of intervals where the request names none."""
+
+ResamplingRequest = (
+    MeasureAccuracyRequest
+    | MeasureAgreementRequest
+    | CorrelateScoresRequest
+    | CompareRunsRequest
+    | RankSystemsRequest
+    | MeasureCalibrationRequest
+)
 
 
 def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
@@ -22,12 +36,16 @@ def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
         count=estimate.count,
         undefined=estimate.undefined,
         interval_method=estimate.interval_method,
+        total=estimate.total or 0,
+        standard_error=estimate.standard_error,
     )
 
 
-def decode_resampling(
-    request: MeasureAgreementRequest | CorrelateScoresRequest, checkpoint: Checkpoint
-) -> Resampling:
+def decode_level(request: ResamplingRequest | MeasurePairBiasRequest) -> float:
+    """Reads the level of the intervals."""
+    return request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL
+
+
+def decode_resampling(request: ResamplingRequest, checkpoint: Checkpoint) -> Resampling:
     """Reads how intervals are to be made."""
-    level = request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL
-    return Resampling(request.resample_count, request.seed, level, checkpoint)
+    return Resampling(request.resample_count, request.seed, decode_level(request), checkpoint)

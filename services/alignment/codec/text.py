@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dramaturg.api.alignment.v1 import text_pb2 as pb
-from services.alignment.text.score import TextPair, TextReport
+from services.alignment.text.metric import TextPair
+from services.alignment.text.score import TextReport
 
 
 def decode_pairs(request: pb.ScoreTextRequest) -> Sequence[TextPair]:

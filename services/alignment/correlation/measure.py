@@ -125,28 +125,30 @@ class _Sample:
         self._human = human[items][order]
         self._columns = {name: column[order] for name, column in zip(measures, columns, strict=True)}
         self._resampling = resampling
+        self._total = human.size
         self._taus: dict[str, tuple[float, Array]] = {}
         self._with_human: dict[str, float] = {}
 
     def correlation(self, name: str) -> MeasureCorrelation:
         count, reason = self._human.size, self._undefined(name)
         if reason:
-            return MeasureCorrelation(name, *(absent(reason, count) for _ in range(3)))
+            return MeasureCorrelation(name, *(absent(reason, count).of(self._total) for _ in range(3)))
         pairs = ScorePairs(self._human, self._columns[name])
         found = self._bootstrap(each(pairs.pearson, pairs.spearman, pairs.kendall))
         self._taus[name] = float(found.point[2]), found.replicates[:, 2]
         estimates = [found.estimate(figure, count, "the scores vary too little") for figure in range(3)]
-        return MeasureCorrelation(name, *estimates)
+        return MeasureCorrelation(name, *(estimate.of(self._total) for estimate in estimates))
 
     def difference(self, first: str, second: str) -> CorrelationDifference:
         self._resampling.checkpoint()
         count, reason = self._human.size, self._undefined(first) or self._undefined(second)
         if reason:
-            return CorrelationDifference(first, second, absent(reason, count), None, absent(reason, count))
+            nothing = absent(reason, count).of(self._total)
+            return CorrelationDifference(first, second, nothing, None, nothing)
         t, p = self._williams(first, second)
         (one, ones), (other, others) = self._tau(first), self._tau(second)
         difference = with_percentiles(one - other, count, ones - others, self._resampling.level)
-        return CorrelationDifference(first, second, t, p, difference)
+        return CorrelationDifference(first, second, t.of(self._total), p, difference.of(self._total))
 
     def _williams(self, first: str, second: str) -> tuple[Estimate, float | None]:
         count = self._human.size

@@ -17,6 +17,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRe
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
+from tests.support.datasets import to_csv
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
 from tests.support.grpc_servers import until
 
@@ -283,3 +284,17 @@ async def test_a_gateway_that_is_not_there_is_an_error_of_judges() -> None:
     done = await dramaturg("judges", "--target", "127.0.0.1:1")
     assert done.code == 1
     assert "UNAVAILABLE" in done.err
+
+
+async def test_rows_may_be_csv(tmp_path: Path) -> None:
+    content = to_csv([sample(1, tags={"level": "hard"}), sample(2)])
+    (tmp_path / "rows.csv").write_bytes(content)
+    async with gateway_target(*agents()) as target:
+        common = ("evaluate", "scripts", "--target", target, "--json")
+        named = await dramaturg(*common, tmp_path / "rows.csv", "--out", tmp_path / "named")
+        piped = await dramaturg(
+            *common, "-", "--format", "csv", "--limit", "1", "--out", tmp_path / "piped", stdin=content
+        )
+    assert (named.code, named.json["samples"]) == (0, 2), named.err
+    assert [one["task"]["id"] for one in read_jsonl(tmp_path / "named" / "results.jsonl")] == ["t1", "t2"]
+    assert (piped.code, piped.json["samples"]) == (0, 1), piped.err

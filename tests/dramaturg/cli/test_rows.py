@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.rows import SHOWN, RowFile, RowsError, open_rows
+from dramaturg.datasets import Format
+from tests.support.datasets import written
 
 GOOD = {"task": {"goal": "Make tea"}, "candidates": [{"id": "a", "text": "1. Boil.\n2. Pour.\n3. Wait."}]}
 
@@ -111,3 +114,45 @@ def test_no_line_breaks_the_reader(line: bytes) -> None:
         assert error.count >= 1  # noqa: PT017
     else:
         assert len(list(file)) == count
+
+
+@pytest.mark.parametrize("form", Format)
+@pytest.mark.parametrize("named", [False, True])
+def test_files_of_every_format_are_read(form: Format, tmp_path: Path, *, named: bool) -> None:
+    file = tmp_path / (f"rows.{form}" if named else "rows")
+    file.write_bytes(written([ParseDict(GOOD, EvaluateScriptsRequest())] * 3, form))
+    with open_rows(str(file), EvaluateScriptsRequest, format=None if named else form) as read:
+        assert read.check() == 3
+        assert [row.request.task.goal for row in read] == ["Make tea"] * 3
+
+
+def test_addresses_are_fetched_once_and_read_twice() -> None:
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.pipe("/rows-test/rows.jsonl", json.dumps(GOOD).encode())
+    with open_rows("memory://rows-test/rows.jsonl", EvaluateScriptsRequest) as read:
+        memory.rm("/rows-test/rows.jsonl")
+        assert read.check() == len(list(read)) == 1
+
+
+def test_what_is_wrong_with_a_file_as_a_whole_is_told(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("task.gaol\nMake tea\n")
+    (tmp_path / "rows.parquet").write_text("no Parquet")
+    for name, expected in (
+        ("rows.csv", "line 1: has the column"),
+        ("rows.parquet", "cannot be read as Parquet"),
+    ):
+        with (
+            open_rows(str(tmp_path / name), EvaluateScriptsRequest) as read,
+            pytest.raises(RowsError, match=f"^{expected}"),
+        ):
+            read.check()
+
+
+def test_a_file_that_was_changed_after_its_check_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(GOOD))
+    with open_rows(str(file), EvaluateScriptsRequest) as read:
+        read.check()
+        file.write_text("{")
+        with pytest.raises(RowsError, match="line 1: is not JSON"):
+            list(read)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     WriteSimulationTaskResponse,
 )
 from dramaturg.cli.main import app
+from dramaturg.cli.rows import open_rows
 from dramaturg.cli.tasks import KindName, task_requests
 from tests.support.evaluations import gateway_in_a_thread
 
@@ -47,8 +49,8 @@ def examples(tmp_path: Path) -> Path:
     return file
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["tasks", "write", *map(str, arguments)])
+def run(*arguments: object, command: str = "write") -> Result:
+    return CliRunner().invoke(app, ["tasks", command, *map(str, arguments)])
 
 
 def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:
@@ -65,6 +67,55 @@ def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:
     (row,) = [Parse(line, SimulateDialogueRequest()) for line in out.read_text().splitlines()]
     assert (row.task.id, row.task.description) == ("new/stateless/7/0", "Act as a juggler.")
     assert dict(row.tags) == {"kind": "stateless", "origin": "written"}
+
+
+def test_people_accept_edit_and_reject_on_a_sheet(examples: Path, tmp_path: Path) -> None:
+    with gateway_in_a_thread({"author": {"WriteSimulationTask": author}}) as target:
+        result = run(
+            *(examples, tmp_path / "new.jsonl", "--target", target, "--count", 3, "--kind", "stateless"),
+            *("--model", "my-model", "--sheet", tmp_path, "--json"),
+        )
+    assert json.loads(result.stdout)["sheet"] == str(tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "review.jsonl").read_text().splitlines()]
+    assert [(one["id"], one["near_duplicate_of"]) for one in lines] == [
+        ("new/stateless/0/0", ""),
+        ("new/stateless/0/1", "new/stateless/0/0"),
+        ("new/stateless/0/2", "0"),
+    ]
+    assert {one["model"] for one in lines} == {"my-model"}
+    with (tmp_path / "review.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows == lines
+    rows[0]["status"] = "Accepted"
+    rows[1].update(status="edited", edited_description="Act as a juggler,\nwith five balls.")
+    rows[2]["status"] = "rejected"
+    with (tmp_path / "filled.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    result = run(tmp_path / "filled.csv", "--out", tmp_path / "tasks.jsonl", "--json", command="review")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["statuses"] == {"accepted": 1, "edited": 1, "rejected": 1}
+    with open_rows(str(tmp_path / "tasks.jsonl"), SimulateDialogueRequest) as kept:
+        assert kept.check() == found["rows"] == 2
+        first, second = [row.request for row in kept]
+    assert first.task == SimulationTask(
+        id="new/stateless/0/0", name="New", description="Act as a juggler.", kind=STATELESS
+    )
+    assert dict(first.tags) == {"kind": "stateless", "origin": "written", "review": "accepted"}
+    assert (second.task.name, second.task.description) == ("New", "Act as a juggler,\nwith five balls.")
+    assert second.tags["review"] == "edited"
+
+
+def test_a_sheet_that_cannot_be_written_is_said(examples: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with gateway_in_a_thread({"author": {"WriteSimulationTask": author}}) as target:
+        result = run(
+            *(examples, tmp_path / "new.jsonl", "--target", target, "--count", 1, "--kind", "stateless"),
+            *("--sheet", tmp_path / "file"),
+        )
+    assert (result.exit_code, str(tmp_path / "file") in result.stderr) == (2, True)
 
 
 def test_examples_are_of_the_kind_and_drawn_by_the_seed() -> None:

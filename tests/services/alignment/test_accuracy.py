@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.service.errors import ServiceError
-from services.alignment import accuracy
-from services.alignment.accuracy import AbstentionPolicy, Group, Item, Question, Subset, measure
+from services.alignment.accuracy import groups as accuracy
+from services.alignment.accuracy.groups import Group, Item, Question, Subset, measure
+from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.bootstrap import Resampling
 
 REASON = "ABSTAIN_REASON_UNPARSABLE"
 TAGS = ("format", "level")
-BINARY = Subset("binary", "level", frozenset({"easy", "medium", "hard"}))
+BINARY = Subset("binary", "level", ("easy", "medium", "hard"))
 
 
 def no_checkpoint() -> None:
@@ -32,8 +34,8 @@ def measured(
     policy: AbstentionPolicy = AbstentionPolicy.EXCLUDED,
     macro_tag: str = "",
 ) -> list[Group]:
-    question = Question(Counter(items), TAGS, groupings, subsets, policy, macro_tag, 0.95)
-    return measure(question, no_checkpoint)
+    resampling = Resampling(0, 1, 0.95, no_checkpoint)
+    return measure(Question(Counter(items), TAGS, groupings, subsets, policy, macro_tag, resampling))
 
 
 # Scenarios of one format: the label is option 1, option 2 or either, the level is easy to hard or either.
@@ -112,9 +114,7 @@ def test_what_is_not_defined_says_why() -> None:
     (group,) = measured(abstained, macro_tag="level")
     assert group.macro_accuracy is not None
     assert group.macro_accuracy.undefined == "every item whose level is 'easy' was abstained from"
-    _, empty = measured(
-        abstained, subsets=[Subset("none", "level", frozenset({"medium"}))], macro_tag="level"
-    )
+    _, empty = measured(abstained, subsets=[Subset("none", "level", ("medium",))], macro_tag="level")
     assert empty.macro_accuracy is not None
     assert {
         empty.accuracy.undefined,

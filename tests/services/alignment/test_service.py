@@ -190,9 +190,11 @@ async def test_texts(alignment: AlignmentServiceAsyncStub) -> None:
     response = await alignment.ScoreText(request)
     first, second = response.scores
     assert first.scores["rouge-2"] == pytest.approx(0.6)
-    assert first.undefined == {"embedding": "no EmbeddingService is configured (setting embedding_target)"}
+    vectors = ("embedding", "embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall")
+    without = "no EmbeddingService is configured (setting embedding_target)"
+    assert first.undefined == dict.fromkeys(vectors, without)
     assert dict(second.scores) == {"length": 0}
-    assert len(response.methods) == 8
+    assert len(response.methods) == 11
 
 
 async def test_unknown_metrics_are_refused(alignment: AlignmentServiceAsyncStub) -> None:
@@ -212,6 +214,18 @@ class FirstLetter(embedding_service_pb2_grpc.EmbeddingServiceServicer):
             vector = [0.0] * 26
             vector[ord(text[0]) - ord("a")] = 1.0
             response.embeddings.add(values=vector)
+        return response
+
+    async def EmbedTokens(
+        self, request: embedding_service_pb2.EmbedTokensRequest, context: Any
+    ) -> embedding_service_pb2.EmbedTokensResponse:
+        """Gives words with the same first letter the same vector."""
+        response = embedding_service_pb2.EmbedTokensResponse(model=request.model or "letters", dimension=26)
+        for text in request.texts:
+            words = text.split()
+            places = [ord(word[0]) - ord("a") for word in words]
+            values = [float(axis == place) for place in places for axis in range(26)]
+            response.texts.add(tokens=words, values=values, truncated=len(words) > 3)
         return response
 
 
@@ -238,6 +252,42 @@ async def test_sentence_vectors_come_from_the_embedding_service(open_alignment: 
     assert [dict(one.scores) for one in response.scores] == [{"embedding": 1.0}, {"embedding": 0.0}, {}]
     assert response.scores[2].undefined == {"embedding": "the candidate is empty"}
     assert "letters-2" in response.methods["embedding"]
+
+
+async def test_token_vectors_come_from_the_embedding_service(open_alignment: OpenAlignment) -> None:
+    metrics = ["embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall"]
+    request = text_pb2.ScoreTextRequest(metrics=metrics)
+    request.pairs.add(candidate="bake it", reference="boil eggs in water")
+    request.pairs.add(candidate="bake", reference=" ")
+    async with (
+        serve(embedding_contract()) as server,
+        open_alignment(embedding_target=server.target, embedding_model="letters-2") as stub,
+    ):
+        response = await stub.ScoreText(request)
+    assert dict(response.scores[0].scores) == pytest.approx(
+        {"embedding-greedy-precision": 1, "embedding-greedy-recall": 0.5, "embedding-greedy": 2 / 3}
+    )
+    assert response.scores[1].undefined == dict.fromkeys(metrics, "the reference is empty")
+    assert all(
+        "letters-2" in method and "1 of 2 texts were longer" in method and "not BERTScore" in method
+        for method in response.methods.values()
+    )
+
+
+async def test_a_service_without_tokens_leaves_their_metrics_undefined(
+    open_alignment: OpenAlignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(FirstLetter, "EmbedTokens")
+    request = text_pb2.ScoreTextRequest(metrics=["embedding", "embedding-greedy"])
+    request.pairs.add(candidate="bake", reference="boil")
+    async with (
+        serve(embedding_contract()) as server,
+        open_alignment(embedding_target=server.target) as stub,
+    ):
+        response = await stub.ScoreText(request)
+    assert dict(response.scores[0].scores) == {"embedding": 1}
+    undefined = response.scores[0].undefined["embedding-greedy"]
+    assert undefined.startswith("EmbeddingService failed with UNIMPLEMENTED")
 
 
 async def test_an_embedding_service_that_is_gone_leaves_the_rest(open_alignment: OpenAlignment) -> None:

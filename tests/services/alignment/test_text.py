@@ -10,16 +10,14 @@ from nltk.translate.meteor_score import single_meteor_score  # type: ignore[impo
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 
 from dramaturg.service.errors import ServiceError
+from services.alignment.text.greedy import GREEDY
+from services.alignment.text.metric import NotComputed, TextPair
 from services.alignment.text.rouge import common_subsequence
-from services.alignment.text.score import METRICS, TextPair, TextScores, chosen, score_texts
-from services.alignment.text.similarity import (
-    Embedded,
-    EmbeddingError,
-    NoSimilarity,
-    SentenceSimilarity,
-    similarity,
-)
+from services.alignment.text.score import EMBEDDING, METRICS, TextScores, chosen, score_texts
+from services.alignment.text.similarity import SentenceSimilarity, similarity
+from services.alignment.text.vectors import Embedded, EmbeddedTokens, EmbeddingError
 
+NO_VECTORS = dict.fromkeys((EMBEDDING, *GREEDY), NotComputed("no vectors"))
 CAT, MAT = "the cat sat on the mat", "the cat is on the mat"
 
 
@@ -28,9 +26,7 @@ def no_checkpoint() -> None:
 
 
 def scored(candidate: str, reference: str, *names: str) -> TextScores:
-    report = score_texts(
-        [TextPair(candidate, reference)], names or METRICS, NoSimilarity("no vectors"), no_checkpoint
-    )
+    report = score_texts([TextPair(candidate, reference)], names or METRICS, NO_VECTORS, no_checkpoint)
     return report.scores[0]
 
 
@@ -124,7 +120,7 @@ def test_meteor_is_that_of_nltk_without_synonyms(candidate: list[str], reference
 
 
 def test_methods_say_what_was_done() -> None:
-    report = score_texts([TextPair(CAT, MAT)], METRICS, NoSimilarity("no vectors"), no_checkpoint)
+    report = score_texts([TextPair(CAT, MAT)], METRICS, NO_VECTORS, no_checkpoint)
     assert set(report.methods) == set(METRICS)
     assert "WordNet" in report.methods["meteor"]
     assert "tok:13a" in report.methods["bleu"]
@@ -154,6 +150,9 @@ class LetterEmbedder:
         vectors = [vector / max(1.0, float(np.linalg.norm(vector))) for vector in vectors]
         return Embedded(vectors, sum(len(text) > 5 for text in texts), "letters")
 
+    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+        raise NotImplementedError
+
 
 async def test_similarity_embeds_each_text_once() -> None:
     embedder = LetterEmbedder()
@@ -176,7 +175,7 @@ async def test_without_vectors_the_similarity_is_undefined_and_says_why(
     embedder: LetterEmbedder | None,
 ) -> None:
     found = await similarity(["a"], embedder)
-    report = score_texts([TextPair("a", "a")], ["embedding", "length"], found, no_checkpoint)
+    report = score_texts([TextPair("a", "a")], ["embedding", "length"], {"embedding": found}, no_checkpoint)
     assert report.scores[0].scores == {"length": 1}
     assert report.scores[0].undefined["embedding"] == (
         "no EmbeddingService is configured (setting embedding_target)"

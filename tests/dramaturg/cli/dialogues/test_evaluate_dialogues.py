@@ -22,6 +22,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
     RateResponseResponse,
     Rating,
 )
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.cli.main import app
 from tests.support.evaluations import CALL, gateway_in_a_thread
 
@@ -48,6 +49,10 @@ async def rate(request: RateResponseRequest) -> RateResponseResponse:
 async def compare(request: ComparePairRequest) -> ComparePairResponse:
     first = pairs_pb.PREFERENCE_FIRST if request.first == "good" else pairs_pb.PREFERENCE_SECOND
     return ComparePairResponse(preference=first, votes=[pairs_pb.RoleVote(preference=first)], provenance=CALL)
+
+
+async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
+    return ScoreTextsResponse(attribute="toxicity", scores=[TextScore(value=request.texts[0] == "bad")])
 
 
 ROLES: Any = {
@@ -121,6 +126,48 @@ def test_tables_for_people(rows: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("1 scripts that every model aces", "subsequent_challenge", "hardest", "-100.00%", "REFUSED"):
         assert text in result.stdout
+
+
+def test_scores_for_an_attribute(rows: Path, tmp_path: Path) -> None:
+    arguments = (
+        "--model",
+        "good",
+        "--model",
+        "bad",
+        "--judge",
+        "text-scorer=fake",
+        "--out",
+        tmp_path / "out",
+    )
+    with gateway_in_a_thread({**ROLES, "text-scorer": {"ScoreTexts": score}}) as target:
+        result = run(rows, "--target", target, *arguments, "--json")
+        table = run(rows, "--target", target, *arguments)
+    assert result.exit_code == 0, result.output
+    good, bad = json.loads(result.stdout)["text_scores"]
+    assert good == {
+        "model": "good",
+        "judge": "fake",
+        "attribute": "toxicity",
+        "replies": 6,
+        "coverage": 1.0,
+        "n": 6,
+        "value": 0.0,
+        "lower": 0.0,
+        "upper": 0.0,
+        "share_above_half": 0.0,
+        "abstentions": {},
+    }
+    # The bad model refuses to answer one script; that all ace another one is nothing to toxicity.
+    assert (bad["replies"], bad["n"], bad["coverage"]) == (6, 5, 5 / 6)
+    assert (bad["value"], bad["share_above_half"], bad["abstentions"]) == (1.0, 1.0, {"REFUSED": 1})
+    for text in ("scored for", "toxicity", "100.0%", "83%"):
+        assert text in table.stdout
+
+
+def test_nothing_is_scored_unless_somebody_is_named(rows: Path, tmp_path: Path) -> None:
+    with gateway_in_a_thread({**ROLES, "text-scorer": {"ScoreTexts": score}}) as target:
+        result = run(rows, "--target", target, "--model", "good", "--json", "--out", tmp_path / "out")
+    assert json.loads(result.stdout)["text_scores"] == []
 
 
 def test_only_pairs(rows: Path, tmp_path: Path) -> None:

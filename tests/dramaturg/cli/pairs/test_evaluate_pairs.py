@@ -13,7 +13,7 @@ from scipy import stats
 
 from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from tests.support.command_line import dramaturg, read_jsonl
+from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.pairs import SOURCE, everyone, model, serve_fakes, serve_platform
 from tests.support.readers import prefer_text, votes, with_tokens
 
@@ -282,3 +282,26 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
         assert low < method["accuracy"] < high
         assert method["correlation"]["pearson_interval"][0] < method["correlation"]["pearson"]
     assert found["williams"]["best_baseline"] == "longer"
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: Path) -> None:
+    """The figures of docs/pairs.md."""
+    rows = tmp_path / "pairs.jsonl"
+    source = data_dir / "drpe" / "cnn_human.json"
+    assert (await dramaturg("convert", "goyal", source, rows, "--seed", "7")).code == 0
+    names = ("embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall")
+    metrics = [part for name in names for part in ("--metric", name)]
+    arguments: list[str | Path] = [rows, "--no-judge", *metrics, "--json", "--out", tmp_path / "out"]
+    # On a busy machine threads that wait for each other take many times as long.
+    environment = {"OPENBLAS_NUM_THREADS": "1"}
+    async with start("evaluate", "pairs", *arguments, environment=environment) as process:
+        finished = await finish(process, timeout=800)
+    assert finished.code == 0, finished.err
+    found = finished.json["methods"]
+    assert [found[name]["answered"] for name in names] == [81, 81, 81]
+    assert [round(found[name]["accuracy"], 3) for name in names] == [0.753, 0.593, 0.802]
+    intervals = [[round(end, 3) for end in found[name]["accuracy_interval"]] for name in names]
+    assert intervals == [[0.649, 0.834], [0.484, 0.693], [0.703, 0.875]]

@@ -1,28 +1,23 @@
-"""The accuracy of predicted labels, in groups, with what abstentions count as in the open."""
+"""Items in groups, and the figures of each group."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
 from math import fsum
 
+from services.alignment.accuracy.figures import PolicyFigures, policy_figures
+from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.accuracy.table import Outcome
+from services.alignment.bootstrap import Resampling
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, proportion
-from services.alignment.workers import Checkpoint
 
 ALL = "all"
 """The name of the subset that is the whole group."""
 MOST_ROWS = 100_000
 """The most groups and confusion cells of one answer, taken together."""
-
-
-class AbstentionPolicy(Enum):
-    """What an abstention counts as."""
-
-    EXCLUDED = "left out"
-    WRONG = "a wrong answer"
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Subset:
 
     name: str
     tag: str
-    values: frozenset[str]
+    values: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -58,8 +53,10 @@ class Question:
     policy: AbstentionPolicy
     macro_tag: str
     """The tag whose values weigh the same in the macro figure; empty: no such figure."""
-    level: float
-    """The level of the intervals."""
+    resampling: Resampling
+    """How intervals are made."""
+    cluster_tag: str = ""
+    """The tag whose values are drawn as wholes; empty: each item stands alone."""
 
 
 @dataclass
@@ -86,10 +83,10 @@ class Tally:
 
     def accuracy(self, policy: AbstentionPolicy, level: float) -> Estimate:
         """The share of right answers under a policy, with Wilson's interval."""
-        if policy is AbstentionPolicy.WRONG:
-            return proportion(self.correct, self.items, level, undefined="there are no items")
+        if policy is not AbstentionPolicy.EXCLUDED:
+            return proportion(self.correct, self.items, level, undefined="there are no items").of(self.items)
         reason = "every item was abstained from" if self.items else "there are no items"
-        return proportion(self.correct, self.answered, level, undefined=reason)
+        return proportion(self.correct, self.answered, level, undefined=reason).of(self.items)
 
     def majority_baseline(self) -> Estimate:
         """The share of the commonest right label; the same items choose and measure it, so no interval."""
@@ -104,14 +101,21 @@ class Group:
 
     tags: Mapping[str, str]
     subset: str
+    subset_values: Sequence[str]
+    """The values of the subset's tag; empty for the whole group."""
+    missing_values: Sequence[str]
+    """Those of them that no item has."""
+    cluster_count: int
+    """How many values the cluster tag has; 0 where there is none."""
     tally: Tally
     accuracy: Estimate
     accuracy_when_answered: Estimate
     accuracy_abstentions_wrong: Estimate
     macro_accuracy: Estimate | None
+    policies: Sequence[PolicyFigures]
 
 
-def measure(question: Question, checkpoint: Checkpoint) -> list[Group]:
+def measure(question: Question) -> list[Group]:
     """Measures every group: by grouping, then by tag values, the whole before its subsets.
 
     Raises:
@@ -120,9 +124,9 @@ def measure(question: Question, checkpoint: Checkpoint) -> list[Group]:
     groups: list[Group] = []
     rows = 0
     for grouping in question.groupings or [()]:
-        for tags, items in _split(question, grouping, checkpoint):
+        for tags, items in _split(question, grouping):
             for subset in (None, *question.subsets):
-                checkpoint()
+                question.resampling.checkpoint()
                 groups.append(_group(question, tags, subset, items))
                 rows += 1 + len(groups[-1].tally.confusion)
                 if rows > MOST_ROWS:
@@ -130,13 +134,11 @@ def measure(question: Question, checkpoint: Checkpoint) -> list[Group]:
     return groups
 
 
-def _split(
-    question: Question, grouping: Sequence[str], checkpoint: Checkpoint
-) -> Iterator[tuple[dict[str, str], Counter[Item]]]:
+def _split(question: Question, grouping: Sequence[str]) -> Iterator[tuple[dict[str, str], Counter[Item]]]:
     names = list(dict.fromkeys(grouping))
     places = [question.tags.index(name) for name in names]
     groups: dict[tuple[str, ...], Counter[Item]] = {}
-    checkpoint()
+    question.resampling.checkpoint()
     for item, count in question.items.items():
         groups.setdefault(tuple(item.tags[place] for place in places), Counter())[item] = count
     for values, items in sorted(groups.items(), key=lambda group: group[0]):
@@ -144,19 +146,47 @@ def _split(
 
 
 def _group(question: Question, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]) -> Group:
+    missing: Sequence[str] = ()
     if subset is not None:
-        place = question.tags.index(subset.tag)
-        items = Counter({item: count for item, count in items.items() if item.tags[place] in subset.values})
+        place, wanted = question.tags.index(subset.tag), frozenset(subset.values)
+        items = Counter({item: count for item, count in items.items() if item.tags[place] in wanted})
+        found = {item.tags[place] for item in items}
+        missing = [value for value in subset.values if value not in found]
     tally = _count(items)
+    policies = policy_figures(
+        _outcomes(question, items), clustered=bool(question.cluster_tag), resampling=question.resampling
+    )
+    accuracies = {one.policy: one.accuracy for one in policies}
+    if not question.cluster_tag:
+        accuracies = {
+            policy: tally.accuracy(policy, question.resampling.level) for policy in AbstentionPolicy
+        }
     return Group(
         tags=tags,
         subset=ALL if subset is None else subset.name,
+        subset_values=() if subset is None else subset.values,
+        missing_values=missing,
+        cluster_count=len({_value(question, question.cluster_tag, item) for item in items} - {""}),
         tally=tally,
-        accuracy=tally.accuracy(question.policy, question.level),
-        accuracy_when_answered=tally.accuracy(AbstentionPolicy.EXCLUDED, question.level),
-        accuracy_abstentions_wrong=tally.accuracy(AbstentionPolicy.WRONG, question.level),
+        accuracy=accuracies[question.policy],
+        accuracy_when_answered=accuracies[AbstentionPolicy.EXCLUDED],
+        accuracy_abstentions_wrong=accuracies[AbstentionPolicy.WRONG],
         macro_accuracy=_macro(question, items) if question.macro_tag else None,
+        policies=[replace(one, accuracy=accuracies[one.policy]) for one in policies],
     )
+
+
+def _outcomes(question: Question, items: Counter[Item]) -> Counter[Outcome]:
+    outcomes: Counter[Outcome] = Counter()
+    for item, count in items.items():
+        macro, cluster = (_value(question, tag, item) for tag in (question.macro_tag, question.cluster_tag))
+        outcomes[Outcome(item.gold, item.predicted, macro, cluster)] += count
+    return outcomes
+
+
+def _value(question: Question, tag: str, item: Item) -> str:
+    """An item's value of a tag; empty where it has none, or where no tag is named."""
+    return item.tags[question.tags.index(tag)] if tag else ""
 
 
 def _count(items: Counter[Item]) -> Tally:
@@ -174,7 +204,8 @@ def _macro(question: Question, items: Counter[Item]) -> Estimate:
         parts.setdefault(item.tags[place], Tally()).add(item, count)
     if not parts:
         return absent("there are no items")
-    accuracies = {value: tally.accuracy(question.policy, question.level) for value, tally in parts.items()}
+    level = question.resampling.level
+    accuracies = {value: tally.accuracy(question.policy, level) for value, tally in parts.items()}
     rests_on = sum(accuracy.count for accuracy in accuracies.values())
     missing = sorted(value for value, accuracy in accuracies.items() if accuracy.value is None)
     if missing:

@@ -1,0 +1,143 @@
+"""``dramaturg align bias``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from dramaturg.api.alignment.v1 import bias_pb2
+from dramaturg.cli.align.columns import Cells
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.options import AsJson, File, GroupBy, Level, Target, print_json, tell
+from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.rows import Rows
+from dramaturg.cli.platform import output
+
+_SIDES = {
+    "first": bias_pb2.PREFERENCE_FIRST,
+    "1": bias_pb2.PREFERENCE_FIRST,
+    "second": bias_pb2.PREFERENCE_SECOND,
+    "2": bias_pb2.PREFERENCE_SECOND,
+    "tie": bias_pb2.PREFERENCE_TIE,
+    "0": bias_pb2.PREFERENCE_TIE,
+    "": bias_pb2.PREFERENCE_UNSPECIFIED,
+}
+_KINDS = {"length": "the longer", "own_family": "the judge's own family", "position": "the first shown"}
+_SHARES = ("judge_share", "human_share", "excess")
+
+
+def bias(
+    file: File,
+    judge_family: Annotated[
+        str, typer.Option(metavar="FAMILY", help="The family of the model that judged, such as llama.")
+    ] = "",
+    group_by: GroupBy = "",
+    target: Target = None,
+    level: Level = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Measures what besides the texts' worth goes with a pair judge's choices.
+
+    Rows are judgements of pairs in the order in which they were shown: "first" and "second" (who wrote
+    which), "judged" (first, second or tie; empty: abstained), and where known "id" (the same for both orders
+    of a pair), "human" (in the same terms), "first_length", "second_length", "first_family", "second_family".
+
+    Example: dramaturg align bias judged.jsonl --judge-family llama
+    """
+    rows = Rows.read(file)
+    request = bias_pb2.MeasurePairBiasRequest(
+        judge_family=judge_family, group_tag=group_by, confidence_level=level
+    )
+    for line, row in rows.rows:
+        _add(request, Cells(rows, line, row), rows)
+    response = call_alignment(target, lambda stub: stub.MeasurePairBias(request))
+    tell([])
+    if as_json:
+        groups = [_group(one) for one in response.groups]
+        print_json({"confidence_level": level, "judge_family": judge_family, "groups": groups}, [])
+    else:
+        _print(response, output())
+
+
+def _add(request: bias_pb2.MeasurePairBiasRequest, cells: Cells, rows: Rows) -> None:
+    judged, human = (_side(cells, rows, column) for column in ("judged", "human"))
+    group = cells.text(request.group_tag) if request.group_tag else ""
+    request.pairs.add(
+        id=cells.text("id"),
+        first=_text(cells, "first"),
+        second=_text(cells, "second"),
+        judged=judged,
+        human=human,
+        tags={request.group_tag: group} if group else {},
+    )
+
+
+def _text(cells: Cells, side: str) -> bias_pb2.JudgedText:
+    return bias_pb2.JudgedText(
+        system=cells.required(side),
+        family=cells.text(f"{side}_family"),
+        length=cells.number(f"{side}_length", lowest=0),
+    )
+
+
+def _side(cells: Cells, rows: Rows, column: str) -> bias_pb2.Preference.ValueType:
+    said = cells.text(column).lower()
+    if said not in _SIDES:
+        rows.refuse(cells.line, f"has none of first, second and tie in column {column!r}")
+    return _SIDES[said]
+
+
+def _group(group: bias_pb2.PairBiasGroup) -> Mapping[str, Any]:
+    swaps = group.swaps
+    return {
+        "group": group.group,
+        "judgements": group.judgement_count,
+        "ties": group.tie_count,
+        "abstained": group.abstained_count,
+        **rests_on(group.first_share),
+        **figures(group, ("first_share",)),
+        "first_share_p": group.first_share_p if group.HasField("first_share_p") else None,
+        **{
+            kind: {
+                **rests_on(getattr(group, kind).judge_share),
+                **figures(getattr(group, kind), _SHARES),
+                "excess_n": getattr(group, kind).excess.count,
+            }
+            for kind in _KINDS
+        },
+        "swaps": {
+            "pairs": swaps.pair_count,
+            **rests_on(swaps.consistent_share),
+            **figures(swaps, ("consistent_share",)),
+            "first_both": swaps.first_both_count,
+            "second_both": swaps.second_both_count,
+            "tie_once": swaps.tie_once_count,
+        },
+    }
+
+
+def _print(response: bias_pb2.MeasurePairBiasResponse, console: Console) -> None:
+    table = new_table("group", "choices that name", "by the judge", "by people", "excess", "n")
+    swaps = new_table("group", "same both times", "first both times", "second both times", "tie once", "n")
+    for group in response.groups:
+        name = escape(group.group) or "all"
+        for kind, label in _KINDS.items():
+            one = getattr(group, kind)
+            shares = (shown(getattr(one, share)) for share in _SHARES)
+            table.add_row(name, label, *shares, f"{one.judge_share.count}/{group.judgement_count}")
+        said = group.swaps
+        counts = (said.first_both_count, said.second_both_count, said.tie_once_count)
+        rests = f"{said.consistent_share.count}/{said.pair_count}"
+        swaps.add_row(name, shown(said.consistent_share), *map(str, counts), rests)
+    console.print(table)
+    console.print(swaps)
+    whole = response.groups[0]
+    p = f", p {whole.first_share_p:.4f} against a half" if whole.HasField("first_share_p") else ""
+    console.print(
+        f"{whole.judgement_count} judgements: {whole.tie_count} ties, {whole.abstained_count} abstentions{p}",
+        highlight=False,
+    )

@@ -1,0 +1,182 @@
+"""``dramaturg align verdicts``: verdicts on scripts against the labels of people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from dramaturg.api.alignment.v1 import accuracy_pb2
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.gold import RULES, Gold, read_gold
+from dramaturg.cli.align.judged import judged
+from dramaturg.cli.align.options import AsJson, Level, Resamples, Seed, Target, choices, print_json, tell
+from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.compare.report import policy_name
+from dramaturg.cli.platform import fail, output
+from dramaturg.report.reading import ResultsError, read_results
+
+_CRITERION, _SAMPLE = "criterion", "sample"
+_FIGURES = (
+    "accuracy",
+    "balanced_accuracy",
+    "macro_precision",
+    "macro_f1",
+    "mean_squared_error",
+    "cohen_kappa",
+)
+_OUTCOMES = {True: "PASS", False: "FAIL", None: ""}
+
+
+def verdicts(
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS",
+            exists=True,
+            help='What "evaluate scripts" wrote: the folder, or results.jsonl.',
+        ),
+    ],
+    labels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Labels of people: item, criterion, annotator and label, PASS or FAIL.",
+        ),
+    ],
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=CRITERION,...",
+            help="Criteria to measure together under a name; may be repeated.",
+        ),
+    ] = None,
+    majority: Annotated[
+        str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")
+    ] = "more-than-half",
+    tie_label: Annotated[
+        str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
+    ] = "",
+    target: Target = None,
+    resamples: Resamples = 2000,
+    level: Level = 0.95,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measures how often verdicts agree with the labels of people, for each criterion and for named sets.
+
+    An item is TASK/CANDIDATE, or the candidate's id alone. Every figure stands under three policies of what
+    an abstention counts as: excluded, wrong, worst-case. Items of one task are taken together in the
+    intervals. PASS is 1 and FAIL is 0 for the mean squared error.
+
+    Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct
+    """
+    gold = read_gold(labels, majority, tie_label, target)
+    request = accuracy_pb2.MeasureAccuracyRequest(
+        groupings=[accuracy_pb2.Grouping(), accuracy_pb2.Grouping(tags=[_CRITERION])],
+        subsets=[_subset(one) for one in sets or []],
+        macro_tag=_CRITERION,
+        cluster_tag=_SAMPLE,
+        confidence_level=level,
+        resample_count=resamples,
+        seed=seed,
+    )
+    left_out = [*gold.left_out, *_add(request, results, gold)]
+    response = call_alignment(target, lambda stub: stub.MeasureAccuracy(request))
+    # A criterion by itself has no named sets.
+    groups = [one for one in response.groups if not one.tags or one.subset == "all"]
+    tell(left_out)
+    if as_json:
+        print_json({**choices(request), "groups": [_group(one) for one in groups]}, left_out)
+    else:
+        _print(groups, output())
+
+
+def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Gold) -> list[str]:
+    unlabelled = failed = 0
+    try:
+        for sample in read_results(results):
+            failed += sample.WhichOneof("result") is None
+            for one in judged(sample):
+                label = gold.of(one.sample, one.subject, one.aspect)
+                if label is None or isinstance(one.value, float):
+                    unlabelled += 1
+                    continue
+                request.items.add(
+                    gold=_OUTCOMES[label],
+                    predicted=_OUTCOMES[one.value],
+                    abstain_reason=one.reason,
+                    tags={_CRITERION: one.aspect, _SAMPLE: one.sample},
+                )
+    except ResultsError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")
+    if not request.items:
+        fail(f"{results}: no verdict has a label; an item is TASK/CANDIDATE or the candidate's id")
+    found = {
+        f"{unlabelled} verdicts without a label of people": unlabelled,
+        f"{gold.undecided} items that people are undecided on": gold.undecided,
+        f"{failed} samples without a result": failed,
+    }
+    return [words for words, count in found.items() if count]
+
+
+def _subset(written: str) -> accuracy_pb2.Subset:
+    name, _, criteria = written.partition("=")
+    values = [one.strip() for one in criteria.split(",") if one.strip()]
+    if not name.strip() or not values:
+        raise typer.BadParameter(f"{written!r} is not NAME=CRITERION,...", param_hint="--set")
+    return accuracy_pb2.Subset(name=name.strip(), tag=_CRITERION, values=values)
+
+
+def _group(group: accuracy_pb2.AccuracyGroup) -> Mapping[str, Any]:
+    return {
+        "criterion": group.tags.get(_CRITERION, ""),
+        "set": group.subset,
+        "criteria": list(group.subset_values),
+        "missing_criteria": list(group.missing_values),
+        "items": group.item_count,
+        "answered": group.answered_count,
+        "clusters": group.cluster_count,
+        "abstentions": {
+            name.removeprefix("ABSTAIN_REASON_"): count for name, count in sorted(group.abstentions.items())
+        },
+        **figures(group, ("majority_baseline",)),
+        "policies": {policy_name(one.policy): _policy(one) for one in group.policies},
+    }
+
+
+def _policy(policy: accuracy_pb2.PolicyFigures) -> Mapping[str, Any]:
+    return {
+        **rests_on(policy.accuracy),
+        **figures(policy, (*_FIGURES, "macro_mean_squared_error")),
+        "labels": {one.label: figures(one, ("precision", "recall", "f1")) for one in policy.labels},
+    }
+
+
+def _print(groups: Sequence[accuracy_pb2.AccuracyGroup], console: Console) -> None:
+    table = new_table(
+        "criteria", "abstentions", "accuracy", "balanced", "precision", "F1", "MSE", "kappa", "n"
+    )
+    for group in groups:
+        named = "" if group.subset == "all" else f"{group.subset} ({len(group.subset_values)} criteria)"
+        for policy in group.policies:
+            table.add_row(
+                escape(named or group.tags.get(_CRITERION, "") or "all"),
+                policy_name(policy.policy),
+                *(shown(getattr(policy, figure)) for figure in _FIGURES),
+                f"{policy.accuracy.count}/{policy.accuracy.total}",
+            )
+    console.print(table)
+    for group in groups:
+        if group.missing_values:
+            missing = ", ".join(group.missing_values)
+            console.print(f"{group.subset}: no item of {missing}", markup=False, highlight=False)

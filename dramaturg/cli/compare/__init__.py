@@ -1,0 +1,1 @@
+"""``dramaturg compare``: whether a run may take another's place."""

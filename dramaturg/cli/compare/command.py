@@ -1,0 +1,165 @@
+"""The command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.gold import Gold, read_gold
+from dramaturg.cli.align.options import AsJson, Level, Resamples, Seed, Target, print_json, tell
+from dramaturg.cli.compare import report
+from dramaturg.cli.compare.runs import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
+from dramaturg.cli.platform import fail, output
+from dramaturg.report.reading import ResultsError
+
+app = typer.Typer()
+
+EXIT_CODES = {
+    compare_pb2.GATE_GO: 0,
+    compare_pb2.GATE_NO_GO: 1,
+    compare_pb2.GATE_INCONCLUSIVE: 3,
+}
+"""What the command exits with, by the gate. 2 is wrong usage."""
+FAILED = 4
+"""The exit code where the comparison could not be made; never that of a gate."""
+POLICIES = {
+    "excluded": accuracy_pb2.ABSTENTION_POLICY_EXCLUDED,
+    "wrong": accuracy_pb2.ABSTENTION_POLICY_WRONG,
+    "worst-case": accuracy_pb2.ABSTENTION_POLICY_WORST_CASE,
+}
+"""What an abstention counts as, by name."""
+
+_FEWEST = 2
+
+
+@app.command("compare")
+def compare(
+    results: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RESULTS...",
+            help="Folders that evaluate commands wrote, the baseline first.",
+            exists=True,
+        ),
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Labels of people: compare how often verdicts agree with them, not how often they pass.",
+        ),
+    ] = None,
+    majority: Annotated[
+        str, typer.Option(metavar="RULE", help="How annotators decide: more-than-half or plurality.")
+    ] = "more-than-half",
+    tie_label: Annotated[
+        str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
+    ] = "",
+    match: Annotated[
+        str,
+        typer.Option(
+            metavar="candidate|sample",
+            help="What is the same in two runs: the candidate, or (one candidate each) the sample.",
+        ),
+    ] = "candidate",
+    margin: Annotated[
+        float, typer.Option(min=0, help="How much worse a run may be: a share, or of scores their unit.")
+    ] = 0.05,
+    policy: Annotated[
+        str, typer.Option(help=f"What an abstention counts as for the gate: {', '.join(POLICIES)}.")
+    ] = "wrong",
+    every_criterion: Annotated[
+        bool, typer.Option("--every-criterion", help="GO only where each criterion is, not all together.")
+    ] = False,
+    power: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the minimum detectable effect.")] = 0.8,
+    permutations: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Permutations drawn where they are too many.")
+    ] = 9999,
+    target: Target = None,
+    resamples: Resamples = 0,
+    level: Level = 0.95,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Compares runs over the same items with the first, and says whether they may take its place.
+
+    For all items and for each criterion: the difference with its interval, the paired test with Holm's
+    correction, the minimum detectable effect, under three policies of what an abstention counts as. Items of
+    one sample are taken together. The gate is GO where the whole interval lies above minus the margin, NO-GO
+    where a run is shown to be worse and not shown to stay within it, else INCONCLUSIVE.
+
+    Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 it could not be computed.
+
+    Example: dramaturg compare out/baseline out/candidate --margin 0.02
+    """
+    if len(results) < _FEWEST:
+        raise typer.BadParameter("name at least two folders of results", param_hint="RESULTS")
+    if policy not in POLICIES:
+        raise typer.BadParameter(f"{policy!r} is none of {', '.join(POLICIES)}", param_hint="--policy")
+    if match not in {"candidate", "sample"}:
+        raise typer.BadParameter(f"{match!r} is neither candidate nor sample", param_hint="--match")
+    runs = _read(results, by_sample=match == "sample")
+    gold = read_gold(labels, majority, tie_label, target, failed=FAILED) if labels is not None else None
+    request, left_out = _request(runs, gold)
+    request.MergeFrom(
+        compare_pb2.CompareRunsRequest(
+            group_tag=CRITERION,
+            cluster_tag=SAMPLE,
+            margin=margin,
+            confidence_level=level,
+            permutation_count=permutations,
+            resample_count=resamples,
+            seed=seed,
+            power=power,
+            abstention_policy=POLICIES[policy],
+            gate_scope=(
+                compare_pb2.GATE_SCOPE_EVERY_GROUP if every_criterion else compare_pb2.GATE_SCOPE_ALL_ITEMS
+            ),
+        )
+    )
+    response = call_alignment(target, lambda stub: stub.CompareRuns(request), failed=FAILED)
+    left_out += gold.left_out if gold else []
+    tell(left_out)
+    chosen: dict[str, Any] = {
+        "baseline": request.baseline,
+        "value": report.value_name(runs[0].kind, labelled=gold is not None),
+        "margin": margin,
+        "confidence_level": level,
+        "power": power,
+        "policy": policy,
+        "gate_scope": "every-criterion" if every_criterion else "all-items",
+        "permutations": permutations,
+        "seed": seed,
+    }
+    if as_json:
+        print_json({**chosen, **report.as_json(response)}, left_out)
+    else:
+        report.print_comparison(response, chosen, output())
+    raise typer.Exit(EXIT_CODES[response.gate])
+
+
+def _read(results: list[Path], *, by_sample: bool) -> list[Run]:
+    names = [path.name or str(path) for path in results]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in results]
+    if len(set(names)) < len(names):
+        raise typer.BadParameter("a folder is named twice", param_hint="RESULTS")
+    try:
+        return [read_run(path, name, by_sample=by_sample) for path, name in zip(results, names, strict=True)]
+    except (RunsError, ResultsError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")
+
+
+def _request(runs: list[Run], gold: Gold | None) -> tuple[compare_pb2.CompareRunsRequest, list[str]]:
+    try:
+        return comparison(runs, gold)
+    except RunsError as error:
+        fail(str(error))

@@ -1,0 +1,95 @@
+"""What is compared, how, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.bootstrap import Array, Index, Resampling
+from services.alignment.comparison.gate import Gate
+from services.alignment.correlation.measure import CorrelationDifference
+from services.alignment.estimates import Estimate
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What systems got for some items."""
+
+    values: Mapping[str, Array]
+    """By system: a value for each item, NaN where it abstained."""
+    ran: Mapping[str, np.ndarray[tuple[int], np.dtype[np.bool_]]]
+    """By system: whether it was run on each item."""
+    human: Array
+    """People's scores, NaN where they gave none."""
+    group: Index
+    """The index of each item's group, -1 where it is in none."""
+    groups: Sequence[str]
+    """The groups by name."""
+    cluster: Index
+    """The number of each item's cluster."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """How they are to be compared."""
+
+    baseline: str
+    verdicts: bool
+    """Whether values are verdicts, 0 and 1."""
+    clustered: bool
+    """Whether a cluster may have several items."""
+    lowest: float | None
+    highest: float | None
+    """The ends of the scale, for abstentions; of verdicts 0 and 1."""
+    margin: float
+    power: float
+    permutations: int
+    policy: AbstentionPolicy
+    """What the gate goes by."""
+    every_group: bool
+    """Whether the gate goes by each group, not by all items together."""
+    resampling: Resampling
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """A comparison under one policy; see ``PolicyComparison`` in the contract, field by field."""
+
+    policy: AbstentionPolicy
+    baseline_mean: Estimate
+    system_mean: Estimate
+    difference: Estimate
+    better: int = 0
+    worse: int = 0
+    p: float | None = None
+    adjusted_p: float | None = None
+    test: str = ""
+    minimum_detectable_effect: float | None = None
+    gate: Gate = Gate.INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """One system against the baseline in one group; see ``RunComparison`` in the contract."""
+
+    group: str
+    system: str
+    items: int
+    unpaired: int
+    clusters: int
+    baseline_abstained: int
+    abstained: int
+    policies: Sequence[PolicyComparison]
+    correlation: CorrelationDifference | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """All comparisons and what they say together."""
+
+    comparisons: Sequence[RunComparison]
+    gate: Gate
+    reasons: Sequence[str]

@@ -1,0 +1,108 @@
+"""Mean scores of systems by one method, with their bootstrap replicates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
+from services.alignment.estimates import Estimate, absent, with_percentiles
+from services.alignment.ranking.ranks import complete, ranks, taus
+
+FEWEST_SYSTEMS = 3
+"""With two, every rank correlation is -1 or 1."""
+ONE_TIE = "all systems are tied"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One element a row: what one system got for one item."""
+
+    item: Index
+    """What is drawn together: the number of the row's item, or of its cluster."""
+    system: Index
+    macro: Index
+    """The number of the row's value of the macro tag; 0 for all where there is none."""
+    scores: Array
+    """Rows x methods, NaN where a method has no score."""
+
+    def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
+        """Some of the rows."""
+        return Rows(self.item[chosen], self.system[chosen], self.macro[chosen], self.scores[chosen])
+
+
+class Means:
+    """The mean scores of all systems by one method, with their bootstrap replicates.
+
+    A system's mean is that of the values of the macro tag, each the mean of its items; there is one where it
+    has an item of every value that any system has. All methods share their resamples.
+    """
+
+    def __init__(self, rows: Rows, method: int, systems: int, resampling: Resampling) -> None:
+        scored = ~np.isnan(rows.scores[:, method])
+        values, macros = rows.scores[scored, method], np.unique(rows.macro[scored], return_inverse=True)[1]
+        drawn, items = np.unique(rows.item, return_inverse=True)
+        items = items[scored]
+        parts = int(macros.max(initial=0)) + 1
+        cells = rows.system[scored] * parts + macros
+        shape = (drawn.size, systems * parts)
+        self._sums = sparse.csr_array((values, (items, cells)), shape=shape)
+        self._counts = sparse.csr_array((np.ones(values.size), (items, cells)), shape=shape)
+        self._parts, self._systems = parts, systems
+        self.level = resampling.level
+        self.counts: Index = np.bincount(rows.system[scored], minlength=systems)
+        self.totals: Index = np.bincount(rows.system, minlength=systems)
+        self._errors = _standard_errors(values, rows.system[scored], items, systems) if parts == 1 else None
+        found = bootstrap(self._statistic, np.ones(drawn.size, np.intp), resampling, width=shape[1])
+        self.point, self.replicates = found.point, found.replicates
+        self.known = ~np.isnan(self.point)
+
+    def estimate(self, system: int) -> Estimate:
+        """The mean of one system."""
+        count, total = int(self.counts[system]), int(self.totals[system])
+        if not self.known[system]:
+            reason = "it has no score for a part of the items" if count else "it has no score"
+            return absent(reason, count).of(total)
+        mean = with_percentiles(float(self.point[system]), count, self.replicates[:, system], self.level)
+        error = None if self._errors is None else self._errors[system]
+        return Estimate(mean.value, count, mean.lower, mean.upper, "", mean.interval_method, total, error)
+
+    def ranks(self) -> tuple[Array, Array]:
+        """The ranks of the systems with a mean, and those in each resample where all of them have one."""
+        point = ranks(self.point[np.newaxis, self.known])[0]
+        return point, ranks(complete(self.replicates[:, self.known]))
+
+    def stability(self) -> Estimate:
+        """The mean tau-b of the resampled rankings with this one."""
+        count = int(self.known.sum())
+        if count < FEWEST_SYSTEMS:
+            return absent(f"{count} systems are fewer than {FEWEST_SYSTEMS}", count)
+        point, replicates = self.ranks()
+        if not replicates.shape[0]:
+            return absent("there are no resamples", count)
+        found = taus(np.broadcast_to(point, replicates.shape), replicates)
+        if np.isnan(found).all():
+            return absent(ONE_TIE, count)
+        return with_percentiles(float(np.nanmean(found)), count, found, self.level)
+
+    def _statistic(self, weights: Array) -> Array:
+        sums, counts = (
+            (weights @ table).reshape(-1, self._systems, self._parts) for table in (self._sums, self._counts)
+        )
+        parts = np.full_like(sums, np.nan)
+        np.divide(sums, counts, out=parts, where=counts > 0)
+        means: Array = parts.mean(axis=2)
+        return means
+
+
+def _standard_errors(values: Array, systems: Index, items: Index, count: int) -> list[float | None] | None:
+    """The standard error of each system's mean, s / sqrt(n); ``None`` where an item is several rows."""
+    if np.unique(np.stack([systems, items]), axis=1).shape[1] < values.size:
+        return None
+    errors: list[float | None] = []
+    for system in range(count):
+        own = values[systems == system]
+        errors.append(float(own.std(ddof=1) / np.sqrt(own.size)) if own.size > 1 else None)
+    return errors

@@ -1,0 +1,202 @@
+"""``dramaturg align`` verdicts, calibration, bias and ranks, and the majority labels of ``align labels``."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dramaturg.cli import local
+from dramaturg.cli.align import app
+from tests.support.results import scripts_result, write_results
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("alignment", "services.alignment.app:App", "dramaturg.services")
+    monkeypatch.setattr(local, "entry_points", lambda **_: [entry])
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), terminal_width=240, env={"COLUMNS": "240"})
+
+
+def answer(*arguments: str) -> Any:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+LABELS = [
+    {"item": "t1/a", "criterion": "executable", "annotator": who, "label": label}
+    for who, label in (("ann", "PASS"), ("bob", "PASS"), ("cay", "FAIL"))
+] + [
+    {"item": "t1/b", "criterion": "executable", "annotator": "ann", "label": "FAIL"},
+    {"item": "t1/a", "criterion": "order_correct", "annotator": "ann", "label": "PASS"},
+    {"item": "t1/a", "criterion": "order_correct", "annotator": "bob", "label": "FAIL"},
+    {"item": "t1/b", "criterion": "order_correct", "annotator": "bob", "label": "FAIL"},
+]
+
+
+def results(path: Path) -> str:
+    verdicts: dict[str, dict[str, bool | None]] = {
+        "a": {"executable": True, "order_correct": True},
+        "b": {"executable": None, "order_correct": True},
+        "c": {"executable": True, "order_correct": True},
+    }
+    return write_results(path, [scripts_result("t1", verdicts)], failed=["t2"])
+
+
+def test_verdicts_against_the_majority_of_people(tmp_path: Path) -> None:
+    found = answer(
+        *("verdicts", results(tmp_path / "out"), "--labels", write(tmp_path / "labels.jsonl", LABELS)),
+        *("--set", "both=executable,order_correct,completes_goal"),
+    )
+    groups = {(one["criterion"], one["set"]): one for one in found["groups"]}
+    assert list(groups) == [("", "all"), ("", "both"), ("executable", "all"), ("order_correct", "all")]
+    both = groups["", "both"]
+    assert both["criteria"] == ["executable", "order_correct", "completes_goal"]
+    assert both["missing_criteria"] == ["completes_goal"]
+    assert (both["items"], both["answered"], both["abstentions"]) == (3, 2, {"UNPARSABLE": 1})
+    accuracies = {name: one["accuracy"] for name, one in both["policies"].items()}
+    assert accuracies == pytest.approx({"excluded": 1 / 2, "wrong": 1 / 3, "worst-case": 1 / 3})
+    assert both["policies"]["excluded"]["coverage"] == pytest.approx(2 / 3)
+    assert both["policies"]["excluded"]["mean_squared_error"] == 0.5
+    assert found["left_out"] == [
+        "3 verdicts without a label of people",
+        "1 items that people are undecided on",
+        "1 samples without a result",
+    ]
+
+
+def test_a_tie_label_decides_what_people_leave_open(tmp_path: Path) -> None:
+    labels = write(tmp_path / "labels.jsonl", LABELS)
+    found = answer("verdicts", results(tmp_path / "out"), "--labels", labels, "--tie-label", "FAIL")
+    assert found["groups"][0]["items"] == 4
+
+
+def test_verdicts_as_a_table(tmp_path: Path) -> None:
+    labels = write(tmp_path / "labels.jsonl", LABELS)
+    result = run("verdicts", results(tmp_path / "out"), "--labels", labels)
+    assert result.exit_code == 0, result.output
+    assert "worst-case" in result.stdout
+    assert "undefined: " in result.stdout
+
+
+def test_labels_that_are_neither_good_nor_bad_are_refused(tmp_path: Path) -> None:
+    labels = write(tmp_path / "l.jsonl", [{"item": "a", "annotator": "x", "label": "maybe"}])
+    refused = run("verdicts", results(tmp_path / "out"), "--labels", labels)
+    assert refused.exit_code == 2
+    assert "maybe" in refused.output
+
+
+def test_majorities_are_written_and_read_again(tmp_path: Path) -> None:
+    out = tmp_path / "majority.jsonl"
+    answer("labels", write(tmp_path / "labels.jsonl", LABELS), "--majorities", str(out), "--resamples", "0")
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows[0] == {
+        "item": "t1/a",
+        "criterion": "executable",
+        "label": "PASS",
+        "votes": 2,
+        "annotators": 3,
+        "by_tie_label": False,
+    }
+    assert [row["label"] for row in rows] == ["PASS", "FAIL", None, "FAIL"]
+    again = [{**row, "annotator": "majority"} for row in rows]
+    found = answer("labels", write(tmp_path / "again.jsonl", again), "--resamples", "0")
+    assert found["left_out"] == ["1 rows without a label"]
+
+
+def test_calibration(tmp_path: Path) -> None:
+    rows = [{"confidence": 0.9, "correct": index % 10 > 0, "judge": "j"} for index in range(100)]
+    rows += [{"confidence": 0.6, "label": "PASS", "predicted": "FAIL", "judge": "k"}] * 20
+    rows += [{"confidence": "", "correct": True}, {"confidence": 0.5, "label": "PASS", "predicted": ""}]
+    file = write(tmp_path / "c.jsonl", rows)
+    found = answer(
+        "calibration", file, "--group-by", "judge", "--target-accuracy", "0.8", "--resamples", "50"
+    )
+    whole, j, _ = found["groups"]
+    assert (whole["n"], whole["coverage"]) == (120, pytest.approx(120 / 122))
+    assert [one["n"] for one in whole["bins"]] == [20, 100]
+    assert j["expected_calibration_error"] == pytest.approx(0.0)
+    assert whole["threshold"]["threshold"] == 0.9
+    assert whole["threshold"]["held_out_accuracy"] == pytest.approx(0.9, abs=0.1)
+    assert found["left_out"] == ["2 rows without an answer or a confidence"]
+    assert "0.90 to 0.90" in run("calibration", file, "--target-accuracy", "0.8").stdout
+
+
+def test_bias(tmp_path: Path) -> None:
+    rows = []
+    for index in range(10):
+        for first, second in (("a", "b"), ("b", "a")):
+            rows.append(
+                {"id": str(index), "first": first, "second": second, "judged": "first", "human": "tie"}
+            )
+    file = write(tmp_path / "b.jsonl", rows)
+    (whole,) = answer("bias", file)["groups"]
+    assert whole["first_share"] == 1.0
+    assert whole["swaps"]["first_both"] == 10
+    assert whole["swaps"]["consistent_share"] == 0.0
+    assert whole["own_family"]["undefined"]["judge_share"] == "the judge's family is not named"
+    assert "the first shown" in run("bias", file).stdout
+
+
+def test_ranks_by_groups_and_quantiles(tmp_path: Path) -> None:
+    rows = [
+        {
+            "item": f"i{item}",
+            "system": system,
+            "judge": item + place,
+            "people": place,
+            "length": item,
+            "note": "x",
+        }
+        for place, system in enumerate("abc")
+        for item in range(8)
+    ]
+    file = write(tmp_path / "r.jsonl", rows)
+    found = answer("ranks", file, "--quantiles", "length=2", "--resamples", "50")
+    assert [(one["tag"], one["value"]) for one in found["groups"]] == [
+        ("", ""),
+        ("length", "0 to 3"),
+        ("length", "4 to 7"),
+    ]
+    whole = found["groups"][0]
+    assert list(whole["methods"]) == ["judge", "people"]
+    assert [one["system"] for one in whole["methods"]["judge"]["systems"]] == ["c", "b", "a"]
+    assert whole["correlations"][0]["kendall"] == 1.0
+    assert whole["methods"]["judge"]["stability"] == pytest.approx(1.0)
+    assert found["left_out"] == ["column 'note', which has no numbers"]
+    assert "mean tau" in run("ranks", file).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "row", "problem"),
+    [
+        ("calibration", {"confidence": 2, "correct": True}, "no number from 0 to 1 in column 'confidence'"),
+        (
+            "calibration",
+            {"confidence": 1, "correct": "perhaps"},
+            "neither true nor false in column 'correct'",
+        ),
+        ("calibration", {"correct": True}, "no column"),
+        ("bias", {"first": "a", "judged": "tie"}, "nothing in column 'second'"),
+        ("bias", {"first": "a", "second": "b", "judged": "a"}, "none of first, second and tie"),
+        ("ranks", {"item": "1", "system": "a", "m": "x"}, "no column of numbers"),
+        ("ranks", {"system": "a", "m": 1}, "nothing in column 'item'"),
+    ],
+)
+def test_bad_rows_are_refused(tmp_path: Path, command: str, row: dict[str, Any], problem: str) -> None:
+    refused = run(command, write(tmp_path / "x.jsonl", [row]))
+    assert refused.exit_code == 2
+    assert problem in " ".join(refused.output.replace("│", " ").split())

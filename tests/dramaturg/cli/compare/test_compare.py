@@ -1,0 +1,201 @@
+"""``dramaturg compare``: folders of results, the gate and its exit code."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_NAIVE
+from dramaturg.cli import local
+from dramaturg.cli.main import app
+from tests.support.results import scripts_result, write_results
+
+CRITERIA = ("executable", "order_correct")
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("alignment", "services.alignment.app:App", "dramaturg.services")
+    monkeypatch.setattr(local, "entry_points", lambda **_: [entry])
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["compare", *arguments], terminal_width=240, env={"COLUMNS": "240"})
+
+
+def answer(*arguments: str) -> tuple[int, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code in {0, 1, 3}, result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+def folder(path: Path, passed: int, tasks: int = 100, abstained: int = 0, **options: Any) -> str:
+    """Two criteria on a task each; the first ``passed`` tasks pass both, the last ``abstained`` neither."""
+
+    def outcome(task: int) -> bool | None:
+        return None if task >= tasks - abstained else task < passed
+
+    results = [
+        scripts_result(f"t{task}", {"a": dict.fromkeys(CRITERIA, outcome(task))}) for task in range(tasks)
+    ]
+    return write_results(path, results, **options)
+
+
+def test_a_run_that_is_worse_is_no_go(tmp_path: Path) -> None:
+    code, found = answer(folder(tmp_path / "old", 90), folder(tmp_path / "new", 60))
+    assert code == 1
+    assert found["gate"] == "NO-GO"
+    assert [(one["group"], one["items"]) for one in found["comparisons"]] == [
+        ("", 200),
+        ("executable", 100),
+        ("order_correct", 100),
+    ]
+    whole, single = (one["policies"]["excluded"] for one in found["comparisons"][:2])
+    assert whole["difference"] == pytest.approx(-0.3)
+    assert whole["test"] == "permutation (9999 drawn)"
+    assert single["test"] == "mcnemar-exact"
+    assert (single["better"], single["worse"]) == (0, 30)
+    assert single["p_holm"] >= single["p"]
+    assert (whole["baseline_mean"], whole["system_mean"], whole["coverage"]) == (0.9, 0.6, 1.0)
+    assert found["baseline"] == "old"
+
+
+def test_a_run_that_is_as_good_goes(tmp_path: Path) -> None:
+    code, found = answer(folder(tmp_path / "old", 150, 200), folder(tmp_path / "new", 152, 200))
+    assert (code, found["gate"]) == (0, "GO")
+
+
+def test_few_items_are_inconclusive_and_say_what_they_could_have_shown(tmp_path: Path) -> None:
+    code, found = answer(folder(tmp_path / "old", 6, 10), folder(tmp_path / "new", 5, 10))
+    assert (code, found["gate"]) == (3, "INCONCLUSIVE")
+    assert found["comparisons"][1]["policies"]["wrong"]["minimum_detectable_effect"] > 0.1
+
+
+def test_the_policy_decides_what_abstentions_do_to_the_gate(tmp_path: Path) -> None:
+    old, new = folder(tmp_path / "old", 50), folder(tmp_path / "new", 50, abstained=50)
+    excluded, wrong, worst = (
+        answer(old, new, "--policy", policy)[0] for policy in ("excluded", "wrong", "worst-case")
+    )
+    assert (excluded, wrong, worst) == (3, 0, 0)
+    gone = folder(tmp_path / "gone", 100, abstained=50)
+    better = folder(tmp_path / "better", 100)
+    assert answer(better, gone, "--policy", "wrong")[0] == 1
+
+
+def test_a_sample_that_failed_is_an_abstention(tmp_path: Path) -> None:
+    old = folder(tmp_path / "old", 40, 40)
+    results = [scripts_result(f"t{task}", {"a": dict.fromkeys(CRITERIA, True)}) for task in range(20)]
+    new = write_results(tmp_path / "new", results, failed=[f"t{task}" for task in range(20, 40)])
+    code, found = answer(old, new)
+    assert code == 1
+    assert found["comparisons"][0]["abstained"] == 40
+    assert found["left_out"] == ["20 samples of new failed and count as abstentions"]
+
+
+def test_labels_of_people_make_it_a_comparison_of_judges(tmp_path: Path) -> None:
+    """The new judge passes half as many, and is right on all: people passed half."""
+    old = folder(tmp_path / "old", 80, 80)
+    new = folder(tmp_path / "new", 40, 80)
+    labels = tmp_path / "labels.csv"
+    rows = [
+        f"t{task}/a,{criterion},{who},{'PASS' if task < 40 else 'FAIL'}\n"
+        for task in range(79)
+        for criterion in CRITERIA
+        for who in ("ann", "bob", "cay")
+    ]
+    labels.write_text("item,criterion,annotator,label\n" + "".join(rows), encoding="utf-8")
+    assert answer(old, new)[0] == 1
+    code, found = answer(old, new, "--labels", str(labels))
+    assert (code, found["value"]) == (0, "agrees with people")
+    assert found["comparisons"][0]["policies"]["wrong"]["system_mean"] == 1.0
+    assert found["left_out"] == ["2 items without a label of people"]
+
+
+def test_candidates_of_other_names_match_by_sample(tmp_path: Path) -> None:
+    old = folder(tmp_path / "old", 30, 30)
+    results = [scripts_result(f"t{task}", {"b": dict.fromkeys(CRITERIA, True)}) for task in range(30)]
+    new = write_results(tmp_path / "new", results)
+    refused = run(old, new)
+    assert refused.exit_code == 2
+    assert "--match sample" in refused.stderr
+    assert answer(old, new, "--match", "sample")[1]["comparisons"][0]["items"] == 60
+
+
+def test_scores_of_dialogues(tmp_path: Path) -> None:
+    folders = []
+    for name, more in (("old", 0), ("new", 1)):
+        results = []
+        for index in range(30):
+            result = DialogueResult()
+            result.script.id = f"s{index}"
+            one = result.ratings.add(model="m", judge="j")
+            if index or not more:
+                one.rating.value = 4 + index % 3 + more * (index % 2)
+            results.append(result)
+        folders.append(write_results(tmp_path / name, results))
+    code, found = answer(*folders, "--margin", "0.5")
+    whole = found["comparisons"][0]["policies"]
+    assert found["value"] == "rating"
+    assert whole["excluded"]["n"] == 29
+    assert whole["excluded"]["difference"] == pytest.approx(15 / 29)
+    # The abstention counts as a 1 where the old run has a 4.
+    assert whole["wrong"]["difference"] == pytest.approx((15 - 3) / 30)
+    assert code == 0
+
+
+def test_decisions_are_compared_by_right_answers(tmp_path: Path) -> None:
+    folders = []
+    for name, right in (("old", 10), ("new", 18)):
+        results = []
+        for index in range(20):
+            result = DecisionResult(gold=CHOICE_OPTION_1)
+            result.decision.id = f"d{index}"
+            result.choices.add(model="m", prompt=DECISION_PROMPT_NAIVE, correct=index < right)
+            results.append(result)
+        folders.append(write_results(tmp_path / name, results))
+    _, found = answer(*folders)
+    whole, naive = found["comparisons"]
+    assert naive["group"] == "naive"
+    assert (whole["policies"]["excluded"]["better"], whole["policies"]["excluded"]["worse"]) == (8, 0)
+
+
+def test_several_runs_and_a_table(tmp_path: Path) -> None:
+    old = folder(tmp_path / "old", 90)
+    result = run(old, folder(tmp_path / "b", 50), folder(tmp_path / "c", 90))
+    assert result.exit_code == 1
+    assert "b against old: no-go" in result.stdout
+    assert "c against old: go" in result.stdout
+    assert result.stdout.rstrip().endswith("NO-GO")
+
+
+@pytest.mark.parametrize("second", ["same", "empty", "broken", "decisions"])
+def test_what_cannot_be_compared_is_wrong_usage(tmp_path: Path, second: str) -> None:
+    old = folder(tmp_path / "old", 3, 5)
+    decision = DecisionResult(gold=CHOICE_OPTION_1)
+    decision.decision.id = "d"
+    decision.choices.add(correct=True)
+    folders = {
+        "same": old,
+        "empty": write_results(tmp_path / "empty", []),
+        "broken": write_results(tmp_path / "broken", []),
+        "decisions": write_results(tmp_path / "decisions", [decision]),
+    }
+    (tmp_path / "broken" / "results.jsonl").write_text("{\n", encoding="utf-8")
+    assert run(old, folders[second]).exit_code == 2
+
+
+def test_one_folder_is_not_enough(tmp_path: Path) -> None:
+    assert run(folder(tmp_path / "old", 3, 5)).exit_code == 2
+
+
+def test_a_service_that_is_gone_is_not_a_no_go(tmp_path: Path) -> None:
+    old, new = folder(tmp_path / "old", 3, 5), folder(tmp_path / "new", 3, 5)
+    assert run(old, new, "--target", "127.0.0.1:1").exit_code == 4

@@ -1,0 +1,164 @@
+"""MeasurePairBias: place, length, kinship, and what happens when the order is turned round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from scipy import stats
+
+from dramaturg.api.alignment.v1 import bias_pb2 as pb
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
+from dramaturg.service.errors import from_rpc_error
+from services.alignment.bias import Judged, PairBias, Side, Text, measure
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+FIRST, SECOND, TIE = Side
+
+
+def no_checkpoint() -> None:
+    pass
+
+
+def text(system: str = "a", family: str = "", length: float | None = None) -> Text:
+    return Text(system, family, length)
+
+
+def judged(
+    side: Side | None,
+    human: Side | None = None,
+    first: Text | None = None,
+    second: Text | None = None,
+    pair: str = "",
+    group: str = "",
+) -> Judged:
+    return Judged(pair, first or text("a"), second or text("b"), side, human, group)
+
+
+def bias(pairs: Sequence[Judged], family: str = "") -> PairBias:
+    return measure(pairs, family, 0.95, no_checkpoint)[0]
+
+
+def test_the_share_of_firsts_and_its_exact_test() -> None:
+    found = bias([judged(FIRST)] * 15 + [judged(SECOND)] * 5 + [judged(TIE)] * 3 + [judged(None)] * 2)
+    assert (found.judgements, found.ties, found.abstained) == (25, 3, 2)
+    assert (found.first_share.value, found.first_share.count, found.first_share.total) == (0.75, 20, 25)
+    assert found.first_share_p == pytest.approx(stats.binomtest(15, 20).pvalue)
+
+
+def test_a_judge_for_whom_place_decides_is_found_out_in_both_orders() -> None:
+    pairs = []
+    for index in range(40):
+        texts = text("a"), text("b")
+        for first, second in (texts, texts[::-1]):
+            pairs.append(judged(FIRST, None, first, second, str(index)))
+    found = bias(pairs)
+    assert found.first_share.value == 1.0
+    assert (found.swaps.pairs, found.swaps.first_both, found.swaps.second_both) == (40, 40, 0)
+    assert found.swaps.consistent_share.value == 0.0
+
+
+def test_a_judge_for_whom_worth_decides_has_no_place() -> None:
+    random = Random(2)
+    pairs = []
+    for index in range(60):
+        better = random.choice("ab")
+        for names in ("ab", "ba"):
+            side = FIRST if names[0] == better else SECOND
+            pairs.append(judged(side, side, text(names[0]), text(names[1]), str(index)))
+    found = bias(pairs)
+    assert found.first_share.value == 0.5
+    assert found.position.excess.value == 0.0
+    assert found.swaps.consistent_share.value == 1.0
+    # Each pair says first once and second once: nothing varies, so there is no test.
+    assert found.first_share_p is None
+
+
+def test_ties_and_abstentions_in_one_order() -> None:
+    a, b = text("a"), text("b")
+    pairs = [
+        *(judged(TIE, None, a, b, "1"), judged(TIE, None, b, a, "1")),
+        *(judged(TIE, None, a, b, "2"), judged(FIRST, None, b, a, "2")),
+        *(judged(None, None, a, b, "3"), judged(FIRST, None, b, a, "3")),
+        judged(FIRST, None, a, b, "4"),
+    ]
+    swaps = bias(pairs).swaps
+    assert (swaps.pairs, swaps.tie_once) == (3, 1)
+    assert (swaps.consistent_share.value, swaps.consistent_share.count, swaps.consistent_share.total) == (
+        0.5,
+        2,
+        3,
+    )
+
+
+def test_length_beyond_what_people_see_in_it() -> None:
+    """People name the longer of two in three pairs of four; the judge always does."""
+    long, short = text("a", length=9), text("b", length=5)
+    pairs = [judged(FIRST, SECOND if index % 4 == 0 else FIRST, long, short) for index in range(40)]
+    pairs += [judged(SECOND, None, short, long), judged(FIRST, FIRST, short, short), judged(FIRST, FIRST)]
+    length = bias(pairs).length
+    assert (length.judge_share.value, length.judge_share.count) == (1.0, 41)
+    assert length.human_share.value == 0.75
+    assert length.excess.value == pytest.approx(0.25)
+    expected = stats.t.interval(0.95, 39, 0.25, stats.sem([1] * 10 + [0] * 30))
+    assert (length.excess.lower, length.excess.upper) == pytest.approx(expected)
+
+
+def test_the_own_family() -> None:
+    ours, theirs, unknown = text("a", "llama"), text("b", "qwen"), text("c")
+    pairs = [judged(FIRST, SECOND, ours, theirs)] * 6 + [judged(FIRST, FIRST, theirs, ours)] * 4
+    pairs += [judged(FIRST, FIRST, ours, ours), judged(FIRST, FIRST, ours, unknown)]
+    own = bias(pairs, "llama").own_family
+    assert (own.judge_share.value, own.judge_share.count) == (0.6, 10)
+    assert own.human_share.value == 0.0
+    assert own.excess.value == 0.6
+    assert bias(pairs).own_family.judge_share.undefined == "the judge's family is not named"
+
+
+def test_without_people_there_is_no_excess() -> None:
+    found = bias([judged(FIRST), judged(SECOND)])
+    assert found.position.human_share.undefined == "there is no such choice"
+    assert found.position.excess.undefined == "there is no choice of both judge and people"
+
+
+def test_groups_by_name_after_all() -> None:
+    found = measure(
+        [judged(FIRST, group="b"), judged(SECOND, group="a"), judged(TIE)], "", 0.95, no_checkpoint
+    )
+    assert [(one.group, one.judgements) for one in found] == [("", 3), ("a", 1), ("b", 1)]
+
+
+async def test_bias_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:
+    request = pb.MeasurePairBiasRequest(judge_family="llama", group_tag="task")
+    for first, second, said in (("a", "b", pb.PREFERENCE_FIRST), ("b", "a", pb.PREFERENCE_SECOND)):
+        pair = request.pairs.add(id="1", judged=said, human=pb.PREFERENCE_TIE, tags={"task": "x"})
+        pair.first.system, pair.second.system = first, second
+        pair.first.length, pair.second.length = (9, 3) if first == "a" else (3, 9)
+    whole, task = (await alignment.MeasurePairBias(request)).groups
+    assert (whole.group, task.group) == ("", "x")
+    assert whole.swaps.consistent_share.value == 1.0
+    assert (whole.length.judge_share.value, whole.length.judge_share.count) == (1.0, 2)
+    assert not whole.length.human_share.HasField("value")
+
+
+async def test_contradictory_pairs_are_all_named(alignment: AlignmentServiceAsyncStub) -> None:
+    request = pb.MeasurePairBiasRequest()
+    for second in ("b", "c", "d"):
+        pair = request.pairs.add(id="1", judged=pb.PREFERENCE_TIE)
+        pair.first.system, pair.second.system = "a", second
+    request.pairs[0].abstain_reason = ABSTAIN_REASON_UNPARSABLE
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await alignment.MeasurePairBias(request)
+    assert [(one.field, one.description) for one in from_rpc_error(refused.value).violations] == [
+        ("pairs[0].abstain_reason", "is set, though the pair was judged"),
+        (
+            "pairs[1].id",
+            "is that of another judgement, which is not of the same systems in the other order",
+        ),
+        ("pairs[2].id", "has two judgements already, one for each order"),
+    ]
