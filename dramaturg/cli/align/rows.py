@@ -19,6 +19,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 
+_NAMES = frozenset({"id", "item"})
 _LEAST_SCORED = 2
 
 
@@ -59,6 +60,8 @@ class Rows:
 def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> list[str]:
     """Adds an item for each row that has a number in the column "human"; an empty cell is no score.
 
+    The columns "id" and "item" name the row, also where they are numbers.
+
     Returns:
         What was left out, in words: columns without any number, rows without a human score.
 
@@ -68,7 +71,7 @@ def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> l
     cells: dict[str, dict[int, float | None]] = {}
     for line, row in rows.rows:
         for name, value in row.items():
-            if value is not None and value != "":
+            if name not in _NAMES and value is not None and value != "":
                 cells.setdefault(name, {})[line] = number(value)
     columns = [name for name, values in cells.items() if any(value is not None for value in values.values())]
     for name in columns:

@@ -46,7 +46,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 def score_rows() -> list[dict[str, Any]]:
     return [
-        {"id": f"s{index}", "human": human, "good": good, "length": length, "flat": 1}
+        {"id": f"s{index}", "who": f"w{index}", "human": human, "good": good, "length": length, "flat": 1}
         for index, (human, good, length) in enumerate(zip(HUMAN, GOOD, LENGTH, strict=True))
     ]
 
@@ -70,7 +70,7 @@ def test_scores_as_json(tmp_path: Path) -> None:
         ("good", "length"),
     ]
     assert 0 < found["differences"][2]["williams_p"] < 1
-    assert found["left_out"] == ["column 'id', which has no numbers"]
+    assert found["left_out"] == ["column 'who', which has no numbers"]
     assert (found["seed"], found["resamples"], found["confidence_level"]) == (3, 2000, 0.95)
     assert found == answer("scores", file, "--seed", "3")
     assert found != answer("scores", file, "--seed", "4")
@@ -94,7 +94,13 @@ def test_scores_as_a_table(tmp_path: Path) -> None:
     expected = stats.kendalltau(HUMAN, GOOD).statistic
     assert f"{expected:.3f} [" in result.stdout
     assert "undefined: all scores of flat are equal" in result.stdout
-    assert "left out: column 'id', which has no numbers" in result.stderr
+    assert "left out: column 'who', which has no numbers" in result.stderr
+
+
+def test_a_name_is_no_measure_also_where_it_is_a_number(tmp_path: Path) -> None:
+    rows = [{**row, "id": index, "item": str(index)} for index, row in enumerate(score_rows())]
+    found = answer("scores", write(tmp_path / "scores.jsonl", rows), "--resamples", "0")
+    assert list(found["measures"]) == ["flat", "good", "length"]
 
 
 def test_rows_that_people_did_not_score_are_counted(tmp_path: Path) -> None:
