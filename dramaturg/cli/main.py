@@ -6,7 +6,23 @@ import importlib.metadata
 
 import typer
 
-from dramaturg.cli import align, conformance, convert, evaluate, graphs, judges, roles, scenarios, tasks
+from dramaturg.cli import (
+    ablate,
+    align,
+    conformance,
+    convert,
+    evaluate,
+    graphs,
+    judges,
+    perturb,
+    report,
+    roles,
+    runs,
+    scenarios,
+    scripts,
+    tasks,
+)
+from dramaturg.cli.compare import command as comparing
 from dramaturg.cli.dialogues import checking, simulating
 from dramaturg.cli.platform import platform_commands
 
@@ -21,14 +37,20 @@ app = typer.Typer(
 app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(graphs.app, name="graphs")
 app.add_typer(align.app, name="align")
+app.add_typer(comparing.app)
+app.add_typer(runs.app, name="runs")
 app.add_typer(judges.app)
 app.add_typer(conformance.app)
 app.add_typer(convert.app, name="convert")
+app.add_typer(report.app)
 app.add_typer(roles.app)
 app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(simulating.app)
 app.add_typer(checking.app, name="ratings")
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(perturb.app, name="perturb")
+app.add_typer(ablate.app)
+app.add_typer(scripts.app, name="scripts")
 app.add_typer(platform_commands())
 
 

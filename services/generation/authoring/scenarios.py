@@ -17,11 +17,11 @@ from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
 from dramaturg.judge.excerpts import NONE
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
+from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import together
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, with_defaults
-from services.generation.authoring.leaks import names_option
 from services.generation.authoring.materials import labelled
 from services.generation.authoring.scenario_forms import PhraseForm, ProfileForm
 
@@ -67,7 +67,7 @@ class ScenarioWriter:
             response = _respond(await self._write_phrase(request, options))
         brief = request.brief
         response.leaks_option = any(
-            names_option(response.scenario, option) for option in (brief.option_1, brief.option_2)
+            names_phrase(response.scenario, option) for option in (brief.option_1, brief.option_2)
         )
         return response
 

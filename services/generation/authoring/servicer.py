@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dramaturg.api.generation.v1 import authoring_datasets_pb2 as datasets_pb
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as decisions_pb
 from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as dialogues_pb
 from dramaturg.api.generation.v1 import authoring_graphs_pb2 as graphs_pb
@@ -12,10 +13,12 @@ from dramaturg.api.generation.v1 import authoring_service_pb2_grpc as pb_grpc
 from dramaturg.judge.dialogues import DialogueLimits
 from dramaturg.judge.prompts import PromptLibrary
 from services.generation.author import Author
+from services.generation.authoring.constraints import ConstraintExpander
 from services.generation.authoring.decisions import OptionChooser
 from services.generation.authoring.dialogue_reply import Continuer
 from services.generation.authoring.dialogue_user import UserAgent
 from services.generation.authoring.graphs import ScriptGraphWriter
+from services.generation.authoring.perturbing import ScriptPerturber
 from services.generation.authoring.scenarios import ScenarioWriter
 from services.generation.authoring.scripts import ScriptWriter
 from services.generation.authoring.simulation import SimulationTaskWriter
@@ -38,6 +41,8 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
     def __init__(self, author: Author, library: PromptLibrary, *, version: str) -> None:
         self._signature = Signature(NAME, version, DESCRIPTOR.full_name)
         self._scripts = ScriptWriter(author, library)
+        self._constraints = ConstraintExpander(author, library)
+        self._perturber = ScriptPerturber(author, library)
         self._graphs = ScriptGraphWriter(author, library)
         self._options = OptionChooser(author, library)
         self._scenarios = ScenarioWriter(author, library)
@@ -49,6 +54,20 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
         """Writes a script for a task."""
         del context
         return await self._signature.under(self._scripts.write(request))
+
+    async def ExpandConstraints(
+        self, request: datasets_pb.ExpandConstraintsRequest, context: Any
+    ) -> datasets_pb.ExpandConstraintsResponse:
+        """Adds constraints to an abstract goal."""
+        del context
+        return await self._signature.under(self._constraints.expand(request))
+
+    async def PerturbScript(
+        self, request: datasets_pb.PerturbScriptRequest, context: Any
+    ) -> datasets_pb.PerturbScriptResponse:
+        """Puts one fault into a script."""
+        del context
+        return await self._signature.under(self._perturber.perturb(request))
 
     async def WriteScriptGraph(
         self, request: graphs_pb.WriteScriptGraphRequest, context: Any

@@ -12,6 +12,8 @@ from dramaturg.api.generation.v1 import generation_service_pb2, generation_servi
 from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateRequest,
     GenerateResponse,
+    GetLedgerStatusRequest,
+    GetLedgerStatusResponse,
     ListModelsRequest,
     ListModelsResponse,
     MessageRole,
@@ -156,6 +158,11 @@ async def test_request_id_of_a_message_is_taken_where_the_metadata_has_none() ->
 
         async def ListModels(self, request: ListModelsRequest, servicer_context: Any) -> ListModelsResponse:
             return ListModelsResponse()
+
+        async def GetLedgerStatus(
+            self, request: GetLedgerStatusRequest, servicer_context: Any
+        ) -> GetLedgerStatusResponse:
+            return GetLedgerStatusResponse()
 
     contract = Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],

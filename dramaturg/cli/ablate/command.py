@@ -1,0 +1,126 @@
+"""``dramaturg ablate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.cli import options
+from dramaturg.cli.ablate.figures import criteria_of
+from dramaturg.cli.ablate.running import run_variants
+from dramaturg.cli.ablate.tables import show_variants
+from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, parse_variants
+from dramaturg.cli.align.gold import RULES, read_gold
+from dramaturg.cli.evaluations import Job, default_folder
+from dramaturg.cli.overrides import Overrides
+from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.results import RESULTS
+from dramaturg.cli.rows import RowsError, open_rows
+
+
+def ablate(
+    file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="Rows of evaluate scripts.")],
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VARIANT",
+            help=f"{', '.join(NAMES)}; or {FORMS}; or several joined by +. May stand several times. "
+            "Default: the names.",
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LABELS", help="What people say. Without it variants are compared with the base."
+        ),
+    ] = None,
+    majority: Annotated[
+        str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")
+    ] = "more-than-half",
+    target: options.Target = None,
+    judge: options.Judges = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all, in every variant."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where results go. Default: out/<time, UTC>."),
+    ] = None,
+    as_json: options.AsJson = False,
+    concurrency: options.Concurrency = 8,
+    limit: options.Limit = None,
+    timeout: options.Timeout = 600.0,
+) -> None:
+    """Judges the same scripts in several ways, side by side (ABSEval, Tables 2 and 3, Figures 4 and 7).
+
+    The base is FILE judged as its rows, --judge and --model say. Calls that variants share are bought once.
+    DIR/<variant>/results.jsonl gets each variant's results ("dramaturg compare" tests their difference).
+
+    LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
+    Lines, as "dramaturg align verdicts" reads them. The figures are then accuracies against people.
+
+    Exit codes: 0 fine, 1 samples failed or figures could not be had, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg ablate scripts.jsonl --labels labels.csv
+
+        dramaturg ablate scripts.jsonl --variant no-gold-answer --variant model:critic=small-model
+
+        dramaturg ablate scripts.jsonl --variant model:big --variant single-judge+model:big --json
+    """
+    try:
+        base = Overrides.parse(judge or (), model or (), None, None)
+        variants = parse_variants(variant or (), base)
+    except ValueError as error:
+        fail(str(error))
+    if target is not None and any(one.prompts for one in variants):
+        fail(
+            "--variant prompts:... needs services of its own: go without --target, or register a judge that "
+            "uses the prompts and name it with judge:ROLE=NAME"
+        )
+    people = None if labels is None else read_gold(labels, majority, "", target)
+    for one in [] if people is None else people.left_out:
+        typer.echo(f"left out: {one}", err=True)
+    folder = out or default_folder()
+    job = Job(file, target, folder, as_json, concurrency, limit, timeout)
+    try:
+        with open_rows(file, EvaluateScriptsRequest, limit) as rows:
+            total = rows.check()
+            if not total:
+                fail(f"{file}: there are no rows")
+            figures, missing = run(run_variants(job, variants, rows, total, folder, people))
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except RowsError as error:
+        fail(f"{file}: {error.count} problems\n{error}")
+    places = {one.name: folder / one.folder / RESULTS for one in variants}
+    if people is not None and not missing and not any(one.groups for one in figures):
+        missing = "no label is of a candidate of the rows: an item is TASK/CANDIDATE, with the rows' ids"
+    if as_json:
+        summary = {
+            "rows": total,
+            "criteria": criteria_of(figures),
+            "compared_with": BASE if people is None else "labels",
+            "labels": None if people is None else len(people.labels),
+            "undecided_labels": None if people is None else people.undecided,
+            "left_out": [] if people is None else people.left_out,
+            "variants": [one.describe(str(places[one.name])) for one in figures],
+            "missing_figures": missing,
+        }
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        console = output()
+        show_variants(console, figures, "the base's" if people is None else "people's labels")
+        if missing:
+            console.print(f"no figures: {missing}", style="yellow", highlight=False)
+        console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+    failed = any(one.tally.failed_samples for one in figures)
+    raise typer.Exit(1 if failed or missing else 0)

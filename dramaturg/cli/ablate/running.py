@@ -1,0 +1,106 @@
+"""Evaluates the same rows once for each variant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.cli.ablate.figures import Figures, expected, measure
+from dramaturg.cli.ablate.tally import LINE_TAG, VariantTally
+from dramaturg.cli.ablate.variants import BASE, Variant
+from dramaturg.cli.align.gold import Gold
+from dramaturg.cli.display import ProgressBar, verdicts_judged
+from dramaturg.cli.evaluations import WINDOW, Job
+from dramaturg.cli.platform import UsageError, gateway
+from dramaturg.cli.results import ResultWriter
+from dramaturg.cli.rows import Row, RowFile
+from dramaturg.cli.running import evaluate_rows
+from dramaturg.client import DramaturgClient
+from dramaturg.service.channel import open_channel
+
+ROLES = ("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment")
+"""The roles that are asked."""
+
+
+async def run_variants(
+    job: Job,
+    variants: Sequence[Variant],
+    rows: RowFile[EvaluateScriptsRequest],
+    total: int,
+    folder: Path,
+    people: Gold | None,
+) -> tuple[Sequence[Figures], str]:
+    """The figures of each variant, in their order, and why there are none; or nothing.
+
+    Variants that need other prompt files need services of their own; the others share theirs. What one
+    variant bought the next one has from the ledger.
+
+    Args:
+        job: What the command was told.
+        variants: The variants, the base first.
+        rows: The rows, checked.
+        total: How many these are.
+        folder: Where results go, each variant's into a folder of its own.
+        people: What people say. None: variants are compared with the base.
+    """
+    tallies: dict[str, VariantTally] = {}
+    # The base has no prompts of its own, so those without any stand first.
+    ordered = sorted(variants, key=lambda one: sorted(one.environment.items()))
+    for settings, alike in groupby(ordered, key=lambda one: one.environment):
+        with _environment(settings):
+            async with gateway(job.target, ROLES) as address, DramaturgClient(address) as client:
+                for variant in alike:
+                    tallies[variant.name] = await _run(job, variant, client, rows, total, folder)
+    in_order = {variant.name: tallies[variant.name] for variant in variants}
+    async with gateway(job.target, ["alignment"]) as address, open_channel(address) as channel:
+        return await measure(AlignmentServiceStub(channel), in_order, expected(in_order[BASE], people))
+
+
+async def _run(
+    job: Job,
+    variant: Variant,
+    client: DramaturgClient,
+    rows: RowFile[EvaluateScriptsRequest],
+    total: int,
+    folder: Path,
+) -> VariantTally:
+    def evaluate(request: EvaluateScriptsRequest) -> AsyncGenerator[Any]:
+        variant.apply(request)
+        return client.evaluate_scripts(request, timeout=job.timeout)
+
+    tally = VariantTally()
+    place = folder / variant.folder
+    try:
+        writer = ResultWriter(place, WINDOW * job.concurrency)
+    except OSError as error:
+        raise UsageError(f"{place}: {error.strerror or error}") from error
+    with writer, ProgressBar(total, f"verdicts, {variant.name}", verdicts_judged) as progress:
+        await evaluate_rows(evaluate, _numbered(rows), writer, tally, progress, concurrency=job.concurrency)
+    return tally
+
+
+def _numbered(rows: Iterable[Row[EvaluateScriptsRequest]]) -> Iterator[Row[EvaluateScriptsRequest]]:
+    for row in rows:
+        row.request.tags[LINE_TAG] = str(row.line)
+        yield row
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for services that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

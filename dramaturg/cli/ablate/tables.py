@@ -1,0 +1,110 @@
+"""Prints variants side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from dramaturg.cli.ablate.figures import Figures, criteria_of, describe_group, pass_rate
+from dramaturg.cli.decisions.figures import ALL
+
+SHORT = {
+    "no_missing_steps": "NM",
+    "no_redundant_steps": "NR",
+    "no_duplicate_steps": "ND",
+    "executable": "EX",
+    "satisfies_constraints": "SC",
+    "completes_goal": "CG",
+    "order_correct": "OC",
+}
+"""The criteria as the paper's tables name them."""
+
+
+def show_variants(console: Console, figures: Sequence[Figures], compared_with: str) -> None:
+    """Prints the agreement, the rate of PASS, how many verdicts decide, and the calls.
+
+    Args:
+        console: Where to print.
+        figures: The variants, the base first.
+        compared_with: What the agreement is with.
+    """
+    criteria = criteria_of(figures)
+    if any(one.groups for one in figures):
+        title = f"verdicts equal to {compared_with}, of those that decide"
+        console.print(
+            _table(
+                title, figures, criteria, _agreement, ("95 %", "majority", "kappa", "MSE", "over"), _overall
+            )
+        )
+    console.print(_table("PASS, of the verdicts that decide", figures, criteria, _passes))
+    console.print(_table("verdicts that decide", figures, criteria, _decided))
+    calls = Table("variant", title="calls and abstentions", title_justify="left", box=None)
+    for head in ("samples", "failed", "bought", "from the ledger"):
+        calls.add_column(head, justify="right")
+    calls.add_column("abstained because")
+    for one in figures:
+        usage = one.tally.usage
+        reasons = ", ".join(f"{count} {reason}" for reason, count in one.tally.abstentions.most_common())
+        counts = (
+            one.tally.samples,
+            one.tally.failed_samples,
+            usage.provider_call_count,
+            usage.cache_hit_count,
+        )
+        calls.add_row(one.name, *map(str, counts), reasons)
+    console.print(calls)
+
+
+def _table(
+    title: str,
+    figures: Sequence[Figures],
+    criteria: Sequence[str],
+    cell: Callable[[Figures, str], str],
+    heads: Sequence[str] = (),
+    cells: Callable[[Figures], Sequence[str]] = lambda _: (),
+) -> Table:
+    """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
+    table = Table("variant", title=title, title_justify="left", box=None)
+    for head in (*(SHORT.get(name, name) for name in criteria), ALL, *heads):
+        table.add_column(head, justify="right")
+    for one in figures:
+        table.add_row(one.name, *(cell(one, name) for name in [*criteria, ALL]), *cells(one))
+    return table
+
+
+def _overall(figures: Figures) -> Sequence[str]:
+    """What stands beside the agreement of all verdicts; the last says over how many criteria that is."""
+    group = figures.groups.get(ALL)
+    if group is None:
+        return "-", "-", "-", "-", "-"
+    described = describe_group(group)
+    lower, upper = described["rate"]["lower"], described["rate"]["upper"]
+    interval = "-" if lower is None else f"{lower:.3f} to {upper:.3f}"
+    numbers = (described[name] for name in ("majority_baseline", "cohen_kappa", "mean_squared_error"))
+    return interval, *map(_number, numbers), f"{len(figures.decided_criteria)} criteria"
+
+
+def _agreement(figures: Figures, name: str) -> str:
+    group = figures.groups.get(name)
+    return "-" if group is None else _number(describe_group(group)["rate"]["value"])
+
+
+def _passes(figures: Figures, name: str) -> str:
+    return _number(pass_rate(_counts(figures, name)))
+
+
+def _decided(figures: Figures, name: str) -> str:
+    counts = _counts(figures, name)
+    return f"{counts['PASS'] + counts['FAIL']}/{counts.total()}"
+
+
+def _counts(figures: Figures, name: str) -> Counter[str]:
+    tally = figures.tally
+    return tally.verdicts if name == ALL else tally.by_criterion.get(name, Counter())
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

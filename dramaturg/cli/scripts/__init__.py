@@ -1,0 +1,16 @@
+"""``dramaturg scripts``: from tasks that people reviewed to scripts of every model under test (ABSEval)."""
+
+from __future__ import annotations
+
+import typer
+
+from dramaturg.cli.scripts.reviewing import review
+from dramaturg.cli.scripts.writing import write
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    no_args_is_help=True, help="Reads the review of expanded tasks, and has models write scripts for tasks."
+)
+app.command("review")(review)
+app.command("write")(write)

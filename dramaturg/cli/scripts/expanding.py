@@ -1,0 +1,114 @@
+"""``dramaturg tasks expand``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.cli.evaluations import default_folder
+from dramaturg.cli.platform import fail, run
+from dramaturg.cli.rows import RowsError
+from dramaturg.cli.scripts.expansion import expand_goals, spread
+from dramaturg.cli.scripts.goals import read_goals
+from dramaturg.cli.scripts.sheet import COLUMNS, sheet_row
+from dramaturg.cli.sheets import write_sheet
+from dramaturg.cli.writing import write_messages
+
+EXPANSIONS = "expansions.jsonl"
+"""The file of the answers: one ``generation.v1.ExpandConstraintsResponse`` a line, with its provenance."""
+
+
+def expand(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="GOALS",
+            help="Abstract goals: one a line with the topic after a tab, or ExpandConstraintsRequests.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where the sheet goes. Default: out/<time, UTC>."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that adds constraints.")] = "",
+    constraints: Annotated[
+        int | None, typer.Option(min=1, max=3, help="The most constraints. Default: as the row says, else 3.")
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, max=100, help="How often each goal is expanded.")] = 1,
+    near: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="The cosine from which goals repeat each other.")
+    ] = 0.95,
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet, do not drop them.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many goals.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Goals expanded at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one goal.")] = 300.0,
+) -> None:
+    """Adds one to three constraints to abstract goals, for people to review (ABSEval, section 2).
+
+    Each goal becomes a task with one constraint, one with two and one with three. DIR/review.csv and
+    DIR/review.jsonl hold the same sheet: accept, edit and reject tasks in one of them, then read it back with
+    "dramaturg scripts review". A task whose goal nearly repeats that of an earlier one with as many
+    constraints is dropped and counted; constraints that the goal does not say stand in the column
+    not_in_goal.
+
+    Exit codes: 0 every goal was expanded, 1 some were not, 2 wrong usage or rows.
+
+    For example:
+
+        dramaturg tasks expand goals.txt -o out/tasks --model my-model --count 2
+    """
+    try:
+        rows = read_goals(file, limit)
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    except RowsError as error:
+        fail(f"{file}: {error.count} problems\n{error}")
+    except ValueError as error:
+        fail(f"{file}: {error}")
+    if not rows:
+        fail(f"{file}: there are no goals")
+    asked = spread(rows, count, model, constraints)
+    found = run(expand_goals(target, asked, near, concurrency, timeout))
+    failed = {name: answer.failure for name, answer in found.answers.items() if not answer.tasks}
+    kept = [one for one in found.drafts if keep_duplicates or one.id not in found.repeated]
+    folder = out or default_folder()
+    sheet = [sheet_row(one.id, one.task, found.repeated.get(one.id, ""), one.model) for one in kept]
+    try:
+        table, lines = write_sheet(folder, COLUMNS, sheet)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")
+    write_messages(folder / EXPANSIONS, found.answers.values())
+    for name, why in failed.items():
+        typer.echo(f"{name}: {why or 'there are no tasks'}", err=True)
+    if found.unchecked:
+        typer.echo(f"near-duplicates are not looked for, only equal words: {found.unchecked}", err=True)
+    summary = {
+        "goals": len(rows),
+        "asked": len(asked),
+        "failed": len(failed),
+        "tasks": len(found.drafts),
+        "near_duplicates": len(found.repeated),
+        "kept": len(kept),
+        "unworded": sum(bool(row["not_in_goal"]) for row in sheet),
+        "unchecked": found.unchecked,
+        "csv": str(table),
+        "jsonl": str(lines),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        typer.echo(
+            f"{len(kept)} tasks of {len(rows)} goals to {table} and {lines}: {len(failed)} of {len(asked)} "
+            f"expansions failed, {len(found.repeated)} near-duplicates "
+            f"{'marked' if keep_duplicates else 'dropped'}, {summary['unworded']} do not say a constraint"
+        )
+    raise typer.Exit(1 if failed else 0)

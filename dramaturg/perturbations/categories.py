@@ -1,0 +1,47 @@
+"""What can go wrong with a script, and the criterion that each fault breaks (ABSEval, Table 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
+from dramaturg.judge import criteria
+
+BY_MODEL = "model"
+"""How a record names a fault that a model made; others are named by their rule."""
+
+
+class Category(StrEnum):
+    """A category by name (``generation.v1.PerturbationCategory``)."""
+
+    MISSING_STEPS = "missing-steps"
+    REDUNDANT_STEPS = "redundant-steps"
+    DUPLICATE_STEPS = "duplicate-steps"
+    BROKEN_CONSTRAINT = "broken-constraint"
+    GOAL_NOT_REACHED = "goal-not-reached"
+    WRONG_ORDER = "wrong-order"
+
+    @property
+    def number(self) -> pb.PerturbationCategory.ValueType:
+        """Its number in the contract."""
+        return pb.PerturbationCategory.Value(f"PERTURBATION_CATEGORY_{self.name}")
+
+    @property
+    def criterion(self) -> str:
+        """The criterion that it breaks."""
+        return CRITERIA[self]
+
+
+CRITERIA: Mapping[Category, str] = MappingProxyType(
+    {
+        Category.MISSING_STEPS: criteria.NO_MISSING_STEPS,
+        Category.REDUNDANT_STEPS: criteria.NO_REDUNDANT_STEPS,
+        Category.DUPLICATE_STEPS: criteria.NO_DUPLICATE_STEPS,
+        Category.BROKEN_CONSTRAINT: criteria.SATISFIES_CONSTRAINTS,
+        Category.GOAL_NOT_REACHED: criteria.COMPLETES_GOAL,
+        Category.WRONG_ORDER: criteria.ORDER_CORRECT,
+    }
+)
+"""The criterion that each category breaks. ABSEval has none for ``executable``."""

@@ -1,0 +1,149 @@
+"""Edits of a script that a model names by the numbers of steps, and what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
+from dramaturg.perturbations.changes import Placed, untouched
+
+_LONGEST = 20_000
+"""The longest step, in characters (``common.v1.Step``)."""
+
+
+class Action(StrEnum):
+    """What can be done to a script."""
+
+    REMOVE = "remove"
+    REPLACE = "replace"
+    INSERT = "insert"
+    MOVE = "move"
+
+    @property
+    def explanation(self) -> str:
+        """What it does, in words for a prompt."""
+        return _EXPLANATIONS[self]
+
+
+_EXPLANATIONS: Mapping[Action, str] = {
+    Action.REMOVE: "takes the step out.",
+    Action.REPLACE: "lets the step say the text instead.",
+    Action.INSERT: "puts a new step with the text after the step named; 0 puts it before the first one.",
+    Action.MOVE: "takes the step to after the step that place_after names; 0 puts it before the first one.",
+}
+
+
+class Edit(NamedTuple):
+    """One edit."""
+
+    action: Action
+    step: int
+    """The number of the step, from 1; of an insertion that of the step before it, or 0."""
+    place_after: int
+    """The number of the step after which a moved one stands; 0: before the first one."""
+    text: str
+    """What a step that is new or replaced says."""
+
+
+class Edited(NamedTuple):
+    """What came of edits."""
+
+    steps: Sequence[Placed]
+    """The steps of the script that they make."""
+    idea: str
+    """What was meant by them, in the model's words."""
+
+
+class EditsForm:
+    """Edits, after what is meant by them.
+
+    Args:
+        original: The script.
+        actions: What may be done to it.
+    """
+
+    name = "edits"
+
+    def __init__(self, original: Sequence[str], actions: Sequence[Action]) -> None:
+        self._original = original
+        self._actions = actions
+        self.shape = Record(
+            {
+                "idea": Text("what is changed, and why the script then has the fault"),
+                "edits": ListOf(
+                    Record(
+                        {
+                            "action": Choice(tuple(actions)),
+                            "step": Number("the step's number"),
+                            "place_after": Number("of a move: after which step; else 0"),
+                            "text": Text("of a new or replaced step: what it says; else empty"),
+                        }
+                    )
+                ),
+            }
+        )
+
+    def parse(self, value: Any) -> Edited:
+        """Reads edits and carries them out.
+
+        Raises:
+            UnclearAnswerError: There are none, one cannot be carried out, or they change nothing or leave
+                nothing.
+        """
+        members = value if isinstance(value, Mapping) else {}
+        listed, idea = members.get("edits"), members.get("idea")
+        if not isinstance(listed, list) or not listed:
+            raise UnclearAnswerError("the answer names no edits")
+        steps = self._carry_out([self._read(entry) for entry in listed])
+        if not steps:
+            raise UnclearAnswerError("the edits leave no step")
+        if [step.text for step in steps] == list(self._original):
+            raise UnclearAnswerError("the edits change nothing")
+        return Edited(steps, " ".join(idea.split()) if isinstance(idea, str) else "")
+
+    def _read(self, entry: Any) -> Edit:
+        members = entry if isinstance(entry, Mapping) else {}
+        action = next((one for one in self._actions if one == members.get("action")), None)
+        if action is None:
+            raise UnclearAnswerError(f"{members.get('action')!r} is none of {', '.join(self._actions)}")
+        step = self._number(members.get("step"), least=0 if action == Action.INSERT else 1)
+        place = self._number(members.get("place_after"), least=0) if action == Action.MOVE else 0
+        text = members.get("text")
+        written = " ".join(text.split()) if isinstance(text, str) else ""
+        if action in (Action.INSERT, Action.REPLACE) and not 0 < len(written) <= _LONGEST:
+            raise UnclearAnswerError(f"the text of a step is blank or has over {_LONGEST} characters")
+        return Edit(action, step, place, written)
+
+    def _number(self, value: Any, *, least: int) -> int:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if not is_number or not least <= value <= len(self._original):
+            raise UnclearAnswerError(f"there is no step {value!r}")
+        return int(value)
+
+    def _carry_out(self, edits: Sequence[Edit]) -> list[Placed]:
+        """The steps after all edits; each names steps by their numbers before any of them."""
+        steps: list[Placed | None] = list(untouched(self._original))
+        after: dict[int, list[Placed]] = {number: [] for number in range(len(steps) + 1)}
+        edited: set[int] = set()
+        for edit in edits:
+            if edit.action == Action.INSERT:
+                after[edit.step].append(Placed(edit.text))
+                continue
+            step = steps[edit.step - 1]
+            if edit.step in edited or step is None:
+                raise UnclearAnswerError(f"step {edit.step} is edited twice")
+            edited.add(edit.step)
+            if edit.action == Action.REPLACE:
+                steps[edit.step - 1] = step._replace(text=edit.text)
+                continue
+            steps[edit.step - 1] = None
+            if edit.action == Action.MOVE:
+                after[edit.place_after].append(step._replace(moved=True))
+        placed = list(after[0])
+        for number, step in enumerate(steps, start=1):
+            placed += [step] if step is not None else []
+            placed += after[number]
+        return placed

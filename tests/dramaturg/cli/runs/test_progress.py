@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from rich.console import Console
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress
+from dramaturg.cli.runs.describing import describe, describe_progress, duration
+from dramaturg.cli.runs.progress import RunDisplay
+
+PROGRESS = RunProgress(
+    sample_count=1500,
+    succeeded_count=500,
+    failed_count=12,
+    samples_per_second=7.25,
+    remaining_time=Duration(seconds=3725),
+    judgement_count=3500,
+    abstention_count=41,
+    usage=Usage(prompt_token_count=120_000, completion_token_count=400, cost_usd=0.5, unpriced_call_count=1),
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (605, "10 min 05 s"), (3725, "1 h 02 min")],
+)
+def test_times_are_told_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_progress_is_told_in_one_line() -> None:
+    assert describe_progress(PROGRESS) == (
+        "512 of 1,500 samples (34.1%), 12 failed, 7.25/s, 1 h 02 min left, 3,500 judgements, 41 abstained, "
+        "120,400 tokens, at least $0.5000"
+    )
+    assert describe_progress(RunProgress()) == "0 of 0 samples, 0 judgements, 0 abstained"
+
+
+def test_what_is_not_known_is_null() -> None:
+    described = describe(Run(id="r", state=run_pb2.RunState.ValueType(99)))
+    assert described["state"] == "STATE_99"
+    unknown = ("samples_per_second", "remaining_seconds", "start_time", "end_time")
+    assert [described[name] for name in unknown] == [None] * 4
+    assert described["usage"]["cost_usd"] is None
+
+
+def test_without_a_terminal_lines_are_some_seconds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("dramaturg.cli.runs.progress.time.monotonic", lambda: now[0])
+    out = io.StringIO()
+    with RunDisplay(Console(file=out, width=200)) as display:
+        for done in range(4):
+            display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING))
+            display.show_progress(RunProgress(sample_count=4, succeeded_count=done))
+            now[0] += 2.0
+        display.show_run(Run(id="r", state=run_pb2.RUN_STATE_FAILED, state_reason="too many [failed]"))
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "r RUNNING"
+    assert [line.split()[0] for line in lines[1:3]] == ["0", "0"]
+    assert "r FAILED: too many [failed]" in lines
+    assert len(lines) == 4
+
+
+def test_on_a_terminal_one_line_lives() -> None:
+    out = io.StringIO()
+    with RunDisplay(Console(file=out, force_terminal=True, width=200)) as display:
+        display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=PROGRESS))
+        display.tell("the connection is lost")
+    assert "RUNNING" in out.getvalue()
+    assert "512 of 1,500 samples" in out.getvalue()
+    assert "the connection is lost" in out.getvalue()

@@ -1,0 +1,238 @@
+"""``dramaturg runs`` against a whole gateway, whose judges are functions."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
+from dramaturg.judge.verdicts import abstained, failed
+from tests.support.command_line import Finished, dramaturg, finish, read_jsonl, start
+from tests.support.datasets import to_csv, to_json_lines
+from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
+
+# Every command is a process of its own, and there are many.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SAMPLES = 6
+
+
+class Judges:
+    """A critic that can be held up, and a commonsense judge that refuses every first candidate."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.open.set()
+        self.asked = 0
+
+    async def criticise(self, request: Any) -> Any:
+        self.asked += 1
+        await self.open.wait()
+        assessment = all_pass("critic")
+        if request.candidate.id == "c1":
+            assessment.verdicts[0].CopyFrom(
+                failed(assessment.verdicts[0].criterion, rationale="A step is missing.")
+            )
+        return assessment
+
+    async def walk(self, request: Any) -> Any:
+        assessment = all_pass("commonsense")
+        if request.candidate.id == "c0":
+            criterion = assessment.verdicts[0].criterion
+            assessment.verdicts[0].CopyFrom(abstained(criterion, ABSTAIN_REASON_REFUSED, "It declined."))
+        return assessment
+
+
+@pytest.fixture
+def judges() -> Judges:
+    return Judges()
+
+
+@pytest.fixture
+async def target(judges: Judges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    """A gateway that keeps runs."""
+    monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "true")
+    monkeypatch.setenv("DRAMATURG_RUNS_DATASET_FOLDERS", json.dumps([str(tmp_path / "shared")]))
+    fakes = agents(Fake("critic", judges.criticise), Fake("commonsense", judges.walk))
+    async with gateway_target(*fakes) as address:
+        monkeypatch.setenv("DRAMATURG_TARGET", address)
+        yield address
+        judges.open.set()
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    file = tmp_path / "shared" / "rows.csv"
+    file.parent.mkdir()
+    requests = [scripts_request(2, tags={"level": "easy"}) for _ in range(SAMPLES)]
+    for number, request in enumerate(requests):
+        request.task.id = f"t{number}"
+    file.write_bytes(to_csv(requests))
+    return file
+
+
+async def runs(*arguments: str | Path, code: int = 0, stdin: bytes = b"") -> Finished:
+    done = await dramaturg("runs", *arguments, stdin=stdin)
+    assert done.code == code, done
+    return done
+
+
+async def create(rows: Path, *arguments: str | Path) -> str:
+    run_id = (await runs("create", "scripts", rows, *arguments, "--json")).json["id"]
+    assert isinstance(run_id, str)
+    return run_id
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Temporary files that a command left behind."""
+    return [path for path in folder.iterdir() if path.name.startswith(".")]
+
+
+async def begun(judges: Judges) -> None:
+    async with asyncio.timeout(60):
+        while not judges.asked:  # noqa: ASYNC110 - the judge does not know of the test
+            await asyncio.sleep(0.01)
+
+
+async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, tmp_path: Path) -> None:
+    done = await runs("create", "scripts", rows, "--by-reference", "--watch", "--json", "--label", "team=a")
+    run = done.json
+    assert "SUCCEEDED" in done.err
+    assert (run["state"], run["samples"], run["succeeded"]) == ("SUCCEEDED", SAMPLES, SAMPLES)
+    assert (run["judgements"], run["abstained"]) == (SAMPLES * 14, SAMPLES)
+    assert run["abstentions"] == {"REFUSED": SAMPLES}
+    assert run["dataset"]["uri"] == str(rows)
+    assert run["dataset"]["format"] == "CSV"
+
+    listed = (await runs("list", "--label", "team=a", "--state", "succeeded", "--json")).json["runs"]
+    assert [one["id"] for one in listed] == [run["id"]]
+    assert (await runs("list", "--label", "team=b", "--json")).json["runs"] == []
+    shown = await runs("show", run["id"])
+    assert f"{SAMPLES} of {SAMPLES} samples (100.0%)" in shown.out
+
+    found = (await runs("results", run["id"], "--outcome", "fail", "--json")).json
+    assert len(found["results"]) == SAMPLES
+    assert found["results"][0]["rationale"] == "A step is missing."
+    assert not found["more"]
+    found = (await runs("results", run["id"], "--reason", "refused", "--limit", "2", "--json")).json
+    assert len(found["results"]) == 2
+    assert found["more"]
+    table = await runs("results", run["id"], "--model", "model-1", "--measure", "no_missing_steps")
+    assert table.out.count("FAIL") == SAMPLES
+
+    board = (await runs("leaderboard", run["id"], "--json")).json
+    assert [(entry["rank"], entry["model"]) for entry in board["models"]] == [(1, "model-0"), (2, "model-1")]
+    assert board["final"]
+    assert board["models"][0]["abstentions"] == {"REFUSED": SAMPLES}
+    assert "model-1" in (await runs("leaderboard", run["id"], "--measure", "no_missing_steps")).out
+
+    await runs("delete", run["id"], code=1)  # nobody said yes
+    assert (await runs("delete", run["id"], "--yes", "--json")).json == {"deleted": run["id"]}
+    assert "NOT_FOUND" in (await runs("show", run["id"], code=2)).err
+
+
+async def test_files_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
+    run = await create(rows)
+    await runs("watch", run)
+    out = tmp_path / "out.csv"
+    assert (await runs("export", run, "-o", out, "--json")).json["bytes"] == out.stat().st_size
+    with out.open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == SAMPLES * 14
+    await runs("export", run, "-o", tmp_path / "out.parquet", "--outcome", "abstain")
+    assert parquet.read_table(tmp_path / "out.parquet").num_rows == SAMPLES
+    await runs("export", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
+    assert [one["task"]["id"] for one in read_jsonl(tmp_path / "out.jsonl")] == [
+        f"t{n}" for n in range(SAMPLES)
+    ]
+    piped = await runs("export", run, "-o", "-")
+    assert len(piped.out.splitlines()) == SAMPLES * 14
+    missing = tmp_path / "none" / "out.csv"
+    assert "No such file" in (await runs("export", run, "-o", missing, code=2)).err
+    assert not leftovers(tmp_path)
+
+
+async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
+    run = await create(rows)
+    await runs("watch", run)
+    await runs("report", run, "-o", tmp_path / "report.html")
+    assert "A step is missing." in (tmp_path / "report.html").read_text()
+
+
+async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_path: Path) -> None:
+    with_a_bad_row = tmp_path / "bad.jsonl"
+    with_a_bad_row.write_bytes(to_json_lines([scripts_request(1)]) + b"{\n")
+    done = await runs("create", "scripts", with_a_bad_row, "--max-failed", "0", "--watch", code=1)
+    assert "1 of 2 rows are no valid EvaluateScriptsRequest and count as failed samples" in done.err
+    assert "FAILED" in done.out
+    run = done.out.split()[0]
+    assert "line 2: is not JSON" in (await runs("show", run)).out
+    limited = ("--max-tokens", "12", "--concurrency", "1")
+    assert "PARTIAL" in (await runs("create", "scripts", rows, *limited, "--watch", code=4)).out
+
+
+async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judges: Judges) -> None:
+    judges.open.clear()
+    run = await create(rows)
+    async with start("runs", "watch", run) as process:
+        assert process.stderr is not None
+        await asyncio.wait_for(process.stderr.readline(), 60)
+        process.send_signal(signal.SIGINT)
+        done = await finish(process)
+    assert done.code == 130
+    assert f"the run goes on. To see it again: dramaturg runs watch {run} --target {target}" in done.err
+    assert (await runs("show", run, "--json")).json["state"] in {"PREPARING", "RUNNING"}
+    judges.open.set()
+    assert (await runs("watch", run, "--json")).json["succeeded"] == SAMPLES
+
+
+async def test_a_run_is_steered(target: str, rows: Path, judges: Judges) -> None:
+    judges.open.clear()
+    run = await create(rows, "--concurrency", "1", "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
+    assert (
+        await create(rows, "--concurrency", "1", "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
+        == run
+    )
+    await begun(judges)
+    assert "FAILED_PRECONDITION" in (await runs("rerun", run, code=2)).err
+    assert "FAILED_PRECONDITION" in (await runs("extend", run, "--model", "m", code=2)).err
+    assert (await runs("pause", run, "--json")).json["state"] == "PAUSED"
+    assert "nothing is to be changed" in (await runs("update", run, code=2)).err
+    await runs("update", run, "--priority", "5", "--max-tokens", "100000")
+    judges.open.set()
+    ended = (await runs("resume", run, "--watch", "--json")).json
+    assert (ended["state"], ended["succeeded"]) == ("SUCCEEDED", SAMPLES)
+    again = (await runs("rerun", run, "--scope", "all", "--watch", "--json")).json
+    assert (again["state"], again["attempt"], again["succeeded"]) == ("SUCCEEDED", 2, SAMPLES)
+
+
+async def test_a_run_is_cancelled(target: str, rows: Path, judges: Judges) -> None:
+    judges.open.clear()
+    run = await create(rows)
+    await begun(judges)
+    assert (await runs("cancel", run, "--json")).json["state"] == "CANCELLED"
+    assert "CANCELLED" in (await runs("watch", run, code=1)).out
+
+
+async def test_what_is_refused_is_told(target: str, rows: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.jsonl"
+    outside.write_bytes(b"{}\n")
+    told = await runs("create", "scripts", outside, "--by-reference", code=2)
+    assert "spec.dataset.uri is not below a folder that this gateway reads datasets from" in told.err
+    assert "nobody" in (await runs("create", "scripts", rows, "--judge", "critic=nobody", code=2)).err
+    assert (
+        "--outcome 'maybe': there are pass, fail, abstain"
+        in (await runs("results", "x", "--outcome", "maybe", code=2)).err
+    )
+    told = await runs("show", "x", "--target", "127.0.0.1:1", code=1)
+    assert "UNAVAILABLE" in told.err
+    assert "DRAMATURG_TARGET" in told.err
+    assert os.environ["DRAMATURG_TARGET"] == target
