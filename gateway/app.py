@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 
 from dramaturg.api.evaluation.v1 import (
@@ -18,6 +19,8 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.forwarding import forwarding
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
+from gateway.quotas.gate import Quotas
+from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
 from gateway.servicer import EvaluationServicer, JudgeDirectoryServicer
 from gateway.settings import GatewaySettings
@@ -28,7 +31,13 @@ class App:
 
     name = "gateway"
 
-    def __init__(self, settings: GatewaySettings | None = None, runs: RunsSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings | None = None,
+        runs: RunsSettings | None = None,
+        quotas: QuotaSettings | None = None,
+    ) -> None:
+        self._quotas = quotas or QuotaSettings()
         self._settings = settings or GatewaySettings()
         self._runs = runs or RunsSettings()
 
@@ -53,13 +62,14 @@ class App:
             AsyncExitStack() as stack,
         ):
             evaluations = Evaluations(registry, directory, patience)
+            quotas = Quotas(self._quotas)
             runs = []
             if self._runs.enabled:
                 # Here, since the engine takes longer to load than most commands to run.
                 from gateway.runs.serving import serve_runs
 
-                runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations))]
-            yield [
+                runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))]
+            contracts = [
                 Contract.make(
                     evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                     evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
@@ -79,3 +89,4 @@ class App:
                 *runs,
                 *(forwarding(judge) for judge in registry.all() if judge.default),
             ]
+            yield [replace(contract, gate=quotas) for contract in contracts]

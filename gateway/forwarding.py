@@ -15,6 +15,7 @@ import grpc
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
 from gateway.judges.registry import Judge
@@ -34,6 +35,8 @@ def forwarding(judge: Judge) -> Contract:
         name="gateway",
         version=version("dramaturg"),
         description=f"Passes calls on to {judge.role.name} {judge.name!r}.",
+        # At the judge itself only services may call it; here everybody who may have things judged.
+        permission=EVALUATE,
     )
 
 

@@ -11,16 +11,18 @@ from typing import Any
 
 import grpc
 
-from dramaturg.service.propagation import propagation_interceptors
+from dramaturg.service.auth.outgoing import identifying
+from dramaturg.service.propagation import PropagatingChannel
 from dramaturg.service.rotation import RotatingChannel
 from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.telemetry.calls import ObservedChannel
 from dramaturg.service.tls import channel_credentials
 
 SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "healthCheckConfig": {"serviceName": ""},
-    # A "timeout" here would fire one to two seconds early and never reach the server: deadlines are the
-    # interceptor's.
+    # A "timeout" here would fire one to two seconds early and never reach the server: deadlines are given
+    # call by call.
     "methodConfig": [
         {
             "name": [{}],
@@ -49,22 +51,24 @@ def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.a
         settings: Certificates and limits; by default those of the environment.
 
     Raises:
-        SettingsError: A certificate cannot be read.
+        SettingsError: A certificate or the token cannot be read, or the token would pass a network in plain
+            text.
     """
     settings = settings or ChannelSettings()
     options = _options(settings)
-    interceptors = propagation_interceptors(
-        settings.timeout_seconds, reserve=settings.deadline_reserve_seconds
-    )
+    identified = identifying(target, settings)
 
     def connect() -> grpc.aio.Channel:
         credentials = channel_credentials(settings)
         if credentials is None:
-            return grpc.aio.insecure_channel(target, options=options, interceptors=interceptors)
-        return grpc.aio.secure_channel(target, credentials, options=options, interceptors=interceptors)
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=options)
 
     files = settings.tls_files
-    return RotatingChannel(connect, files, grace=settings.timeout_seconds) if files else connect()
+    channel = RotatingChannel(connect, files, grace=settings.timeout_seconds) if files else connect()
+    channel = identified(channel)
+    reserve = settings.deadline_reserve_seconds
+    return ObservedChannel(PropagatingChannel(channel, settings.timeout_seconds, reserve=reserve), target)
 
 
 def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:

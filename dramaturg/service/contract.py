@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.service.gate import OPEN_GATE, Gate
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
@@ -41,6 +42,12 @@ class Contract:
     """
     identity: Identity
     """What ``IdentityService`` answers for it."""
+    permission: str = ""
+    """What a caller of any of its methods must be allowed, where it is not what ``auth.permissions`` says of
+    each. A contract that stands in no table there needs it on servers that check their callers.
+    """
+    gate: Gate = OPEN_GATE
+    """Whether, and how often, a caller may call it now."""
 
     @classmethod
     def make(
@@ -55,8 +62,9 @@ class Contract:
         criteria: Iterable[str] = (),
         capabilities: Iterable[str] = (),
         limits: Mapping[str, int] = _NO_LIMITS,
+        permission: str = "",
     ) -> Contract:
-        """Makes a contract; the keyword arguments are the fields of ``identity.v1.Identity``."""
+        """Makes a contract; the keyword arguments are the fields of ``identity.v1.Identity`` and of this."""
         identity = Identity(
             name=name,
             version=version,
@@ -66,7 +74,7 @@ class Contract:
             capabilities=capabilities,
             limits=limits,
         )
-        return cls(descriptor, add, servicer, identity)
+        return cls(descriptor, add, servicer, identity, permission)
 
     @property
     def full_name(self) -> str:

@@ -8,70 +8,54 @@ from typing import Any
 import grpc
 
 from dramaturg.service import context
+from dramaturg.service.delegation import DelegatingChannel
 
-Details = grpc.aio.ClientCallDetails
+_Metadata = Any  # grpc.aio.Metadata, or a sequence of pairs
 
 
-def propagation_interceptors(timeout: float, *, reserve: float) -> list[grpc.aio.ClientInterceptor]:
-    """Interceptors that bound every call and name the request that it is made for.
+class PropagatingChannel(DelegatingChannel):
+    """Bounds every call and names the request that it is made for.
 
     A call gets the least of its own timeout, the channel's, and what is left to the call being served.
 
-    There is one object for each arity: a channel looks at an interceptor's base classes in turn and stops at
-        the first
-    that fits, so an object with all four would see unary calls only.
-
     Args:
+        channel: Makes the calls.
         timeout: The longest that a call may take, in seconds, where the caller states no other.
         reserve: What is kept of the time left, in seconds, to still answer with a proper error.
     """
 
-    def prepare(details: Details) -> Details:
-        return _prepared(details, timeout, reserve)
+    def __init__(self, channel: grpc.aio.Channel, timeout: float, *, reserve: float) -> None:
+        self._channel = channel
+        self._timeout = timeout
+        self._reserve = reserve
 
-    return [_UnaryUnary(prepare), _UnaryStream(prepare), _StreamUnary(prepare), _StreamStream(prepare)]
+    def behind(self) -> grpc.aio.Channel:
+        """The channel that makes the calls."""
+        return self._channel
+
+    def delegate(self, make: Callable[[grpc.aio.Channel], Any]) -> Callable[..., Any]:
+        """What makes the calls of one method."""
+        make_call = make(self._channel)
+
+        def call(
+            *given: Any, timeout: float | None = None, metadata: _Metadata = None, **options: Any
+        ) -> Any:
+            return make_call(*given, timeout=self._seconds(timeout), metadata=_named(metadata), **options)
+
+        return call
+
+    def _seconds(self, timeout: float | None) -> float:
+        seconds = self._timeout if timeout is None else timeout
+        left = context.remaining()
+        return seconds if left is None else min(seconds, max(0.0, left - self._reserve))
 
 
-def _prepared(details: Details, timeout: float, reserve: float) -> Details:
-    seconds = timeout if details.timeout is None else details.timeout
-    left = context.remaining()
-    if left is not None:
-        seconds = min(seconds, max(0.0, left - reserve))
-    metadata = grpc.aio.Metadata(*(details.metadata or ()))
+def _named(metadata: _Metadata) -> _Metadata:
+    """The metadata with the id of the request being served, unless the caller named one."""
     request = context.current()
-    if request is not None and request.request_id and metadata.get(context.REQUEST_ID_METADATA) is None:
-        metadata.add(context.REQUEST_ID_METADATA, request.request_id)
-    return Details(details.method, seconds, metadata, details.credentials, details.wait_for_ready)
-
-
-class _Preparing:
-    def __init__(self, prepare: Callable[[Details], Details]) -> None:
-        self._prepare = prepare
-
-
-class _UnaryUnary(_Preparing, grpc.aio.UnaryUnaryClientInterceptor):
-    async def intercept_unary_unary(
-        self, continuation: Any, client_call_details: Details, request: Any
-    ) -> Any:
-        return await continuation(self._prepare(client_call_details), request)
-
-
-class _UnaryStream(_Preparing, grpc.aio.UnaryStreamClientInterceptor):
-    async def intercept_unary_stream(
-        self, continuation: Any, client_call_details: Details, request: Any
-    ) -> Any:
-        return await continuation(self._prepare(client_call_details), request)
-
-
-class _StreamUnary(_Preparing, grpc.aio.StreamUnaryClientInterceptor):
-    async def intercept_stream_unary(
-        self, continuation: Any, client_call_details: Details, request_iterator: Any
-    ) -> Any:
-        return await continuation(self._prepare(client_call_details), request_iterator)
-
-
-class _StreamStream(_Preparing, grpc.aio.StreamStreamClientInterceptor):
-    async def intercept_stream_stream(
-        self, continuation: Any, client_call_details: Details, request_iterator: Any
-    ) -> Any:
-        return await continuation(self._prepare(client_call_details), request_iterator)
+    if request is None or not request.request_id:
+        return metadata
+    pairs = tuple(metadata or ())
+    if any(key == context.REQUEST_ID_METADATA for key, _ in pairs):
+        return metadata
+    return grpc.aio.Metadata(*pairs, (context.REQUEST_ID_METADATA, request.request_id))

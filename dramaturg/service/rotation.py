@@ -10,18 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 
+from dramaturg.service.delegation import DelegatingChannel
+from dramaturg.service.files import versions
 from dramaturg.service.settings import SettingsError
-from dramaturg.service.tls import versions
 
 logger = logging.getLogger(__name__)
 
 
-class RotatingChannel(grpc.aio.Channel):
+class RotatingChannel(DelegatingChannel):
     """Stands for the newest of several channels to one target.
 
     The files are looked at before each call (a ``stat`` each). Calls under way end on the channel that they
@@ -41,7 +41,7 @@ class RotatingChannel(grpc.aio.Channel):
         self._channel = connect()
         self._retiring: dict[grpc.aio.Channel, asyncio.Task[None]] = {}
 
-    def newest(self) -> grpc.aio.Channel:
+    def behind(self) -> grpc.aio.Channel:
         """The channel for the next call."""
         try:
             found = versions(self._files)
@@ -58,47 +58,15 @@ class RotatingChannel(grpc.aio.Channel):
         self._versions, self._channel = found, channel
         return channel
 
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """A callable that calls on the newest channel."""
-        return _NewestCallable(self, lambda channel: channel.unary_unary(*args, **kwargs))
-
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """A callable that calls on the newest channel."""
-        return _NewestCallable(self, lambda channel: channel.unary_stream(*args, **kwargs))
-
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """A callable that calls on the newest channel."""
-        return _NewestCallable(self, lambda channel: channel.stream_unary(*args, **kwargs))
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """A callable that calls on the newest channel."""
-        return _NewestCallable(self, lambda channel: channel.stream_stream(*args, **kwargs))
+    def delegate(self, make: Callable[[grpc.aio.Channel], Any]) -> Callable[..., Any]:
+        """What calls on the newest channel."""
+        return _NewestCallable(self, make)
 
     async def close(self, grace: float | None = None) -> None:
         """Closes the newest channel and those that it replaced."""
         for waiting in self._retiring.values():
             waiting.cancel()
         await asyncio.gather(*(channel.close(grace) for channel in (self._channel, *self._retiring)))
-
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """The newest channel's state."""
-        return self.newest().get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Waits for a change of the newest channel's state."""
-        await self.newest().wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        """Waits until the newest channel is connected."""
-        await self.newest().channel_ready()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 class _NewestCallable:
@@ -108,7 +76,7 @@ class _NewestCallable:
         self._bound: tuple[grpc.aio.Channel, Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        channel = self._owner.newest()
+        channel = self._owner.behind()
         if self._bound is None or self._bound[0] is not channel:
             self._bound = channel, self._bind(channel)
         return self._bound[1](*args, **kwargs)

@@ -23,11 +23,16 @@ from pydantic import ValidationError
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
 from dramaturg.service import logs
 from dramaturg.service.app import App
+from dramaturg.service.auth import audit
+from dramaturg.service.auth.guard import guard
+from dramaturg.service.auth.outgoing import is_loopback
+from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptors
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
+from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
 
 __all__ = ["Contract", "Server", "run"]
@@ -50,13 +55,21 @@ class Server:
     part polls once for the whole process. In tests, make servers and channels in fixtures of the test's own
     loop.
 
+    Args:
+        contracts: What it serves.
+        settings: How it listens.
+        auth: How callers are recognised. Absent: they are not told apart, and may do everything.
+
     Attributes:
         port: The port it listens on, once started.
         target: Where a client on this machine reaches it, once started.
     """
 
-    def __init__(self, contracts: Sequence[Contract], settings: ServerSettings) -> None:
+    def __init__(
+        self, contracts: Sequence[Contract], settings: ServerSettings, auth: AuthSettings | None = None
+    ) -> None:
         self.port = 0
+        self._auth = auth
         self._contracts = tuple(contracts)
         self._settings = settings
         self._health = HealthServicer(contract.full_name for contract in contracts)
@@ -73,10 +86,14 @@ class Server:
 
         Raises:
             OSError: The address cannot be listened on.
-            SettingsError: A certificate cannot be read.
+            SettingsError: A certificate or a file of tokens cannot be read, or it is not known who may call a
+                method.
         """
         server = grpc.aio.server(
-            interceptors=server_interceptors(self._settings), options=_options(self._settings)
+            interceptors=server_interceptors(
+                self._settings, guard(self._auth, self._contracts), self._contracts
+            ),
+            options=_options(self._settings),
         )
         for contract in self._contracts:
             contract.add(contract.servicer, server)
@@ -90,6 +107,10 @@ class Server:
         self._server = server
         fields = {"target": self.target, "contracts": self._contract_names()}
         logger.info("listening", extra={"fields": fields})
+        if (self._auth is None or not self._auth.enabled) and not is_loopback(
+            f"{self._settings.host}:{self.port}"
+        ):
+            logger.warning("callers are not told apart: everybody who reaches the address may do everything")
 
     async def drain(self) -> None:
         """Stops without a failed call.
@@ -180,11 +201,12 @@ def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None
     )
     given = {key: value for key, value in vars(parser.parse_args(argv)).items() if value is not None}
     try:
-        settings = ServerSettings(**given)
+        settings, auth = ServerSettings(**given), AuthSettings()
         logs.configure(settings.log_level)
+        audit.configure(auth.audit)
         service: App = app() if callable(app) else app
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(service, settings))
+            runner.run(_serve(service, settings, auth))
     except ValidationError as error:
         _fail(explain(error), code=2)
     except SettingsError as error:
@@ -195,7 +217,7 @@ def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None
         sys.exit(128 + signal.SIGINT)
 
 
-async def _serve(app: App, settings: ServerSettings) -> None:
+async def _serve(app: App, settings: ServerSettings, auth: AuthSettings) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -208,7 +230,11 @@ async def _serve(app: App, settings: ServerSettings) -> None:
 
     for number in signals:
         loop.add_signal_handler(number, stop)
-    async with app.open() as contracts, Server(contracts, settings):
+    async with (
+        telemetry(app.name, settings.host),
+        app.open() as contracts,
+        Server(contracts, settings, auth),
+    ):
         await stopping.wait()
 
 

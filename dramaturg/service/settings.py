@@ -159,6 +159,11 @@ class ChannelSettings(Settings):
     """The private key of the client's certificate (PEM)."""
     tls_server_name: str | None = None
     """The name that the server's certificate must hold, where it is not the target's host."""
+    token_file: Path | None = None
+    """Holds the bearer token that says who calls. Read again when it changes. It is sent to every server that
+    is called."""
+    token_over_plain_text: bool = False
+    """Whether the token is also sent where the connection is not encrypted and leaves this machine."""
     max_message_bytes: int = Field(default=64 << 20, ge=1024)
     """The largest response, in bytes."""
     timeout_seconds: float = Field(default=600.0, gt=0)

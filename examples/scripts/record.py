@@ -156,11 +156,12 @@ def generation(written: Written) -> Contract:
     registry = Registry([ConfiguredProvider(recording, PriceTable())])
     # A repair is answered like the first request: what cannot be read stays so.
     repair = repair_request(PromptLibrary(PROMPTS))
-    completer = Completer(registry, SqliteLedger(None), repair, 8192)
+    ledger = SqliteLedger(None)
+    completer = Completer(registry, ledger, repair, 8192)
     return Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-        GenerationServicer(completer, registry, Patience(60, 0)),
+        GenerationServicer(completer, registry, Patience(60, 0), ledger),
         name="generation",
         version="0.0.0",
         description="Records the samples.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.judge.roles import Role
 from dramaturg.service import context
 from gateway.evaluations.failures import Failure, of_error, timed_out
+from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
 from gateway.judges.selection import Seat
 
@@ -91,6 +93,20 @@ async def call_judge(
         left: The time left for waiting and calling together, in seconds, or None.
         longest: The most seconds for the call itself.
     """
+    begun = time.perf_counter()
+    answered = await _ask(judge, call, left, longest)
+    failure = answered if isinstance(answered, Failure) else None
+    seconds = time.perf_counter() - begun
+    count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
+    noted = _noted.get()
+    if failure is not None and noted is not None:
+        noted.append(failure)
+    return answered
+
+
+async def _ask(
+    judge: Judge, call: Callable[[float], Awaitable[Answer]], left: float | None, longest: float
+) -> Answer | Failure:
     role: Role = judge.role
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
@@ -99,13 +115,6 @@ async def call_judge(
             async with asyncio.timeout(rest):
                 return await call(rest)
     except TimeoutError:
-        return _note(timed_out())
+        return timed_out()
     except grpc.aio.AioRpcError as error:
-        return _note(of_error(error, role))
-
-
-def _note(failure: Failure) -> Failure:
-    noted = _noted.get()
-    if noted is not None:
-        noted.append(failure)
-    return failure
+        return of_error(error, role)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -19,19 +19,13 @@ from gateway.evaluations.dialogues.plan import plan_dialogues
 from gateway.evaluations.dialogues.simulation import Simulation, plan_simulation
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import plan_graphs
+from gateway.evaluations.metrics import CountedEvaluation, Evaluation
 from gateway.evaluations.plan import plan_scripts
 from gateway.evaluations.scripts import ScriptsEvaluation
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import plan_texts
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
-
-
-class Evaluation(Protocol):
-    """An evaluation that is planned."""
-
-    def events(self) -> AsyncGenerator[Any]:
-        """Yields the messages of the method's stream; closing it cancels the calls to the judges."""
 
 
 class Evaluations:
@@ -72,4 +66,4 @@ class Evaluations:
         Raises:
             ServiceError: The request asks for what cannot be done, as the method's contract says.
         """
-        return self._by_request[type(request)](request)
+        return CountedEvaluation(self._by_request[type(request)](request))

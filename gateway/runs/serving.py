@@ -11,6 +11,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2, run_service_pb2_grpc
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from gateway.evaluations.dispatch import Evaluations
+from gateway.quotas.gate import Quotas
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.engine import RunEngine
@@ -20,7 +21,9 @@ from gateway.runs.store import StoreError, open_store
 
 
 @asynccontextmanager
-async def serve_runs(settings: RunsSettings, evaluations: Evaluations) -> AsyncIterator[Contract]:
+async def serve_runs(
+    settings: RunsSettings, evaluations: Evaluations, quotas: Quotas
+) -> AsyncIterator[Contract]:
     """Opens the store, puts the engine to work, yields the contract, and stops in the opposite order.
 
     Raises:
@@ -30,6 +33,7 @@ async def serve_runs(settings: RunsSettings, evaluations: Evaluations) -> AsyncI
         store = await asyncio.to_thread(open_store, settings.url)
     except StoreError as error:
         raise SettingsError(f"runs.url: {error}") from error
+    quotas.spending.store = store
     bells = Bells()
     engine = RunEngine(settings, store, evaluations, bells)
     access = DatasetAccess(settings.dataset_folders, settings.dataset_stores)

@@ -44,8 +44,8 @@ class RunsSettings(Settings):
     concurrent_samples: int = Field(default=256, ge=1, le=4096)
     """The most samples that this gateway evaluates at once, of all runs together."""
     concurrent_batches: int = Field(default=64, ge=1, le=1000)
-    """The most batches of samples that a gateway works on at once, two at most of one run. Gateways that share a
-    store share this figure and the next: those of the last one to start hold."""
+    """The most batches of samples that a gateway works on at once, two at most of one run. Gateways that
+    share a store share this figure and the next: those of the last one to start hold."""
     concurrent_runs: int = Field(default=64, ge=1, le=1000)
     """The most runs that a gateway conducts at once, paused ones included; further ones wait."""
     outage_seconds: float = Field(default=120, ge=0)

@@ -4,4 +4,4 @@ from dramaturg.service.server import run
 from services.generation.app import App
 
 if __name__ == "__main__":
-    run(App())
+    run(App)

@@ -22,12 +22,12 @@ from services.generation.author import Author
 from services.generation.authoring import servicer as authoring
 from services.generation.completions import Completer
 from services.generation.edges import servicer as edges
-from services.generation.ledger import LedgerError, SqliteLedger
+from services.generation.ledger import Ledger, LedgerError, open_ledger
 from services.generation.patience import Patience
 from services.generation.providers.factory import open_providers
 from services.generation.registry import Registry
 from services.generation.servicer import GenerationServicer
-from services.generation.settings import IN_MEMORY, GenerationSettings
+from services.generation.settings import GenerationSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -50,11 +50,10 @@ class App:
         settings, release = self._settings, version("dramaturg")
         prompts = PromptLibrary(PROMPTS, settings.prompts_dir)
         async with AsyncExitStack() as stack:
-            providers = open_providers(settings, os.environ)
+            ledger = await stack.enter_async_context(_ledger(settings))
+            providers = open_providers(settings, os.environ, ledger)
             for configured in providers:
                 stack.push_async_callback(configured.provider.close)
-            ledger = _open_ledger(settings)
-            stack.push_async_callback(ledger.close)
             registry = Registry(providers, settings.default_model)
             completer = Completer(registry, ledger, repair_request(prompts), settings.doubled_default_tokens)
             patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
@@ -63,7 +62,7 @@ class App:
                 Contract.make(
                     generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
                     generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-                    GenerationServicer(completer, registry, patience),
+                    GenerationServicer(completer, registry, patience, ledger),
                     name="generation",
                     version=release,
                     description="Completes conversations with the models of the configured providers.",
@@ -96,8 +95,13 @@ def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:
     return lambda error: prompt.render({"error": error})[-1].text
 
 
-def _open_ledger(settings: GenerationSettings) -> SqliteLedger:
-    try:
-        return SqliteLedger(None if settings.ledger == IN_MEMORY else Path(settings.ledger).expanduser())
-    except LedgerError as error:
-        raise SettingsError(f"generation.ledger: {error}") from error
+@asynccontextmanager
+async def _ledger(settings: GenerationSettings) -> AsyncIterator[Ledger]:
+    async with AsyncExitStack() as stack:
+        try:
+            ledger = await stack.enter_async_context(
+                open_ledger(settings.ledger_address(), settings.ledger_spool_dir.expanduser())
+            )
+        except LedgerError as error:
+            raise SettingsError(f"generation.{settings.ledger_setting()}: {error}") from error
+        yield ledger

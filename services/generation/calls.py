@@ -58,6 +58,8 @@ class Call:
     """Which of several independent answers this is, from 0."""
     ask_index: int = 0
     """How often the very same question was asked before for this answer, because it came back empty."""
+    fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Its fingerprints by endpoint, as far as they were computed (see [fingerprints])."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Answer:
     """Attempts that failed before this answer came. A fact of the purchase, not of the answer."""
     replayed: bool = field(default=False, compare=False)
     """Whether it was played back from a recording, and so cost nothing."""
+    intent: int | None = field(default=None, compare=False)
+    """The number under which the ledger noted that the call was sent. None: it did not."""
 
 
 @dataclass(frozen=True, slots=True)

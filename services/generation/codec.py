@@ -20,6 +20,7 @@ from services.generation.errors import (
     NotRecordedError,
     ProviderError,
 )
+from services.generation.ledger import KeptBy, LedgerStatus, LedgerUnavailableError
 
 _ROLES = {
     pb.MESSAGE_ROLE_SYSTEM: Role.SYSTEM,
@@ -38,6 +39,11 @@ _STATUSES = {
     Status.REFUSED: pb.COMPLETION_STATUS_REFUSED,
     Status.TRUNCATED: pb.COMPLETION_STATUS_TRUNCATED,
     Status.EMPTY: pb.COMPLETION_STATUS_EMPTY,
+}
+_KINDS = {
+    KeptBy.MEMORY: pb.LEDGER_KIND_MEMORY,
+    KeptBy.SQLITE: pb.LEDGER_KIND_SQLITE,
+    KeptBy.POSTGRESQL: pb.LEDGER_KIND_POSTGRESQL,
 }
 _FAULTS = {
     FailureKind.RATE_LIMITED: (
@@ -178,6 +184,26 @@ def encode_usage(purchases: Iterable[Purchase]) -> provenance_pb2.Usage:
     return usage
 
 
+def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
+    """What a ledger holds, as a message."""
+    message = pb.LedgerStatus(
+        kind=_KINDS[status.kept_by],
+        completion_count=status.completions,
+        size_bytes=status.size,
+        process_count=status.processes,
+        call_under_way_count=status.under_way,
+        possibly_paid_twice_count=status.lost + status.abandoned,
+        abandoned_call_count=status.abandoned,
+        unwritten_completion_count=status.unwritten,
+    )
+    for call in status.lost_calls:
+        listed = message.lost_calls.add(
+            fingerprint=call.fingerprint, process_id=call.process, abandoned=call.abandoned
+        )
+        listed.send_time.FromNanoseconds(round(call.sent_at * 1e9))
+    return message
+
+
 @contextmanager
 def domain_errors() -> Iterator[None]:
     """Turns the domain's errors into those of the contract."""
@@ -200,6 +226,10 @@ def domain_errors() -> Iterator[None]:
     except DeadlinePassedError as error:
         raise ServiceError(
             grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, str(error)
+        ) from error
+    except LedgerUnavailableError as error:
+        raise ServiceError(
+            grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE, str(error)
         ) from error
     except ProviderError as fault:
         raise _service_error(fault) from fault

@@ -28,7 +28,14 @@ from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.fingerprints import fingerprint
 from services.generation.flights import Flights
-from services.generation.ledger import Ledger
+from services.generation.ledger import Ledger, LedgerUnavailableError
+from services.generation.ledger.entries import intents
+from services.generation.metrics import (
+    COMPLETIONS,
+    LEDGER_FAILURES,
+    LEDGER_SECONDS,
+    count_purchase,
+)
 from services.generation.registry import ConfiguredProvider, Registry
 
 logger = logging.getLogger(__name__)
@@ -83,28 +90,33 @@ class Completer:
         configured, model = self._registry.resolve(call.model)
         call = replace(call, model=model)
         completion = await self._complete(configured, call, deadline, policy)
+        COMPLETIONS.add(configured.provider.name, completion.status.value)
         return replace(completion, latency=time.perf_counter() - begun)
 
     async def _complete(
         self, configured: ConfiguredProvider, call: Call, deadline: Deadline, policy: CachePolicy
     ) -> Completion:
         if policy is CachePolicy.BYPASS:
-            return await self._buy(configured, call, deadline)
+            return self._settled(await self._buy(configured, call, deadline))
         key = fingerprint(call, configured.provider.address)
         if policy is CachePolicy.REFRESH:
             return await self._buy_and_keep(configured, call, deadline, key)
         kept = None if configured.provider.keeps else await self._kept(call, key)
         if kept is not None:
-            return kept
+            return _counted(kept)
         completion, begun = await self._flights.join(
             f"{configured.provider.name}/{key}",
             deadline,
             lambda shared: self._buy_and_keep(configured, call, shared, key),
         )
-        return completion if begun else _at_no_cost(completion)
+        return completion if begun else _counted(_at_no_cost(completion))
 
     async def _kept(self, call: Call, key: str) -> Completion | None:
-        purchases = await self._ledger.get(key)
+        try:
+            purchases = await self._ledger.get(key)
+        except LedgerUnavailableError:
+            LEDGER_FAILURES.add("read")
+            raise
         completion = _read(purchases, call) if purchases else None
         return completion if completion is not None and completion.status is Status.OK else None
 
@@ -112,17 +124,35 @@ class Completer:
         self, configured: ConfiguredProvider, call: Call, deadline: Deadline, key: str
     ) -> Completion:
         completion = await self._buy(configured, call, deadline)
-        if completion.status is Status.OK and not configured.provider.keeps:
-            try:
-                await self._ledger.put(key, completion.purchases)
-            except OSError:
-                # It is paid for and of use: the caller gets it, and the operator hears of the disk.
-                logger.exception("a completion could not be kept and may be bought again")
+        if completion.status is not Status.OK or configured.provider.keeps:
+            return self._settled(completion)
+        begun = time.perf_counter()
+        try:
+            await self._ledger.put(key, completion.purchases)
+        except OSError:
+            LEDGER_FAILURES.add("put")
+            # It is paid for and of use: the caller gets it, and the operator hears of the disk.
+            logger.exception("a completion could not be kept and may be bought again")
+        LEDGER_SECONDS.observe(time.perf_counter() - begun, "put")
+        return completion
+
+    def _settled(self, completion: Completion) -> Completion:
+        self._ledger.settle(intents(completion.purchases))
         return completion
 
     async def _buy(self, configured: ConfiguredProvider, call: Call, deadline: Deadline) -> Completion:
-        provider = configured.provider
         purchases: list[Purchase] = []
+        try:
+            return await self._ask(configured, call, deadline, purchases)
+        except BaseException:
+            # Paid for, and of no use without the remedy that failed: asked again, they are paid again.
+            self._ledger.abandon(intents(purchases))
+            raise
+
+    async def _ask(
+        self, configured: ConfiguredProvider, call: Call, deadline: Deadline, purchases: list[Purchase]
+    ) -> Completion:
+        provider = configured.provider
         tried: set[Status] = set()
         ask = call
         while True:
@@ -134,6 +164,7 @@ class Completer:
                     return _read(purchases, call)
                 raise
             purchases.append(_purchase(configured, ask, answer))
+            count_purchase(purchases[-1])
             completion = _read(purchases, call)
             if completion.status in tried or completion.status in {Status.OK, Status.REFUSED}:
                 return completion
@@ -192,6 +223,12 @@ def _status(answer: Answer) -> Status:
     if answer.finish is FinishReason.LENGTH:
         return Status.TRUNCATED
     return Status.OK if answer.text.strip() else Status.EMPTY
+
+
+def _counted(completion: Completion) -> Completion:
+    for purchase in completion.purchases:
+        count_purchase(purchase)
+    return completion
 
 
 def _at_no_cost(completion: Completion) -> Completion:

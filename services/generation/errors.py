@@ -28,6 +28,8 @@ class ProviderError(Exception):
         provider: The provider's name.
         status: The HTTP status, 0 where there was none.
         retry_after: How many seconds the provider asks to wait, if it says.
+        settled: Whether it is certain that nothing is charged: the request was refused, or never sent.
+            Otherwise it may have been answered, and the answer lost.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class ProviderError(Exception):
         *,
         status: int = 0,
         retry_after: float | None = None,
+        settled: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.provider = provider
         self.status = status
         self.retry_after = retry_after
+        self.settled = settled
 
     @property
     def passes(self) -> bool:

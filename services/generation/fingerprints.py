@@ -10,6 +10,8 @@ from services.generation.calls import Call
 VERSION = 1
 """Raised when the same call would get another fingerprint; a golden test holds it."""
 
+_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
 
 def fingerprint(call: Call, address: str = "") -> str:
     """The SHA-256, in lower-case hexadecimal, of all that decides the answer to ``call``.
@@ -17,7 +19,16 @@ def fingerprint(call: Call, address: str = "") -> str:
     Args:
         call: The call.
         address: The endpoint that is asked. Empty: whichever, as recordings are addressed.
+
+    It is computed once for each call and endpoint.
     """
+    known = call.fingerprints.get(address)
+    if known is None:
+        known = call.fingerprints[address] = _fingerprint(call, address)
+    return known
+
+
+def _fingerprint(call: Call, address: str) -> str:
     sampling = call.sampling
     content = {
         "version": VERSION,
@@ -35,8 +46,7 @@ def fingerprint(call: Call, address: str = "") -> str:
         "repeat_index": call.repeat_index,
         "ask_index": call.ask_index,
     }
-    canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
 
 def _float(value: float | None) -> float | None:

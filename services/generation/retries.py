@@ -12,6 +12,7 @@ from services.generation.calls import Answer, Call
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.limiter import AdaptiveLimiter, Outcome
+from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider
 
 logger = logging.getLogger(__name__)
@@ -71,13 +72,14 @@ class PatientProvider(Provider):
             except ProviderError as failed:
                 fault = failed
             else:
-                return replace(answer, retried=answer.retried + retried)
+                return replace(answer, retried=answer.retried + retried) if retried else answer
             transient += fault.kind is FailureKind.TRANSIENT
             wait = self._wait(retried, fault.retry_after)
             exhausted = transient >= self._policy.transient_attempts
             if exhausted or not fault.passes or wait >= deadline.remaining():
                 raise fault
             retried += 1
+            RETRIES.add(self.name, fault.kind.value)
             logger.info(
                 "provider %s: %s; attempt %d in %.2f s", self.name, fault.kind.value, retried + 1, wait
             )

@@ -6,18 +6,27 @@ import os
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from dramaturg.service.settings import Settings
+from services.generation.ledger import IN_MEMORY, is_ledger_url
 from services.generation.providers.wire import StructuredOutput, TokenCapName
 
-IN_MEMORY = ":memory:"
+
+def _data_folder() -> Path:
+    """The folder in the user's data folder (XDG Base Directory Specification)."""
+    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(home) / "dramaturg"
 
 
 def default_ledger() -> str:
-    """The ledger's file in the user's data folder (XDG Base Directory Specification)."""
-    home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return str(Path(home) / "dramaturg" / "completions.sqlite3")
+    """The ledger's file."""
+    return str(_data_folder() / "completions.sqlite3")
+
+
+def default_spool_dir() -> Path:
+    """The folder of what is bought and not in PostgreSQL yet."""
+    return _data_folder() / "spool"
 
 
 class _Part(BaseModel):
@@ -125,7 +134,16 @@ class GenerationSettings(Settings):
     the first provider's own default.
     """
     ledger: str = Field(default_factory=default_ledger, min_length=1)
-    """The file of kept completions; ":memory:" forgets them with the process."""
+    """The file of kept completions; ":memory:" forgets them with the process. See ``ledger_url``."""
+    ledger_url: SecretStr = SecretStr("")
+    """Where completions are kept, in place of ``ledger``: ``sqlite:///PATH`` (four slashes for an absolute
+    one), ``sqlite://`` (in memory), or, for several processes, ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``
+    with any parameter that libpq knows. Empty: the file that ``ledger`` names.
+    """
+    ledger_spool_dir: Path = Field(default_factory=default_spool_dir)
+    """With PostgreSQL, the folder in which this machine's processes hold what the database does not have
+    yet. It must outlive a process, and be on a local disk.
+    """
     doubled_default_tokens: int = Field(default=8192, ge=1)
     """The cap with which an answer is asked for again that was cut off although nobody set a cap."""
     prompts_dir: Path | None = None
@@ -134,3 +152,19 @@ class GenerationSettings(Settings):
     """What is kept of a request's time to still answer it with the reason why it failed."""
     maximum_seconds: float = Field(default=600.0, gt=0)
     """The longest that a request without a deadline may take."""
+
+    @field_validator("ledger_url")
+    @classmethod
+    def _is_ledger_url(cls, url: SecretStr) -> SecretStr:
+        if url.get_secret_value() and not is_ledger_url(url.get_secret_value()):
+            raise ValueError("must begin with sqlite:/// or postgresql://, or be sqlite://")
+        return url
+
+    def ledger_setting(self) -> str:
+        """The name of the setting that says where the ledger is."""
+        return "ledger_url" if self.ledger_url.get_secret_value() else "ledger"
+
+    def ledger_address(self) -> str:
+        """The ledger's URL, whichever setting names it."""
+        file = "sqlite://" if self.ledger == IN_MEMORY else f"sqlite:///{self.ledger}"
+        return self.ledger_url.get_secret_value() or file

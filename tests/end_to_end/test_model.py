@@ -5,26 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dramaturg.api.generation.v1 import generation_service_pb2 as generation
 from tests.support.command_line import ROOT, Finished, dramaturg, read_jsonl
-from tests.support.judges import all_pass
 from tests.support.openai_server import Misbehaviour, OpenAIServer
+from tests.support.scripted_model import approve
 
 TASKS = ROOT / "examples" / "scripts" / "tasks.jsonl"
-
-
-def approve(body: dict[str, Any]) -> str:
-    """Passes everything, whatever judge asks."""
-    form = body["response_format"]["json_schema"]
-    request = generation.GenerateRequest(
-        messages=[generation.Message(text=body["messages"][-1]["content"])],
-        json_format=generation.JsonFormat(name=form["name"], schema=json.dumps(form["schema"])),
-    )
-    return all_pass(request).text
 
 
 def configure(server: OpenAIServer, folder: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.protobuf.json_format import ParseDict
@@ -16,44 +13,14 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
 from gateway.launch.platform import local_platform
-from tests.support.openai_server import FAILURES, Body, Misbehaviour, OpenAIServer
+from tests.support.openai_server import FAILURES, Misbehaviour, OpenAIServer
+from tests.support.scripted_model import judge
 
 SAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts" / "tasks.jsonl"
-CANDIDATE = re.compile(r"\[BEGIN candidate\b.*?\[END candidate\b", re.DOTALL)
 SAVED = FAILURES | {"code_fence", "string_booleans"}
 """The troubles after which a retry, or a careful reading, gives the very same answer."""
 
 Key = tuple[str, str, str]
-
-
-def judge(body: Body) -> str:
-    """Answers by what is judged: equal scripts get equal verdicts, whatever else is in the prompt."""
-    schema = body["response_format"]["json_schema"]["schema"]["properties"]
-    # A request to repair an answer extends the conversation; the question stays its second message.
-    question = body["messages"][1]["content"]
-    if "considerations" in schema:
-        return json.dumps({"considerations": "None.", "steps": ["Begin.", "Go on.", "Finish."]})
-    shown = CANDIDATE.search(question)
-    assert shown is not None
-    answer: dict[str, Any] = {"walk": "From start to end."}
-    for criterion, shape in schema.items():
-        if criterion != "walk":
-            answer[criterion] = decide(f"{criterion}/{shown[0]}", shape["properties"], question, shown[0])
-    return json.dumps(answer)
-
-
-def decide(key: str, members: dict[str, Any], question: str, shown: str) -> dict[str, Any]:
-    verdict = "fail" if hashlib.sha256(key.encode()).digest()[0] < 80 else "pass"
-    for item, pattern, text in (("constraint", r"\nConstraint \d", question), ("step", r"\nStep \d", shown)):
-        if f"{item}s" in members:
-            verdicts = [verdict] + ["pass"] * (len(re.findall(pattern, text)) - 1)
-            listed = [
-                {item: number, "reason": "So it is.", "verdict": one}
-                | ({"steps": []} if "steps" in members[f"{item}s"]["items"]["properties"] else {})
-                for number, one in enumerate(verdicts, start=1)
-            ]
-            return {f"{item}s": listed, "verdict": verdict}
-    return {"reason": "So it is.", "findings": [], "verdict": verdict}
 
 
 async def evaluate(

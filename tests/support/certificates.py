@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+LOCAL = ("DNS:localhost", "IP:127.0.0.1")
+"""The names of a server on this machine."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,18 @@ class Authority:
             *("-subj", f"/CN={name}", "-keyout", self._private_key, "-out", self.certificate),
         )
 
-    def issue(self, name: str) -> Certificate:
-        """A certificate whose common name is ``name``, good for ``localhost`` and 127.0.0.1."""
+    def issue(self, name: str, *, names: Sequence[str] = LOCAL, uri: str = "") -> Certificate:
+        """A certificate.
+
+        Args:
+            name: The common name, and that of the files.
+            names: Whom it is good for, as alternative names with their kinds.
+            uri: An identity besides, such as a SPIFFE id.
+        """
         issued = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
-        extensions.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        alternatives = [*names, *([f"URI:{uri}"] if uri else [])]
+        extensions.write_text(f"subjectAltName={','.join(alternatives)}\n")
         _openssl(
             *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
             *("-subj", f"/CN={name}", "-keyout", issued.private_key, "-out", request),

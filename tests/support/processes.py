@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -34,7 +34,24 @@ class ServiceProcess:
         log: The file that its output goes to.
     """
 
-    def __init__(self, module: str, folder: Path, environment: Mapping[str, str], *arguments: str) -> None:
+    def __init__(
+        self,
+        module: str,
+        folder: Path,
+        environment: Mapping[str, str],
+        *arguments: str,
+        connect: Callable[[str], grpc.aio.Channel] = grpc.aio.insecure_channel,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            module: What runs.
+            folder: Where its output goes.
+            environment: Its variables, besides those of this process.
+            arguments: What stands between the module and the port.
+            connect: Opens a channel to it, to see when it serves.
+        """
+        self._connect = connect
         self.port = free_port()
         self.target = f"127.0.0.1:{self.port}"
         self.log = folder / f"{module}-{self.port}.log"
@@ -61,7 +78,7 @@ class ServiceProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, cwd=ROOT, env=self._environment, stdout=log, stderr=log
             )
-        async with asyncio.timeout(START_SECONDS), grpc.aio.insecure_channel(self.target) as channel:
+        async with asyncio.timeout(START_SECONDS), self._connect(self.target) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             while True:
                 try:

@@ -1,31 +1,32 @@
-"""What happens around every call. The outermost comes first: see ``server_interceptors``."""
+"""What happens around every call (see ``calls``)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import grpc
 
-from dramaturg.service.interceptors.access_log import AccessLogInterceptor
-from dramaturg.service.interceptors.admission import AdmissionInterceptor
-from dramaturg.service.interceptors.deadline import DeadlineInterceptor
-from dramaturg.service.interceptors.error_mapping import ErrorMappingInterceptor
-from dramaturg.service.interceptors.validation import ValidationInterceptor
+from dramaturg.service.auth.guard import Guard
+from dramaturg.service.contract import Contract
+from dramaturg.service.interceptors.admission import Admission
+from dramaturg.service.interceptors.calls import CallInterceptor
+from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.settings import ServerSettings
 
 
-def server_interceptors(settings: ServerSettings) -> list[grpc.aio.ServerInterceptor]:
-    """The interceptors of a server, outermost first.
-
-    Whatever one of them raises passes the error mapping, and the access log sees what came of it. A call is
-    admitted before its deadline is looked at, and both come before its message costs any time.
-    """
+def server_interceptors(
+    settings: ServerSettings, guard: Guard, contracts: Iterable[Contract]
+) -> list[grpc.aio.ServerInterceptor]:
+    """The interceptors of a server, outermost first."""
     return [
-        AccessLogInterceptor(),
-        ErrorMappingInterceptor(),
-        AdmissionInterceptor(settings.max_concurrent_calls, retry_after=settings.overload_retry_seconds),
-        DeadlineInterceptor(
-            default=settings.default_deadline_seconds,
-            maximum=settings.maximum_deadline_seconds,
-            floor=settings.minimum_deadline_seconds,
-        ),
-        ValidationInterceptor(),
+        CallInterceptor(
+            guard,
+            Admission(settings.max_concurrent_calls, retry_after=settings.overload_retry_seconds),
+            Deadlines(
+                default=settings.default_deadline_seconds,
+                maximum=settings.maximum_deadline_seconds,
+                floor=settings.minimum_deadline_seconds,
+            ),
+            {contract.full_name: contract.gate for contract in contracts},
+        )
     ]

@@ -6,72 +6,89 @@ Contents of messages are never logged.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import grpc
 
+from dramaturg.service import logs
+from dramaturg.service.auth import audit
 from dramaturg.service.context import REQUEST_ID_METADATA, RequestContext, current, enter
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.interceptors.around import AroundInterceptor, Context
+from dramaturg.service.telemetry.calls import ServedCall
+
+if TYPE_CHECKING:
+    from dramaturg.service.interceptors.calls import Context
 
 logger = logging.getLogger("dramaturg.access")
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
+_OK = grpc.StatusCode.OK.name
+_SEVERE = frozenset({grpc.StatusCode.INTERNAL.name, grpc.StatusCode.UNKNOWN.name})
 
 
-class AccessLogInterceptor(AroundInterceptor):
-    """Enters the request's context under the caller's request id, or a new one, and logs how the call ends.
+class LoggedCall:
+    """One call, from the moment at which it is made: enters the request's context, and logs how it ends.
 
-    The id stands in the metadata or, where it does not, in the message's own field ``request_id``.
-    One that is not 1 to 128 letters, digits or ``_.:/+=-`` is replaced, since it goes into logs and headers.
+    The request id is the caller's, or a new one. It stands in the metadata or, where it does not, in the
+    message's own field ``request_id``. One that is not 1 to 128 letters, digits or ``_.:/+=-`` is replaced,
+    since it goes into logs and headers.
     """
 
-    @asynccontextmanager
-    async def around(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Logs at INFO; a fault of the service at ERROR."""
-        request_id = _callers_request_id(context) or uuid.uuid4().hex
-        request = RequestContext(request_id=request_id, method=method, peer=context.peer())
-        enter(request)
-        started = time.perf_counter()
-        code, reason = grpc.StatusCode.OK.name, ""
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            code = grpc.StatusCode.CANCELLED.name
-            raise
-        except grpc.aio.AbortError as abort:
-            error = abort.__cause__
-            code = error.code.name if isinstance(error, ServiceError) else _code(context)
-            reason = error.reason_name if isinstance(error, ServiceError) else ""
-            raise
-        except Exception:
-            code = grpc.StatusCode.UNKNOWN.name
-            raise
-        finally:
-            severe = code in {grpc.StatusCode.INTERNAL.name, grpc.StatusCode.UNKNOWN.name}
-            fields = {
-                "method": method,
-                "code": code,
-                "reason": reason,
-                "seconds": round(time.perf_counter() - started, 6),
-                "request_id": (current() or request).request_id,
-                "peer": request.peer,
-            }
-            logger.log(logging.ERROR if severe else logging.INFO, "call", extra={"fields": fields})
+    __slots__ = ("_code", "_context", "_named", "_observed", "_reason", "_request", "_run_id", "_started")
 
-    async def received(self, message: object, context: Context) -> None:
-        """Takes the request id of the message where the metadata had none."""
-        request, given = current(), getattr(message, "request_id", None)
-        if request is None or not isinstance(given, str) or not _REQUEST_ID.fullmatch(given):
+    def __init__(self, method: str, context: Context) -> None:
+        given = _callers_request_id(context)
+        self._named = given is not None
+        self._request = RequestContext(given or uuid.uuid4().hex, method, context.peer())
+        self._context = context
+        self._observed = ServedCall(method, context.invocation_metadata())
+        self._code, self._reason, self._run_id = _OK, "", ""
+        self._started = time.perf_counter()
+        enter(self._request)
+
+    def received(self, message: object) -> None:
+        """Takes the run that it is about, and the request id of the message where the metadata had none."""
+        self._run_id = str(getattr(message, "run_id", ""))
+        given = getattr(message, "request_id", None)
+        if self._named or not given or not isinstance(given, str) or not _REQUEST_ID.fullmatch(given):
             return
-        if _callers_request_id(context) is None:
-            enter(dataclasses.replace(request, request_id=given))
+        request = current() or self._request
+        enter(RequestContext(given, request.method, request.peer, request.deadline))
+
+    def answered(self, message: object) -> None:
+        """Takes the run that was created by the call."""
+        if not self._run_id:
+            self._run_id = str(getattr(getattr(message, "run", None), "id", ""))
+
+    def failed(self, raised: BaseException) -> None:
+        """Says by what the call ends."""
+        if isinstance(raised, asyncio.CancelledError | GeneratorExit):
+            self._code = grpc.StatusCode.CANCELLED.name
+        elif isinstance(raised, grpc.aio.AbortError):
+            error = raised.__cause__
+            self._code = error.code.name if isinstance(error, ServiceError) else _code(self._context)
+            self._reason = error.reason_name if isinstance(error, ServiceError) else ""
+        else:
+            self._code = grpc.StatusCode.UNKNOWN.name
+
+    def end(self) -> None:
+        """Logs at INFO; a fault of the service at ERROR."""
+        seconds, request_id = time.perf_counter() - self._started, (current() or self._request).request_id
+        fields = {
+            "method": self._request.method,
+            "code": self._code,
+            "reason": self._reason,
+            "seconds": round(seconds, 6),
+            "request_id": request_id,
+            "peer": self._request.peer,
+        }
+        audit.write(fields, self._run_id)
+        logs.write(logger, logging.ERROR if self._code in _SEVERE else logging.INFO, "call", fields)
+        self._observed.end(self._code, self._reason, seconds, request_id)
 
 
 def _callers_request_id(context: Context) -> str | None:

@@ -6,18 +6,14 @@ neither why nor when to come back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.interceptors.around import AroundInterceptor, Context
 
 
-class AdmissionInterceptor(AroundInterceptor):
-    """Counts the calls under way and refuses the one too many.
+class Admission:
+    """Counts the calls under way and refuses the one too many. A context manager around each call.
 
     Args:
         limit: The most calls at once.
@@ -25,15 +21,12 @@ class AdmissionInterceptor(AroundInterceptor):
     """
 
     def __init__(self, limit: int, *, retry_after: float) -> None:
-        super().__init__()
         self._limit = limit
         self._retry_after = retry_after
         self._under_way = 0
 
-    @asynccontextmanager
-    async def around(self, method: str, context: Context) -> AsyncIterator[None]:
+    def __enter__(self) -> None:
         """Raises RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where the limit is reached."""
-        del method, context
         if self._under_way >= self._limit:
             raise ServiceError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -43,7 +36,6 @@ class AdmissionInterceptor(AroundInterceptor):
                 retry_after=self._retry_after,
             )
         self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
+
+    def __exit__(self, *_: object) -> None:
+        self._under_way -= 1

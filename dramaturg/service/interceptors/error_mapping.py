@@ -7,42 +7,38 @@ dependency.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NoReturn
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.context import current
 from dramaturg.service.errors import ServiceError, downstream
-from dramaturg.service.interceptors.around import AroundInterceptor, Context
 from dramaturg.service.status import encode
+
+if TYPE_CHECKING:
+    from dramaturg.service.interceptors.calls import Context
 
 logger = logging.getLogger(__name__)
 
 
-class ErrorMappingInterceptor(AroundInterceptor):
-    """Ends a failed call with the status of its ``ServiceError``.
+async def abort(raised: Exception, method: str, context: Context) -> NoReturn:
+    """Ends a call with the status of what was raised; a deliberate abort passes.
 
-    The error is the abort's ``__cause__``: there the access log finds it.
+    Raises:
+        grpc.aio.AbortError: Always. Its ``__cause__`` is the ``ServiceError``: there the access log finds it.
     """
-
-    @asynccontextmanager
-    async def around(self, method: str, context: Context) -> AsyncIterator[None]:
-        """Aborts the call where the handler raises; lets cancellation and deliberate aborts through."""
-        try:
-            yield
-        except grpc.aio.AbortError:
-            raise
-        except Exception as raised:
-            error = _mapped(raised, context)
-            if error.code is grpc.StatusCode.INTERNAL:
-                logger.error("%s failed", method, exc_info=raised)
-            request = current()
-            try:
-                await context.abort_with_status(encode(error, request.request_id if request else ""))
-            except grpc.aio.AbortError as abort:
-                raise abort from error
+    if isinstance(raised, grpc.aio.AbortError):
+        raise raised
+    error = _mapped(raised, context)
+    if error.code is grpc.StatusCode.INTERNAL:
+        logger.error("%s failed", method, exc_info=raised)
+    request = current()
+    try:
+        await context.abort_with_status(encode(error, request.request_id if request else ""))
+    except grpc.aio.AbortError as ended:
+        raise ended from error
+    raise AssertionError("an abort returned")
 
 
 def _mapped(raised: Exception, context: Context) -> ServiceError:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
 from gateway.runs.datasets import DatasetAccess
-from gateway.runs.engine import policy
+from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.bells import Bell
 from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.preparing import UnreadableDatasetError, read_samples
@@ -160,13 +160,14 @@ class Conductor:
         expected = [run_pb2.RUN_STATE_PREPARING, run_pb2.RUN_STATE_RUNNING]
         if state == run_pb2.RUN_STATE_FAILED:
             expected.append(run_pb2.RUN_STATE_PAUSED)
-        await self._change(state, *expected, reason=reason)
+        if await self._change(state, *expected, reason=reason):
+            metrics.ENDED.add(metrics.state_name(state))
         self._bell.ring()
 
     async def _change(
         self, state: RunState.ValueType, *expected: RunState.ValueType, reason: str = ""
-    ) -> None:
-        await self._threads(
+    ) -> bool:
+        changed = await self._threads(
             self._store.change_state,
             self._id,
             state,
@@ -174,3 +175,4 @@ class Conductor:
             attempt=self._attempt,
             reason=reason,
         )
+        return changed is not None

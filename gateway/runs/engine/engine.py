@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dramaturg.service.telemetry import tracing
 from gateway.evaluations.dispatch import Evaluations
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine.batches import Worker
@@ -112,7 +113,10 @@ class RunEngine:
         self._conducting.add(task)
         settings = self._settings
         try:
-            with self._bells.listening(run_id) as bell:
+            with (
+                self._bells.listening(run_id) as bell,
+                tracing.spanning("conduct run", {"dramaturg.run.id": run_id}, root=True),
+            ):
                 await Conductor(
                     run_id,
                     attempt,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from gateway.runs.engine import metrics
 from gateway.runs.engine.database import contract_of
 from gateway.runs.engine.threads import Threads
 from gateway.runs.store.base import RunStore, StoreError
@@ -94,6 +95,7 @@ class Gateways:
 
     async def hold(self, every_seconds: float) -> None:
         """Renews the lease for ever; ends the process when it is lost."""
+        metrics.LEASE_SECONDS.watch(lambda: self._held_until - time.monotonic())
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             while True:
@@ -101,6 +103,7 @@ class Gateways:
                 try:
                     await self.renew()
                 except StoreError as error:
+                    metrics.RENEWAL_FAILURES.add()
                     logger.warning("the lease could not be renewed: %s", error)
                 except Exception:
                     # Whatever it is, it ends the process only when it lasts.

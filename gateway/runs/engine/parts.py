@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from gateway.runs.engine import policy
+from dramaturg.service.auth.caller import on_behalf_of
+from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.outcomes import OutcomeWriter
 from gateway.runs.engine.patient import Patient
@@ -126,12 +129,17 @@ class Part:
     async def _evaluate_in_turn(self, supply: Supply) -> None:
         while self._may_begin():
             async with self._slots.slot(self._share):
-                if not self._may_begin() or (sample := await supply.next(self._share.limit)) is None:
+                if not self._may_begin() or (sample := await supply.next(self._group)) is None:
                     return
                 outcome = await self._outcome(sample)
             self._spending.add(outcome.usage)
             supply.left.discard(sample.index)
             await self._writer.put(outcome)
+
+    @property
+    def _group(self) -> int:
+        """How many samples are taken at once: a quarter of the slots."""
+        return math.ceil(self._share.limit / 4)
 
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
         return await self._patient(self._store.take_samples, self.run.id, indices, self._executor)
@@ -141,7 +149,9 @@ class Part:
             return failure
         spec, offset = self.run.spec, self.run.repeat_offset
         name = f"{self.run.id}/{sample.index}"
-        return outcome_of(sample, spec, await self._sampler.evaluate(sample.request, spec, offset, name))
+        with metrics.sampling(self.run.id, sample.index), on_behalf_of(self.run.tenant):
+            sampled = await self._sampler.evaluate(sample.request, spec, offset, name)
+        return outcome_of(sample, spec, sampled)
 
     def _may_begin(self) -> bool:
         return (
@@ -161,6 +171,9 @@ class Part:
             flat = [with_judgements(outcome) for outcome in outcomes]
             self._store.finish_samples(self.run.id, self._attempt, flat)
 
+        begun = time.perf_counter()
         await self._patient(write)
+        metrics.WRITE_SECONDS.observe(time.perf_counter() - begun)
+        metrics.count_samples(outcomes)
         self._spending.written(len(outcomes))
         self._bells.ring(self.run.id)

@@ -14,8 +14,8 @@ Take = Callable[[Sequence[int]], Awaitable[Sequence[SampleWork]]]
 class Supply:
     """The samples of a batch that are still pending.
 
-    What is taken counts as begun. So no more is taken at once than can be under way: what a gateway had begun
-    when it died is then told nearly as it was.
+    What is taken counts as begun. So few are taken at once: what a gateway had begun when it died is then
+    told nearly as it was.
 
     Args:
         indices: The batch.

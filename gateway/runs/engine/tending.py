@@ -8,6 +8,8 @@ import logging
 from dbos import WorkflowStatus
 
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.service.telemetry import instruments
+from gateway.runs.engine import metrics
 from gateway.runs.engine.database import CONTRACT, contract_of
 from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.states import is_under_way
@@ -43,6 +45,9 @@ class Tender:
             try:
                 if await self._gateways.leads():
                     await self.look()
+                else:
+                    metrics.show_runs([])
+                    metrics.show_batches(0, 0)
             except StoreError as error:
                 logger.warning("runs cannot be looked after: %s", error)
             except Exception:
@@ -55,6 +60,9 @@ class Tender:
         if not self._gateways.alone:
             await self._take_back()
         runs = await self._threads(self._store.active_runs)
+        metrics.show_runs(runs)
+        if instruments.counting():
+            metrics.show_batches(*await self._workflows.queued_batches())
         conductors = await self._workflows.conductors({(run.id, run.attempt) for run in runs})
         for run in runs:
             await self._check(run, conductors.get((run.id, run.attempt)))
@@ -69,6 +77,7 @@ class Tender:
             fields = {"workflow": workflow.workflow_id, "executor": workflow.executor_id}
             logger.warning("the work of a gateway that is gone is taken over", extra={"fields": fields})
             await self._workflows.take_back(workflow)
+            metrics.TAKEOVERS.add()
 
     async def _check(self, run: RunRecord, conductor: WorkflowStatus | None) -> None:
         if conductor is None:

@@ -148,6 +148,12 @@ class Workflows:
             ids = [status.workflow_id for status in found[start : start + 500]]
             await _apart(DBOS.delete_workflows_async(ids))
 
+    async def queued_batches(self) -> tuple[int, int]:
+        """How many batches of all runs wait, and how many are worked on."""
+        found = await _apart(_list(queue_name=BATCHES_QUEUE, status=_ONGOING))
+        waiting = sum(status.status == "ENQUEUED" for status in found)
+        return waiting, len(found) - waiting
+
     async def under_way(self) -> Sequence[WorkflowStatus]:
         """The workflows that executors work on, whether they live or not."""
         return await _apart(_list(status="PENDING"))

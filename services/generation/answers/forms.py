@@ -13,6 +13,8 @@ from jsonschema.exceptions import best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
+from services.generation.answers.arranging import Arrange, UncertainError, compile_arrangement
+
 MAX_ERROR_LENGTH = 500
 
 
@@ -27,7 +29,7 @@ class JsonForm:
     the members in the order in which the schema lists them, so the order decides the answer.
     """
 
-    __slots__ = ("_validator", "is_strict", "name", "schema", "text")
+    __slots__ = ("_arrange", "_validator", "is_strict", "name", "schema", "text")
 
     schema: Mapping[str, Any]
     """The schema."""
@@ -45,7 +47,7 @@ class JsonForm:
         self.name = name
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
-        self._validator = compiled.validator
+        self._validator, self._arrange = compiled.validator, compiled.arrange
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JsonForm) and (self.name, self.text) == (other.name, other.text)
@@ -55,6 +57,16 @@ class JsonForm:
 
     def __repr__(self) -> str:
         return f"JsonForm({self.name!r}, {self.text!r})"
+
+    def arranged(self, value: object) -> Any:
+        """A value that fits as it is, its members in the schema's order.
+
+        Raises:
+            UncertainError: It takes [violation] to tell whether it fits.
+        """
+        if self._arrange is None:
+            raise UncertainError
+        return self._arrange(value)
 
     def violation(self, value: object) -> str:
         """Says in a sentence where ``value`` does not fit. Empty: it does."""
@@ -82,6 +94,7 @@ class _Compiled(NamedTuple):
     text: str
     is_strict: bool
     validator: Draft202012Validator
+    arrange: Arrange | None
 
 
 @lru_cache(maxsize=256)
@@ -103,7 +116,7 @@ def _compile(text: str) -> _Compiled:
     # An empty registry: a schema never makes the service fetch another document.
     validator = Draft202012Validator(schema, registry=Registry())
     canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    return _Compiled(schema, canonical, _is_strict(schema), validator)
+    return _Compiled(schema, canonical, _is_strict(schema), validator, compile_arrangement(schema))
 
 
 def _is_strict(schema: Mapping[str, Any]) -> bool:

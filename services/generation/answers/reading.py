@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from services.generation.answers.arranging import UncertainError
 from services.generation.answers.coercion import conform
 from services.generation.answers.extraction import Extracted, UnreadableError, extract
 from services.generation.answers.forms import JsonForm
@@ -46,7 +47,7 @@ def _read(text: str, form: JsonForm) -> Reading:
         read = [part for part in read if not names or names.keys() & _members(part.value)] or read
     if len({part.text for part in read}) > 1:
         raise UnreadableError("the answer has several JSON values, which disagree")
-    violation = form.violation(read[0].value)
+    violation = "" if read[0].fits else form.violation(read[0].value)
     if violation:
         return Reading(None, read[0].repairs, violation)
     return Reading(read[0].text, read[0].repairs)
@@ -57,10 +58,17 @@ class _Canonical:
     value: Any
     text: str
     repairs: tuple[str, ...]
+    fits: bool
+    """Whether it is certain already that the value fits the form."""
 
 
 def _canonical(part: Extracted, form: JsonForm) -> _Canonical:
-    value, conversions = conform(part.value, form)
+    conversions: list[str] = []
+    try:
+        value, fits = form.arranged(part.value), True
+    except UncertainError:
+        value, conversions = conform(part.value, form)
+        fits = False
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         text.encode()
@@ -68,7 +76,7 @@ def _canonical(part: Extracted, form: JsonForm) -> _Canonical:
         raise UnreadableError("a string has half of a surrogate pair, which is no character") from None
     except ValueError:
         raise UnreadableError("a number is too large") from None
-    return _Canonical(value, text, (*part.repairs, *conversions))
+    return _Canonical(value, text, (*part.repairs, *conversions), fits)
 
 
 def _members(value: Any) -> set[str]:

@@ -7,9 +7,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from dramaturg.service.settings import SettingsError
+from services.generation.ledger import Ledger
 from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
+from services.generation.metrics import watch_limiter
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
+from services.generation.providers.noting import NotingProvider
+from services.generation.providers.observing import ObservedProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.registry import ConfiguredProvider
@@ -19,8 +23,15 @@ from services.generation.settings import GenerationSettings, OpenAISettings, Pro
 ENVIRONMENT_PROVIDER = "openai"
 
 
-def open_providers(settings: GenerationSettings, environment: Mapping[str, str]) -> list[ConfiguredProvider]:
+def open_providers(
+    settings: GenerationSettings, environment: Mapping[str, str], ledger: Ledger | None = None
+) -> list[ConfiguredProvider]:
     """Opens every configured provider, in order. Needs a running event loop.
+
+    Args:
+        settings: Which they are.
+        environment: Where keys are found.
+        ledger: Where calls to endpoints are noted before they are sent. None: nowhere.
 
     Raises:
         SettingsError: a key, a recording or a price table is missing or cannot be used.
@@ -29,7 +40,7 @@ def open_providers(settings: GenerationSettings, environment: Mapping[str, str])
     opened: dict[str, ConfiguredProvider] = {}
     for name, table in tables.items():
         if isinstance(table, OpenAISettings):
-            opened[name] = _open_endpoint(name, table, environment)
+            opened[name] = _open_endpoint(name, table, environment, ledger)
     for name, table in tables.items():
         if isinstance(table, ReplaySettings):
             opened[name] = _open_recording(name, table, opened)
@@ -48,19 +59,25 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
     return {ENVIRONMENT_PROVIDER: table}
 
 
-def _open_endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> ConfiguredProvider:
+def _open_endpoint(
+    name: str, table: OpenAISettings, environment: Mapping[str, str], ledger: Ledger | None
+) -> ConfiguredProvider:
     at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table.prices)
-    endpoint = OpenAICompatibleProvider(
-        name,
-        table.base_url,
-        _key(name, table, environment),
-        default_model=table.default_model,
-        structured_output=table.structured_output,
-        token_cap=table.token_cap or ("max_completion_tokens" if at_openai else "max_tokens"),
-        max_connections=concurrency.maximum,
+    endpoint: Provider = ObservedProvider(
+        OpenAICompatibleProvider(
+            name,
+            table.base_url,
+            _key(name, table, environment),
+            default_model=table.default_model,
+            structured_output=table.structured_output,
+            token_cap=table.token_cap or ("max_completion_tokens" if at_openai else "max_tokens"),
+            max_connections=concurrency.maximum,
+        )
     )
+    if ledger is not None:
+        endpoint = NotingProvider(endpoint, ledger)
     limiter = AdaptiveLimiter(
         ConcurrencyBounds(
             concurrency.minimum,
@@ -69,6 +86,7 @@ def _open_endpoint(name: str, table: OpenAISettings, environment: Mapping[str, s
             cooldown=concurrency.cooldown_seconds,
         )
     )
+    watch_limiter(name, limiter)
     policy = RetryPolicy(
         retries.attempt_timeout_seconds,
         retries.transient_attempts,

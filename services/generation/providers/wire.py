@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from services.generation.calls import Alternative, Answer, Call, FinishReason, R
 TokenCapName = Literal["max_tokens", "max_completion_tokens"]
 
 _REFUSALS = {"content_filter"}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class StructuredOutput(StrEnum):
@@ -32,7 +34,7 @@ class MalformedResponseError(ValueError):
     """A response body that does not follow the protocol."""
 
 
-def request_body(call: Call, structured: StructuredOutput, token_cap: TokenCapName) -> dict[str, Any]:
+def request_body(call: Call, structured: StructuredOutput, token_cap: TokenCapName) -> bytes:
     """The JSON body of the request for ``call``; what it leaves open is left out."""
     sampling = call.sampling
     options = {
@@ -43,25 +45,27 @@ def request_body(call: Call, structured: StructuredOutput, token_cap: TokenCapNa
         "stop": list(sampling.stop) or None,
         "logprobs": call.logprobs or None,
         "top_logprobs": call.top_logprobs or None,
-        "response_format": _response_format(call.json_form, structured),
     }
     messages = [{"role": message.role.value, "content": message.text} for message in call.messages]
     if call.json_form is not None and structured is not StructuredOutput.JSON_SCHEMA:
         messages = _with_schema(messages, call.json_form)
-    return {
+    body = {
         "model": call.model,
         "messages": messages,
         **{name: value for name, value in options.items() if value is not None},
     }
+    return (_encode(body)[:-1] + _response_format(call.json_form, structured) + "}").encode()
 
 
-def _response_format(form: JsonForm | None, structured: StructuredOutput) -> dict[str, Any] | None:
+def _response_format(form: JsonForm | None, structured: StructuredOutput) -> str:
+    """The last member of the body as text: so a schema is written as it came, not anew for every call."""
     if form is None or structured is StructuredOutput.NONE:
-        return None
+        return ""
     if structured is StructuredOutput.JSON_OBJECT:
-        return {"type": "json_object"}
-    schema = {"name": form.name, "schema": form.schema, "strict": form.is_strict}
-    return {"type": "json_schema", "json_schema": schema}
+        return ',"response_format":{"type":"json_object"}'
+    name, strict = _encode(form.name), _encode(form.is_strict)
+    described = f'{{"name":{name},"schema":{form.text},"strict":{strict}}}'
+    return f',"response_format":{{"type":"json_schema","json_schema":{described}}}'
 
 
 def _with_schema(messages: list[dict[str, str]], form: JsonForm) -> list[dict[str, str]]:

@@ -15,6 +15,9 @@ from tests.support.processes import ServiceProcess
 KILLS = 2
 """How often a process is killed in one run."""
 
+CONCURRENCY = 16
+"""Samples at once, each with one model call under way at most."""
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
@@ -50,5 +53,6 @@ async def test_a_kill_changes_no_result_and_buys_nothing_twice(
     )
     assert (run.state, run.progress.succeeded_count) == (SUCCEEDED, SAMPLES), run.state_reason
     assert comparable(samples) == undisturbed
-    # Each at most once for every kill, and never one that was not under way.
-    assert sum(twice.values()) <= in_flight
+    # What the killed process had under way: a call for each sample at once. The model's server counts fewer
+    # in flight where it had answered and nobody had kept the answer yet.
+    assert sum(twice.values()) <= KILLS * CONCURRENCY

@@ -12,6 +12,7 @@ import pytest
 
 from dramaturg.api.evaluation.v1.run_service_pb2 import CancelRunRequest
 from tests.faults.runs.conftest import SAMPLES
+from tests.faults.runs.test_kills import CONCURRENCY
 from tests.support.fleet import LEASE_SECONDS, SUCCEEDED, comparable, fleet, report
 from tests.support.postgres import PostgresServer
 
@@ -25,7 +26,8 @@ async def test_a_dead_gateways_work_is_taken_over(
     async with fleet(tmp_path, postgres_url, gateways=gateways) as made:
         begun = time.monotonic()
         run_id = await made.create(SAMPLES)
-        await made.done(run_id, SAMPLES // 3)
+        # In the middle of batches: at their ends nothing may be under way.
+        await made.done(run_id, SAMPLES // 3 + 13)
         in_flight = await made.kill(made.gateways[dead])
         died = time.monotonic()
         run = await made.ended(run_id)
@@ -43,7 +45,7 @@ async def test_a_dead_gateways_work_is_taken_over(
     )
     assert run.state == SUCCEEDED, run.state_reason
     assert comparable(samples) == undisturbed
-    assert twice <= in_flight
+    assert twice <= CONCURRENCY
 
 
 async def test_a_gateway_that_froze_ends_itself_and_changes_nothing(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.conformance import kit
+from dramaturg import conformance
 from dramaturg.judge import roles
 from dramaturg.judge.prompts import PromptError
 from dramaturg.service.app import App
@@ -63,6 +63,6 @@ async def test_keeps_the_contract_of_its_role(name: str, monkeypatch: pytest.Mon
     async with serve_generation(FakeGeneration()) as generation:
         monkeypatch.setenv(f"DRAMATURG_{name.upper()}_GENERATION_TARGET", generation)
         async with service(name)().open() as contracts, Server(contracts, server_settings()) as server:
-            outcomes = await kit.run(AGENTS[name][0], server.target, timeout=20)
+            outcomes = await conformance.run(AGENTS[name][0], server.target, timeout=20)
     assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
     assert len(outcomes) > 5

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from dramaturg.service.settings import SettingsError
 from services.generation.app import App
 from services.generation.settings import GenerationSettings, OpenAISettings
 from tests.support.generation import generation_settings
@@ -84,3 +85,31 @@ async def test_the_service_names_its_contracts() -> None:
             "dramaturg.api.generation.v1.EdgeService",
         ]
         assert all(list(contract.identity.capabilities) == ["calls-models"] for contract in contracts)
+
+
+@pytest.mark.parametrize(
+    ("given", "setting", "address"),
+    [
+        ({"ledger": ":memory:"}, "ledger", "sqlite://"),
+        ({"ledger": "/data/l"}, "ledger", "sqlite:////data/l"),
+        ({"ledger_url": "sqlite:///l"}, "ledger_url", "sqlite:///l"),
+        ({"ledger_url": "postgresql://a:b@h/d"}, "ledger_url", "postgresql://a:b@h/d"),
+    ],
+)
+def test_the_ledger_is_a_file_or_a_url(given: dict[str, str], setting: str, address: str) -> None:
+    settings = GenerationSettings(**given)  # type: ignore[arg-type]  # as the environment gives them
+    assert (settings.ledger_setting(), settings.ledger_address()) == (setting, address)
+    assert "a:b" not in repr(settings)
+
+
+def test_a_url_of_another_store_is_refused() -> None:
+    with pytest.raises(ValidationError, match="postgresql://") as raised:
+        GenerationSettings(ledger_url="mysql://a:secret@h/d")  # type: ignore[arg-type]  # as the environment does
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_ledger_that_cannot_be_used_is_named_by_its_setting() -> None:
+    for given in ({"ledger": "/proc/nothing/l"}, {"ledger_url": "sqlite:////proc/nothing/l"}):
+        with pytest.raises(SettingsError, match=f"generation.{next(iter(given))}: .*/proc/nothing/l"):
+            async with App(generation_settings(**given)).open():
+                pass

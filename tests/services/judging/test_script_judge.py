@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
 from dramaturg.api.judging.v1.script_judge_service_pb2_grpc import ScriptJudgeServiceStub
-from dramaturg.conformance import kit
+from dramaturg import conformance
 from dramaturg.judge import criteria, roles
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
@@ -164,5 +164,5 @@ async def test_keeps_the_contract_of_its_role(generation: FakeGeneration) -> Non
         App(ScriptJudgeSettings(generation_target=target)).open() as contracts,
         Server(contracts, server_settings()) as server,
     ):
-        outcomes = await kit.run(roles.SCRIPT_JUDGE, server.target, timeout=20)
+        outcomes = await conformance.run(roles.SCRIPT_JUDGE, server.target, timeout=20)
     assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []

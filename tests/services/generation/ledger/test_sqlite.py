@@ -76,3 +76,38 @@ async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> N
     with pytest.raises(OSError, match="could not keep"):
         await ledger.put("f", [PURCHASE])
     await ledger.close()
+
+
+async def test_a_ledger_of_version_1_is_read_and_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE TABLE completions (fingerprint TEXT PRIMARY KEY, recorded_at REAL NOT NULL, "
+        "purchases TEXT NOT NULL) STRICT"
+    )
+    kept = '[{"fingerprint":"f","provider":"p","requested_model":"m","answer":{"text":"old","latency":1.0}}]'
+    connection.execute("INSERT INTO completions VALUES ('f', 1.0, ?)", (kept,))
+    connection.execute("PRAGMA user_version=1")
+    connection.commit()
+    connection.close()
+    for _ in range(2):
+        ledger = SqliteLedger(path)
+        assert (await ledger.get("f"))[0].answer.text == "old"
+        ledger.settle([ledger.intend("g")])
+        assert (await ledger.status()).completions == 1
+        await ledger.close()
+
+
+async def test_a_full_disk_stops_no_call_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger = SqliteLedger(tmp_path / "l")
+    (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+    ledger._connection.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(OSError, match="full"):
+        await ledger.put("big", [Purchase("big", "p", "m", Answer("x" * 100_000))])
+    for number in range(1000):
+        ledger.intend(f"{number:064}")
+    assert caplog.text.count("full") == 1
+    assert await ledger.get("big") == ()
+    await ledger.close()

@@ -1,0 +1,184 @@
+"""All that happens around a call, in one pass: it is named, admitted, bounded, checked, served and logged.
+
+gRPC has four kinds of handlers, and an interceptor must build each one anew. Here that is done once, for all
+that happens around a call: an interceptor for each concern costs more than most handlers do.
+
+The order is that of the code. Whatever is raised passes the error mapping, and the access log sees what came
+of it. The caller is recognised first; then the call is admitted, and then its deadline is looked at: all that
+before its message costs any time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc
+
+from dramaturg.service.auth.guard import Guard
+from dramaturg.service.gate import OPEN_GATE, Gate
+from dramaturg.service.interceptors import error_mapping, validation
+from dramaturg.service.interceptors.access_log import LoggedCall
+from dramaturg.service.interceptors.admission import Admission
+from dramaturg.service.interceptors.deadline import Deadlines
+
+INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+"""Methods that are left alone where everybody may call them: a full server must answer probes, and watches
+have no end."""
+
+if TYPE_CHECKING:  # generic in the stubs only
+    Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+    Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+else:
+    Context, Handler = grpc.aio.ServicerContext, grpc.RpcMethodHandler
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """How one method is called."""
+
+    name: str
+    behaviour: Any
+    requests: bool
+    """Whether requests come in a stream."""
+    gate: Gate
+    """What its calls pass."""
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Does for every call what a server owes it.
+
+    Args:
+        guard: Knows who may call.
+        admission: Counts the calls.
+        deadlines: Bounds them.
+        gates: What the calls of a contract pass besides, by the contract's full name.
+    """
+
+    def __init__(
+        self, guard: Guard, admission: Admission, deadlines: Deadlines, gates: Mapping[str, Gate]
+    ) -> None:
+        self._guard = guard
+        self._admission = admission
+        self._deadlines = deadlines
+        self._gates = gates
+        self._rebuilt: dict[str, tuple[Handler, Handler]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler | None:
+        """Wraps the handler; the wrapped one is kept, since the next call of the method has the same."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method)
+        if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
+            return handler
+        if handler is None:
+            return self._wrap(_unknown_method(), method)
+        known = self._rebuilt.get(method)
+        if known is None or known[0] is not handler:
+            known = self._rebuilt[method] = handler, self._wrap(handler, method)
+        return known[1]
+
+    def _wrap(self, handler: Handler, name: str) -> Handler:
+        requests, responses = handler.request_streaming, handler.response_streaming
+        arity = f"{'stream' if requests else 'unary'}_{'stream' if responses else 'unary'}"
+        gate = self._gates.get(name.strip("/").partition("/")[0], OPEN_GATE)
+        method = _Method(name, getattr(handler, arity), requests, gate)
+        wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
+            self._around_stream(method) if responses else self._around_unary(method),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+        return wrapped
+
+    def _around_unary(self, method: _Method) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Any, context: Context) -> Any:
+            logged = LoggedCall(method.name, context)
+            try:
+                try:
+                    message = self._identified(request, logged, method)
+                    self._guard.admit(method.name, context)
+                    with self._admission:
+                        async with (
+                            self._deadlines.limit(context, method.name),
+                            method.gate.passing(method.name) as answered,
+                        ):
+                            response = method.behaviour(await self._checked(message, logged, method), context)
+                            answer = await response if inspect.isawaitable(response) else response
+                            logged.answered(answer)
+                            answered(answer)
+                            return answer
+                except Exception as raised:
+                    await error_mapping.abort(raised, method.name, context)
+            except BaseException as raised:
+                logged.failed(raised)
+                raise
+            finally:
+                logged.end()
+
+        return call
+
+    def _around_stream(self, method: _Method) -> Callable[..., AsyncGenerator[Any]]:
+        async def call(request: Any, context: Context) -> AsyncGenerator[Any]:
+            logged = LoggedCall(method.name, context)
+            try:
+                try:
+                    message = self._identified(request, logged, method)
+                    self._guard.admit(method.name, context)
+                    with self._admission:
+                        async with (
+                            self._deadlines.limit(context, method.name) as limit,
+                            method.gate.passing(method.name) as answered,
+                        ):
+                            responses = method.behaviour(
+                                await self._checked(message, logged, method), context
+                            )
+                            if inspect.isawaitable(responses):  # a coroutine that writes to the context
+                                await responses
+                                return
+                            async with aclosing(responses):
+                                async for response in responses:
+                                    answered(response)
+                                    limit.rest()
+                                    yield response
+                                    await limit.resume()
+                except Exception as raised:
+                    await error_mapping.abort(raised, method.name, context)
+            except BaseException as raised:
+                logged.failed(raised)
+                raise
+            finally:
+                logged.end()
+
+        return call
+
+    def _identified(self, request: Any, logged: LoggedCall, method: _Method) -> Any:
+        if not method.requests:
+            logged.received(request)
+        return request
+
+    async def _checked(self, request: Any, logged: LoggedCall, method: _Method) -> Any:
+        if method.requests:
+            return _each_checked(request, logged)
+        await validation.check(request)
+        return request
+
+
+async def _each_checked(messages: AsyncIterator[Any], logged: LoggedCall) -> AsyncIterator[Any]:
+    async for message in messages:
+        logged.received(message)
+        await validation.check(message)
+        yield message
+
+
+def _unknown_method() -> Handler:
+    async def refuse(request: object, context: Context) -> object:
+        del request, context
+        raise NotImplementedError
+
+    return grpc.unary_unary_rpc_method_handler(refuse)

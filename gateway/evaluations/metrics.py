@@ -1,0 +1,131 @@
+"""What the gateway counts of evaluations: calls to judges, judgements, and abstentions with their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Any, NamedTuple, Protocol, cast
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.results.flatten import flatten
+from dramaturg.service.telemetry import instruments
+from dramaturg.service.telemetry.instruments import Counter, Histogram
+
+JUDGE_CALLS = Counter(
+    "dramaturg_judge_calls_total",
+    "Calls to judges and other players of roles: answered, or why the judge is taken to abstain.",
+    ("role", "judge", "outcome"),
+)
+JUDGE_SECONDS = Histogram(
+    "dramaturg_judge_call_duration_seconds",
+    "How long calls to judges took, the wait for a free slot included.",
+    ("role", "judge"),
+)
+EVALUATIONS = Counter(
+    "dramaturg_evaluations_total", "Evaluations that came to a result, of runs too.", ("evaluation",)
+)
+JUDGEMENTS = Counter(
+    "dramaturg_judgements_total",
+    "Judgements by judge: pass, fail, abstain, or value for a number.",
+    ("evaluation", "role", "judge", "outcome"),
+)
+ABSTENTIONS = Counter(
+    "dramaturg_abstentions_total",
+    "Abstentions by judge and reason.",
+    ("evaluation", "role", "judge", "reason"),
+)
+
+# The member of RunSample.result that a result would stand in: the name of its evaluation.
+_NAMES: dict[type[Message], str] = {
+    ScriptsResult: "scripts",
+    TextsResult: "texts",
+    GraphsResult: "graphs",
+    DecisionResult: "decision",
+    DialogueResult: "dialogue",
+}
+
+
+def count_judge_call(role: str, judge: str, failed: AbstainReason.ValueType | None, seconds: float) -> None:
+    """Counts a call to a judge, by why it is taken to abstain. None: it answered."""
+    JUDGE_CALLS.add(role, judge, "answered" if failed is None else reason_name(failed))
+    JUDGE_SECONDS.observe(seconds, role, judge)
+
+
+class Evaluation(Protocol):
+    """An evaluation that is planned."""
+
+    def events(self) -> AsyncGenerator[Any]:
+        """Yields the messages of the method's stream; closing it cancels the calls to the judges."""
+
+
+class CountedEvaluation:
+    """Counts what an evaluation comes to."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+
+    async def events(self) -> AsyncGenerator[Any]:
+        """The evaluation's own events."""
+        async with aclosing(self._evaluation.events()) as events:
+            async for event in events:
+                if instruments.counting() and event.WhichOneof("event") == "result":
+                    count_result(event.result)
+                yield event
+
+
+class Judgement(NamedTuple):
+    """One judgement, as far as it is counted."""
+
+    role: str
+    judge: str
+    outcome: Outcome.ValueType
+    reason: AbstainReason.ValueType
+
+
+def count_result(result: Message) -> None:
+    """Counts the judgements of a result. In a panel every judge counts."""
+    evaluation = _NAMES.get(type(result))
+    if evaluation is None:
+        return
+    EVALUATIONS.add(evaluation)
+    for role, judge, outcome, reason in _judgements(evaluation, result):
+        JUDGEMENTS.add(evaluation, role, judge, _OUTCOMES[outcome])
+        if outcome == verdict_pb2.OUTCOME_ABSTAIN:
+            ABSTENTIONS.add(evaluation, role, judge, reason_name(reason))
+
+
+def reason_name(reason: AbstainReason.ValueType) -> str:
+    """A reason as it stands in a label, such as "timed-out"."""
+    return AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_").lower().replace("_", "-")
+
+
+_OUTCOMES = {
+    verdict_pb2.OUTCOME_UNSPECIFIED: "value",
+    verdict_pb2.OUTCOME_PASS: "pass",
+    verdict_pb2.OUTCOME_FAIL: "fail",
+    verdict_pb2.OUTCOME_ABSTAIN: "abstain",
+}
+
+
+def _judgements(evaluation: str, result: Message) -> Iterable[Judgement]:
+    if isinstance(result, ScriptsResult):
+        return _verdicts(result)
+    sample = RunSample(**cast("dict[str, Any]", {evaluation: result}))
+    return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in flatten(sample))
+
+
+def _verdicts(result: ScriptsResult) -> Iterator[Judgement]:
+    """Every judge's own verdicts: what a panel makes of them is not counted again."""
+    for candidate in result.candidates:
+        for assessed in candidate.assessments:
+            for verdict in assessed.assessment.verdicts:
+                yield Judgement(assessed.role, assessed.judge, verdict.outcome, verdict.abstain_reason)

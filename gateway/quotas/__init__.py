@@ -1,0 +1,1 @@
+"""Quotas: how much each tenant may ask, run and spend (docs/security.md)."""

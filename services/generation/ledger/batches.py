@@ -1,0 +1,77 @@
+"""Answers many questions at once: what is asked while an answer is under way goes together into the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Batches(Generic[Key, Value]):
+    """Looks keys up in batches, one batch at a time.
+
+    Args:
+        look_up: Looks up several keys; what it does not find it leaves out. What it raises, everyone who
+            waits for one of these keys gets.
+        largest: The most keys at once.
+    """
+
+    def __init__(
+        self, look_up: Callable[[list[Key]], Awaitable[Mapping[Key, Value]]], *, largest: int = 200
+    ) -> None:
+        self._look_up = look_up
+        self._largest = largest
+        self._asked: dict[Key, asyncio.Future[Value | None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def get(self, key: Key) -> Value | None:
+        """The value of a key. None: there is none."""
+        answer = self._asked.get(key)
+        if answer is None:
+            answer = self._asked[key] = asyncio.get_running_loop().create_future()
+            if self._task is None:
+                self._task = asyncio.create_task(self._work())
+        # Shielded: one who leaves takes the answer from nobody else.
+        return await asyncio.shield(answer)
+
+    async def _work(self) -> None:
+        try:
+            while self._asked:
+                batch = {key: self._asked.pop(key) for key in list(self._asked)[: self._largest]}
+                await self._answer(batch)
+        finally:
+            self._task = None
+
+    async def _answer(self, batch: Mapping[Key, asyncio.Future[Value | None]]) -> None:
+        try:
+            values = await self._look_up(list(batch))
+        except BaseException as error:
+            for answer in batch.values():
+                _fail(answer, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            for key, answer in batch.items():
+                answer.set_result(values.get(key))
+
+    async def close(self) -> None:
+        """Ends the work; whoever still waits is cancelled."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        for answer in self._asked.values():
+            answer.cancel()
+
+
+def _fail(answer: asyncio.Future[Value | None], error: BaseException) -> None:
+    if isinstance(error, Exception):
+        answer.set_exception(error)
+        answer.exception()  # seen, also where everyone who asked has left
+    else:
+        answer.cancel()

@@ -1,0 +1,211 @@
+"""A file beside the process that holds what the shared store does not have yet.
+
+Lines of JSON are appended to it by single writes, so that whatever was written outlives the process. Who
+opens a spool locks it (flock(2)), and the lock ends with the process: a spool that can be locked is orphaned,
+and what it holds can be adopted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from services.generation.ledger.entries import compact
+
+logger = logging.getLogger(__name__)
+
+_SUFFIX = ".spool"
+_FRESH = ".fresh"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A completion on its way to the store."""
+
+    recorded_at: float
+    """Seconds since 1970."""
+    purchases: str
+    """As [entries.to_text] writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A call under way."""
+
+    fingerprint: str
+    sent_at: float
+    """Seconds since 1970."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a spool holds."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Completions by the fingerprints of their requests."""
+    sent: dict[int, Sent] = field(default_factory=dict)
+    """Calls whose answers did not come, by number."""
+    abandoned: dict[int, Sent] = field(default_factory=dict)
+    """Those of them that were given up on."""
+    settled: list[int] = field(default_factory=list)
+    """Calls that were answered, or not sent at all."""
+
+    def __bool__(self) -> bool:
+        return bool(self.kept or self.sent or self.abandoned or self.settled)
+
+    def read(self, record: Mapping[str, Any]) -> None:
+        """Follows one record. Raises ValueError, TypeError or KeyError where it is none."""
+        if "sent" in record:
+            self.sent[int(record["sent"])] = Sent(str(record["fingerprint"]), float(record["at"]))
+        if "kept" in record:
+            purchases = compact(record["purchases"])
+            self.kept[str(record["kept"])] = Kept(float(record["at"]), purchases)
+        for number in record.get("settled", ()):
+            self.settled.append(int(number))
+            self.sent.pop(number, None)
+            self.abandoned.pop(number, None)
+        for number in record.get("abandoned", ()):
+            sent = self.sent.pop(number, None)
+            if sent is not None:
+                self.abandoned[number] = sent
+
+    def lines(self) -> Iterator[str]:
+        """The records from which [read] makes these contents, without what is settled."""
+        for number, sent in (self.sent | self.abandoned).items():
+            yield sent_line(number, sent)
+        if self.abandoned:
+            yield compact({"abandoned": list(self.abandoned)})
+        for fingerprint, kept in self.kept.items():
+            yield kept_line(fingerprint, kept, ())
+
+
+def sent_line(number: int, sent: Sent) -> str:
+    """The record of a call that is about to be sent."""
+    return f'{{"sent":{number},"fingerprint":"{sent.fingerprint}","at":{sent.sent_at!r}}}'
+
+
+def kept_line(fingerprint: str, kept: Kept, settled: Collection[int]) -> str:
+    """The record of a completion, with the calls that it settles."""
+    numbers = compact(list(settled))
+    return (
+        f'{{"kept":"{fingerprint}","at":{kept.recorded_at!r},"settled":{numbers},'
+        f'"purchases":{kept.purchases}}}'
+    )
+
+
+class Spool:
+    """The spool of this process: ``<folder>/<process>.spool``."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        """Creates the file and locks it. Raises OSError where that cannot be done."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{process}{_SUFFIX}"
+        fresh = self.path.with_suffix(_FRESH)
+        self._descriptor = _create(fresh)
+        # Under its own name it was locked from the first moment on: no heir mistakes it for an orphan.
+        fresh.replace(self.path)
+        self.size = 0
+        """How much was appended since the file was last rewritten, in bytes."""
+
+    def append(self, line: str) -> None:
+        """Appends a record. Raises OSError where the disk does not take it; the file is then as before."""
+        data = f"{line}\n".encode()
+        _write_whole(self._descriptor, data)
+        self.size += len(data)
+
+    def rewrite(self, contents: Contents) -> None:
+        """Replaces the file, at once, by one that holds just ``contents``.
+
+        Raises:
+            OSError: The disk does not take it. The file is then as before.
+        """
+        fresh = self.path.with_suffix(_FRESH)
+        descriptor = _create(fresh)
+        try:
+            data = "".join(f"{line}\n" for line in contents.lines()).encode()
+            _write_whole(descriptor, data)
+            fresh.replace(self.path)
+        except OSError:
+            os.close(descriptor)
+            fresh.unlink(missing_ok=True)
+            raise
+        os.close(self._descriptor)
+        self._descriptor, self.size = descriptor, 0
+
+    def close(self, *, remove: bool) -> None:
+        """Unlocks the file, and removes it where nothing in it is still wanted."""
+        if remove:
+            self.path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+@contextmanager
+def orphans(folder: Path) -> Iterator[list[tuple[str, Contents]]]:
+    """The spools that dead processes left: the process's id and what was in its spool.
+
+    They are locked meanwhile, so that one process adopts each; they are removed at the end unless that ends
+    with an exception.
+    """
+    locked: list[tuple[Path, int]] = []
+    try:
+        found: list[tuple[str, Contents]] = []
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            descriptor = _lock(path)
+            if descriptor is not None:
+                locked.append((path, descriptor))
+                found.append((path.stem, _read(path)))
+        yield found
+        for path, _ in locked:
+            path.unlink(missing_ok=True)
+            path.with_suffix(_FRESH).unlink(missing_ok=True)
+    finally:
+        for _, descriptor in locked:
+            os.close(descriptor)
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    if written < len(data):
+        # Cut off, the record would spoil the next one too.
+        os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
+        raise OSError(f"the disk took {written} of {len(data)} bytes")
+
+
+def _create(path: Path) -> int:
+    descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _lock(path: Path) -> int | None:
+    """Locks an orphan. None: its process lives, or another one was faster."""
+    with suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between opening and locking it may have been replaced or adopted.
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        os.close(descriptor)
+    return None
+
+
+def _read(path: Path) -> Contents:
+    contents = Contents()
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                contents.read(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                # The process died in writing it, so nobody was told of what it says.
+                logger.warning("%s, line %d cannot be read: %r", path, number, error)
+    return contents

@@ -1,0 +1,230 @@
+"""A ledger in one SQLite file, or in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sqlite3
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from services.generation.calls import Purchase
+from services.generation.ledger import entries
+from services.generation.ledger.base import (
+    MOST_LISTED,
+    KeptBy,
+    Ledger,
+    LedgerError,
+    LedgerStatus,
+    LedgerUnavailableError,
+    LostCall,
+)
+from services.generation.ledger.processes import LEASE_SECONDS, Process, living
+
+logger = logging.getLogger(__name__)
+
+_MIGRATIONS = (
+    # Version 1
+    """
+    CREATE TABLE completions (
+      fingerprint TEXT PRIMARY KEY,
+      recorded_at REAL NOT NULL, -- seconds since 1970 in UTC
+      purchases TEXT NOT NULL    -- JSON list: the calls that led to a usable answer, in order
+    ) STRICT;
+    """,
+    # Version 2
+    """
+    CREATE TABLE processes (
+      id TEXT PRIMARY KEY,
+      machine TEXT NOT NULL,
+      pid INTEGER NOT NULL,
+      started TEXT NOT NULL,
+      lease_until REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE calls (         -- sent, and not yet answered or given up on
+      process TEXT NOT NULL,
+      number INTEGER NOT NULL,
+      fingerprint TEXT NOT NULL,
+      sent_at REAL NOT NULL,
+      abandoned INTEGER NOT NULL DEFAULT 0,
+      PRIMARY KEY (process, number)
+    ) STRICT, WITHOUT ROWID;
+    """,
+)
+SCHEMA_VERSION = len(_MIGRATIONS)
+
+
+class SqliteLedger(Ledger):
+    """A ledger in one SQLite file, or in memory.
+
+    Reads and writes happen in the tick of the event loop that asks for them, tens of microseconds each: so no
+    completion is ever received and not yet durable while other work goes on. With ``synchronous=NORMAL``
+    in WAL mode a commit survives the death of the process; the last ones before a power loss may be lost,
+    and the file stays sound (SQLite documentation, "Write-Ahead Logging").
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """Opens or creates the file; None keeps the ledger in memory.
+
+        Raises:
+            LedgerError: the file cannot be written, is no ledger, or is of a later version.
+        """
+        self._path = path
+        self._process = Process.this()
+        self._numbers = itertools.count(1)
+        self._noting = True
+        where = ":memory:" if path is None else str(path)
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(where, isolation_level=None, timeout=5.0)
+            self._prepare(where)
+        except (sqlite3.Error, OSError) as error:
+            raise LedgerError(f"the ledger {where} cannot be used: {error}") from error
+
+    def _prepare(self, where: str) -> None:
+        run = self._connection.execute
+        run("PRAGMA journal_mode=WAL")
+        run("PRAGMA synchronous=NORMAL")
+        with self._transaction():
+            (version,) = run("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                raise LedgerError(
+                    f"the ledger {where} has version {version}; this release reads up to {SCHEMA_VERSION}"
+                )
+            for migration in _MIGRATIONS[version:]:
+                for statement in migration.split(";"):
+                    run(statement)
+            run(f"PRAGMA user_version={SCHEMA_VERSION}")
+            # A process that is not listed is dead, so the list need not keep the dead.
+            alive = living(_processes(self._connection))
+            for (known,) in run("SELECT id FROM processes").fetchall():
+                if known not in alive:
+                    run("DELETE FROM processes WHERE id = ?", (known,))
+        self.renew()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def renew(self) -> None:
+        """Renews the lease of this process. Raises sqlite3.Error where the file cannot be written."""
+        process = self._process
+        self._connection.execute(
+            "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?)",
+            (process.id, process.machine, process.pid, process.started, time.time() + LEASE_SECONDS),
+        )
+
+    async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
+        """The calls kept for the request, marked as cached. Empty: none are kept."""
+        try:
+            row = self._connection.execute(
+                "SELECT purchases FROM completions WHERE fingerprint = ?", (fingerprint,)
+            ).fetchone()
+        except sqlite3.Error as error:
+            raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
+        return () if row is None else entries.from_text(row[0])
+
+    def intend(self, fingerprint: str) -> int:
+        """Notes durably, at once, that a call is about to be sent."""
+        number = next(self._numbers)
+        self._note(
+            "INSERT INTO calls (process, number, fingerprint, sent_at) VALUES (?, ?, ?, ?)",
+            [(self._process.id, number, fingerprint, time.time())],
+        )
+        return number
+
+    async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
+        """Keeps the calls. Raises OSError where the file cannot be written, such as on a full disk."""
+        kept = fingerprint, time.time(), entries.to_text(purchases)
+        settled = [(self._process.id, number) for number in entries.intents(purchases)]
+        try:
+            with self._transaction():
+                self._connection.execute("INSERT OR REPLACE INTO completions VALUES (?, ?, ?)", kept)
+                self._connection.executemany(_SETTLE, settled)
+        except sqlite3.Error as error:
+            raise OSError(f"the ledger could not keep a completion: {error}") from error
+
+    def settle(self, intents: Collection[int]) -> None:
+        """Takes notes back."""
+        self._note(_SETTLE, [(self._process.id, number) for number in intents])
+
+    def abandon(self, intents: Collection[int]) -> None:
+        """Notes that nobody waits for these calls any more."""
+        self._note(
+            "UPDATE calls SET abandoned = 1 WHERE process = ? AND number = ?",
+            [(self._process.id, number) for number in intents],
+        )
+
+    def _note(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        try:
+            self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            if self._noting:
+                logger.warning("the ledger cannot note which calls are under way: %s", error)
+            self._noting = False
+        else:
+            self._noting = True
+
+    async def status(self) -> LedgerStatus:
+        """What the ledger holds; a file is counted in a thread, over a connection of its own."""
+        try:
+            if self._path is None:
+                return _status(self._connection, KeptBy.MEMORY)
+            return await asyncio.to_thread(_status_of_file, self._path)
+        except sqlite3.Error as error:
+            raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
+
+    async def close(self) -> None:
+        """Closes the file. Calls that this process still has under way count as lost from now on."""
+        self._note("DELETE FROM processes WHERE id = ?", [(self._process.id,)])
+        self._connection.close()
+
+
+_SETTLE = "DELETE FROM calls WHERE process = ? AND number = ?"
+
+
+def _processes(connection: sqlite3.Connection) -> Iterator[tuple[Process, float]]:
+    now = time.time()
+    rows = connection.execute("SELECT id, machine, pid, started, lease_until FROM processes").fetchall()
+    for *process, lease_until in rows:
+        yield Process(*process), lease_until - now
+
+
+def _status_of_file(path: Path) -> LedgerStatus:
+    with closing(sqlite3.connect(path, timeout=5.0)) as connection:
+        return _status(connection, KeptBy.SQLITE)
+
+
+def _status(connection: sqlite3.Connection, kept_by: KeptBy) -> LedgerStatus:
+    def number(query: str, *values: object) -> int:
+        (result,) = connection.execute(query, values).fetchone()
+        return int(result)
+
+    alive = sorted(living(_processes(connection)))
+    is_alive = f"process IN ({', '.join('?' * len(alive))})"
+    lost = connection.execute(
+        "SELECT fingerprint, sent_at, process, abandoned FROM calls "  # noqa: S608 - question marks alone
+        f"WHERE abandoned OR NOT {is_alive} ORDER BY sent_at DESC LIMIT ?",
+        (*alive, MOST_LISTED),
+    )
+    return LedgerStatus(
+        kept_by=kept_by,
+        completions=number("SELECT count(*) FROM completions"),
+        size=number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),
+        processes=len(alive),
+        under_way=number(f"SELECT count(*) FROM calls WHERE NOT abandoned AND {is_alive}", *alive),  # noqa: S608
+        lost=number(f"SELECT count(*) FROM calls WHERE NOT abandoned AND NOT {is_alive}", *alive),  # noqa: S608
+        abandoned=number("SELECT count(*) FROM calls WHERE abandoned"),
+        lost_calls=tuple(LostCall(mark, at, process, bool(gone)) for mark, at, process, gone in lost),
+    )

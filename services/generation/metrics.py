@@ -1,0 +1,86 @@
+"""What the service counts: calls to providers, what they cost, and what is kept."""
+
+from __future__ import annotations
+
+from dramaturg.service.telemetry.instruments import Bounded, Counter, Gauge, Histogram
+from services.generation.calls import Purchase
+from services.generation.limiter import AdaptiveLimiter
+
+ATTEMPTS = Counter(
+    "dramaturg_provider_calls_total",
+    "Calls to providers by outcome: answered, cut (at a deadline or with their caller), or how they failed.",
+    ("provider", "outcome"),
+)
+ATTEMPT_SECONDS = Histogram(
+    "dramaturg_provider_call_duration_seconds", "How long calls to providers took.", ("provider",)
+)
+RETRIES = Counter(
+    "dramaturg_provider_retries_total", "Calls made again, by what went wrong before.", ("provider", "cause")
+)
+LIMIT = Gauge(
+    "dramaturg_provider_concurrency_limit", "Calls that a provider gets at once now.", ("provider",)
+)
+IN_USE = Gauge("dramaturg_provider_concurrency_in_use", "Calls to a provider under way.", ("provider",))
+WAITING = Gauge(
+    "dramaturg_provider_concurrency_waiting", "Calls that wait for their turn at a provider.", ("provider",)
+)
+COMPLETIONS = Counter(
+    "dramaturg_completions_total",
+    "Completions by what they are worth: ok, unparsable, refused, truncated or empty.",
+    ("provider", "status"),
+)
+TOKENS = Counter(
+    "dramaturg_tokens_total",
+    "Tokens that were bought: prompt (cached_prompt are a part of them) and completion.",
+    ("provider", "model", "type"),
+)
+COST = Counter("dramaturg_cost_usd_total", "What was bought where the price is known.", ("provider", "model"))
+UNPRICED = Counter(
+    "dramaturg_unpriced_calls_total", "Calls that were bought at a price not known.", ("provider", "model")
+)
+CACHE_HITS = Counter(
+    "dramaturg_completion_cache_hits_total",
+    "Calls that were not bought, since their answers were kept, recorded or under way.",
+    ("provider",),
+)
+LEDGER_SECONDS = Histogram(
+    "dramaturg_ledger_write_duration_seconds",
+    "How long the ledger's writes took: put (what a caller waits for), commit (to PostgreSQL, in groups).",
+    ("operation",),
+)
+LEDGER_FAILURES = Counter(
+    "dramaturg_ledger_failures_total",
+    "What the ledger could not do: put, commit (it is tried again) or read.",
+    ("operation",),
+    shown=(("put",), ("commit",), ("read",)),
+)
+LEDGER_UNWRITTEN = Gauge(
+    "dramaturg_ledger_unwritten_completions",
+    "Completions on the disk of this process that PostgreSQL does not have yet.",
+)
+
+# Callers name models as they like. Those counted were answered by a provider, and still they are not trusted.
+_model = Bounded(100)
+
+
+def count_purchase(purchase: Purchase) -> None:
+    """Counts an answer that was bought, or had for nothing."""
+    provider, model, counts = purchase.provider, _model(purchase.requested_model), purchase.answer.counts
+    if purchase.cached:
+        CACHE_HITS.add(provider)
+        return
+    if counts is not None:
+        TOKENS.add(provider, model, "prompt", amount=counts.prompt)
+        TOKENS.add(provider, model, "completion", amount=counts.completion)
+        TOKENS.add(provider, model, "cached_prompt", amount=counts.cached_prompt)
+    if purchase.cost is None:
+        UNPRICED.add(provider, model)
+    else:
+        COST.add(provider, model, amount=purchase.cost)
+
+
+def watch_limiter(provider: str, limiter: AdaptiveLimiter) -> None:
+    """Shows a provider's limit and how much of it is used."""
+    LIMIT.watch(lambda: limiter.limit, provider)
+    IN_USE.watch(lambda: limiter.in_flight, provider)
+    WAITING.watch(lambda: limiter.waiting, provider)

@@ -1,0 +1,114 @@
+"""Observes every call to a provider: a span with the GenAI attributes, its outcome, and how long it took.
+
+Attributes are those of OpenTelemetry's semantic conventions for generative AI (``gen_ai.*``), for the
+operation "chat".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from dramaturg.service.telemetry import tracing
+from dramaturg.service.telemetry.tracing import Kind, Span, Value
+from services.generation.calls import Answer, Call, Message, Role
+from services.generation.deadlines import Deadline
+from services.generation.errors import ProviderError
+from services.generation.metrics import ATTEMPT_SECONDS, ATTEMPTS
+from services.generation.providers.base import Provider
+
+OPERATION = "chat"
+ANSWERED = "answered"
+CUT = "cut"
+"""The outcome of a call that was given up: at a deadline, at the attempt's time limit, or with its caller."""
+
+
+class ObservedProvider(Provider):
+    """A provider whose calls are observed one by one, as they go out."""
+
+    def __init__(self, inner: Provider) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.address = inner.address
+        self.default_model = inner.default_model
+        self.keeps = inner.keeps
+
+    async def complete(self, call: Call, deadline: Deadline) -> Answer:
+        """The inner provider's answer, or what it raises."""
+        with tracing.spanning(f"{OPERATION} {call.model}", kind=Kind.CLIENT) as span, self._timed():
+            if span.recording:
+                _set_all(span, self._asked(call))
+            try:
+                answer = await self._inner.complete(call, deadline)
+            except ProviderError as fault:
+                ATTEMPTS.add(self.name, fault.kind.value)
+                span.fail(fault.kind.value)
+                raise
+            except BaseException:
+                ATTEMPTS.add(self.name, CUT)
+                raise
+            ATTEMPTS.add(self.name, ANSWERED)
+            if span.recording:
+                _set_all(span, _answered(answer))
+        return answer
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            ATTEMPT_SECONDS.observe(time.perf_counter() - begun, self.name)
+
+    def _asked(self, call: Call) -> Mapping[str, Value | None]:
+        sampling = call.sampling
+        return {
+            "gen_ai.operation.name": OPERATION,
+            "gen_ai.provider.name": self.name,
+            "gen_ai.request.model": call.model,
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p,
+            "gen_ai.request.max_tokens": sampling.max_output_tokens,
+            "gen_ai.request.seed": sampling.seed,
+            "gen_ai.output.type": "json" if call.json_form is not None else "text",
+            "gen_ai.input.messages": _messages(call.messages) if tracing.contents() else None,
+        }
+
+    async def models(self) -> Sequence[str]:
+        """The names of the inner provider's models."""
+        return await self._inner.models()
+
+    async def close(self) -> None:
+        """Closes the inner provider."""
+        await self._inner.close()
+
+
+def _answered(answer: Answer) -> Mapping[str, Value | None]:
+    counts = answer.counts
+    said = Message(Role.ASSISTANT, answer.text or answer.refusal)
+    return {
+        "gen_ai.response.model": answer.model or None,
+        "gen_ai.response.finish_reasons": [answer.finish.value],
+        "gen_ai.usage.input_tokens": counts.prompt if counts is not None else None,
+        "gen_ai.usage.output_tokens": counts.completion if counts is not None else None,
+        "gen_ai.usage.cache_read.input_tokens": counts.cached_prompt if counts is not None else None,
+        "gen_ai.output.messages": _messages([said]) if tracing.contents() else None,
+    }
+
+
+def _set_all(span: Span, attributes: Mapping[str, Value | None]) -> None:
+    for name, value in attributes.items():
+        if value is not None:
+            span.set(name, value)
+
+
+def _messages(messages: Sequence[Message]) -> str:
+    return json.dumps(
+        [
+            {"role": message.role.value, "parts": [{"type": "text", "content": message.text}]}
+            for message in messages
+        ],
+        ensure_ascii=False,
+    )

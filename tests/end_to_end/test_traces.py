@@ -1,0 +1,201 @@
+"""Traces and metrics of an evaluation through separate services, each a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.script_pb2 import Candidate, Task
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.client import DramaturgClient
+from gateway.evaluations.metrics import reason_name
+from tests.support.judges import STEPS
+from tests.support.openai_server import Answer, Body, OpenAIServer
+from tests.support.processes import ServiceProcess, free_port
+from tests.support.scripted_model import judge
+from tests.support.telemetry import Collector, Scrape, Span, collector, scrape
+
+pytestmark = pytest.mark.slow
+
+PLANTED = "a planted sentence that is in no trace"
+ANSWERED = "Reasons are in no trace either."
+AGENTS = ("synthesize", "critic", "execute", "commonsense")
+EVALUATE = "dramaturg.api.evaluation.v1.EvaluationService/EvaluateScripts"
+GENERATE = "dramaturg.api.generation.v1.GenerationService/Generate"
+INTERNAL, SERVER, CLIENT = 1, 2, 3
+
+
+@dataclass
+class Deployment:
+    """The processes, and where their metrics are."""
+
+    gateway: ServiceProcess
+    model: OpenAIServer
+    collector: Collector
+    metrics: Mapping[str, int]
+
+    async def scrape(self, service: str) -> Scrape:
+        return await scrape(self.metrics[service])
+
+
+async def answer(body: Body) -> Answer:
+    """Judges, and says nothing of use about one of the criteria."""
+    if "executable" in body["response_format"]["json_schema"]["schema"]["properties"]:
+        return Answer(f"{ANSWERED} No JSON here.")
+    return Answer(judge(body).replace("So it is.", ANSWERED))
+
+
+@asynccontextmanager
+async def deployment(folder: Path) -> AsyncIterator[Deployment]:
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(OpenAIServer(answer))
+        collecting = await stack.enter_async_context(collector())
+        metrics: dict[str, int] = {}
+        config = folder / "dramaturg.toml"
+        environment = {
+            "DRAMATURG_CONFIG": str(config),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collecting.target}",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+
+        def process(name: str, module: str) -> ServiceProcess:
+            metrics[name] = free_port()
+            own = {"DRAMATURG_METRICS_PORT": str(metrics[name]), "OTEL_SERVICE_NAME": name}
+            made = ServiceProcess(module, folder, {**environment, **own})
+            stack.push_async_callback(made.stop)
+            return made
+
+        generation = process("generation", "services.generation")
+        agents = {name: process(name, f"services.agents.{name}") for name in AGENTS}
+        gateway = process("gateway", "gateway")
+        judges = "\n".join(
+            f'[[gateway.judges]]\nrole = "{name}"\nname = "llm"\ntarget = "{agent.target}"'
+            for name, agent in agents.items()
+        )
+        targets = "\n".join(f'[{name}]\ngeneration_target = "{generation.target}"' for name in AGENTS)
+        config.write_text(
+            f'[generation]\nledger = "{folder / "ledger.sqlite3"}"\n'
+            f'[generation.providers.local]\nkind = "openai"\nbase_url = "{model.base_url}"\n'
+            f'default_model = "test-model"\n{targets}\n{judges}\n'
+        )
+        await asyncio.gather(*(one.start() for one in (generation, *agents.values(), gateway)))
+        yield Deployment(gateway, model, collecting, metrics)
+
+
+def request() -> EvaluateScriptsRequest:
+    text = "\n".join((*STEPS, PLANTED))
+    return EvaluateScriptsRequest(
+        task=Task(goal="Make a cup of tea"),
+        candidates=[Candidate(id=name, text=f"{text}\nStep of {name}.") for name in ("a", "b")],
+    )
+
+
+async def evaluated(target: str) -> ScriptsResult:
+    async with DramaturgClient(target) as client:
+        events = [event async for event in client.evaluate_scripts(request(), timeout=60)]
+    return events[-1].result
+
+
+async def test_an_evaluation_is_one_tree_and_the_counters_say_what_its_result_says(tmp_path: Path) -> None:
+    async with deployment(tmp_path) as deployed:
+        result = await evaluated(deployed.gateway.target)
+        # The answer that is no JSON was paid for, and so was the request to repair it.
+        gateway, generation = await deployed.scrape("gateway"), await deployed.scrape("generation")
+        again = await evaluated(deployed.gateway.target)
+        later = await deployed.scrape("generation")
+        seen = deployed.collector
+        provider_calls = sum(deployed.model.calls.values())
+    # All processes have ended, and sent what they had.
+    check_usage(result, generation)
+    check_verdicts(result, gateway)
+    hits = later.sum("dramaturg_completion_cache_hits_total")
+    assert hits == again.usage.cache_hit_count > 0
+    first, second = sorted({span.trace_id for span in seen.named(EVALUATE)})
+    assert first != second
+    assert provider_calls == len(seen.named("chat test-model"))
+    for trace in (first, second):
+        check_tree([span for span in seen.spans if span.trace_id == trace])
+    assert {span.trace_id for span in seen.spans} == {first, second}
+    for secret in (PLANTED, ANSWERED, "Make a cup of tea"):
+        assert not [raw for raw in seen.raw if secret.encode() in raw]
+
+
+def check_usage(result: ScriptsResult, generation: Scrape) -> None:
+    assert result.usage.provider_call_count > 0
+    tokens = generation.by("dramaturg_tokens_total", "type")
+    assert tokens["completion"] == result.usage.completion_token_count
+    assert tokens["prompt"] == result.usage.prompt_token_count
+    assert generation.sum("dramaturg_provider_calls_total") == result.usage.provider_call_count
+    assert generation.sum("dramaturg_unpriced_calls_total") == result.usage.unpriced_call_count
+    assert generation.sum("dramaturg_cost_usd_total") == 0
+    served = generation.by("grpc_server_call_duration_seconds_count", "grpc_status", grpc_method=GENERATE)
+    assert served == {"OK": 1 + 2 * 3}
+    assert generation.sum("dramaturg_provider_concurrency_limit", provider="local") >= 1
+    assert generation.sum("dramaturg_provider_concurrency_in_use") == 0
+    assert generation.sum("process_resident_memory_bytes") > 1e6
+
+
+def check_verdicts(result: ScriptsResult, gateway: Scrape) -> None:
+    verdicts = [verdict for candidate in result.candidates for verdict in candidate.verdicts]
+    outcomes = Counter(
+        verdict_pb2.Outcome.Name(verdict.outcome).removeprefix("OUTCOME_").lower() for verdict in verdicts
+    )
+    reasons = Counter(reason_name(verdict.abstain_reason) for verdict in verdicts if verdict.abstain_reason)
+    assert reasons["unparsable"] == 2
+    counted = gateway.by("dramaturg_judgements_total", "outcome", evaluation="scripts")
+    assert counted == {outcome: count for outcome, count in outcomes.items() if count}
+    assert gateway.by("dramaturg_abstentions_total", "reason") == reasons
+    assert gateway.by("dramaturg_judge_calls_total", "outcome", role="critic") == {"answered": 2}
+    assert gateway.by("grpc_server_call_duration_seconds_count", "grpc_status", grpc_method=EVALUATE) == {
+        "OK": 1
+    }
+    assert gateway.sum("dramaturg_server_calls_in_flight") == 0
+
+
+def check_tree(spans: list[Span]) -> None:
+    by_id = {span.span_id: span for span in spans}
+    (root,) = [span for span in spans if not span.parent_id]
+    assert (root.name, root.kind, root.service) == (EVALUATE, SERVER, "gateway")
+    assert all(span.parent_id in by_id for span in spans if span is not root)
+    for span in spans:
+        parent = by_id.get(span.parent_id)
+        if span.kind == SERVER and parent is not None:
+            # What is served is under the call that another process made.
+            assert (parent.kind, parent.name) == (CLIENT, span.name)
+            assert parent.service != span.service
+            assert span.attributes["rpc.response.status_code"] == "OK"
+    agents = {
+        span.service for span in spans if span.kind == SERVER and by_id.get(span.parent_id, root) is not root
+    }
+    assert agents == {*AGENTS, "generation"}
+    served = [span for span in spans if span.kind == SERVER and span.service in AGENTS]
+    assert {by_id[span.parent_id].parent_id for span in served} == {root.span_id}
+    parents = {span.parent_id for span in spans}
+    for span in spans:
+        if span.name == "chat test-model":
+            assert span.span_id not in parents
+            assert by_id[span.parent_id].name == GENERATE
+            check_provider_span(span)
+
+
+def check_provider_span(span: Span) -> None:
+    attributes = dict(span.attributes)
+    assert attributes.pop("gen_ai.usage.input_tokens") > 0
+    assert attributes.pop("gen_ai.usage.output_tokens") > 0
+    expected = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "local",
+        "gen_ai.request.model": "test-model",
+        "gen_ai.response.model": "test-model",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.output.type": "json",
+    }
+    assert expected.items() <= attributes.items()
+    assert not [name for name in attributes if "messages" in name]

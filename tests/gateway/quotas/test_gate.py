@@ -1,0 +1,264 @@
+"""A gateway that holds its tenants to their quotas, over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from pydantic import ValidationError
+
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1 import run_service_pb2_grpc
+from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListJudgesRequest
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_CANCELLED,
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    DatasetManifest,
+)
+from dramaturg.service.contract import Contract
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.server import Server
+from gateway.app import App
+from gateway.judges.registry import open_registry
+from gateway.quotas import spending
+from gateway.quotas.gate import Quotas
+from gateway.quotas.settings import Quota, QuotaSettings
+from gateway.runs.datasets import DatasetAccess
+from gateway.runs.servicer import RunServicer
+from gateway.runs.store import RunStore, open_store
+from gateway.settings import GatewaySettings, JudgeEntry
+from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted
+from tests.support.auth import channel_of, holder, token_settings
+from tests.support.gateway import Fake, agents, all_pass, scripts_request
+from tests.support.grpc_servers import serve, server_settings, until
+from tests.support.runs import judged, rows
+
+ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
+
+
+def is_exhausted(error: ServiceError, quota: str, limit: str) -> bool:
+    """Whether it is the typed error of a quota."""
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED, error
+    assert error.reason_name == "ERROR_REASON_QUOTA_EXHAUSTED"
+    assert error.metadata == {"quota": quota, "limit": limit}
+    assert error.retry_after is not None
+    return error.retry_after > 0
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path, *fakes: Fake, **quotas: Any
+) -> AsyncIterator[tuple[grpc.aio.Channel, grpc.aio.Channel]]:
+    """Channels of two tenants to a gateway with quotas."""
+    async with AsyncExitStack() as stack:
+        entries = []
+        for fake in agents(*fakes):
+            server = await stack.enter_async_context(serve(fake.contract(), drain_grace_seconds=0.2))
+            entries.append(JudgeEntry(role=fake.role, name=fake.name, target=server.target))
+        app = App(GatewaySettings(judges=tuple(entries)), None, QuotaSettings(**quotas))
+        contracts = await stack.enter_async_context(app.open())
+        auth = token_settings(folder, ALICE, BOB)
+        served = await stack.enter_async_context(
+            Server(contracts, server_settings(drain_grace_seconds=0.2), auth)
+        )
+        yield (
+            await stack.enter_async_context(channel_of(served.target, folder, ALICE)),
+            await stack.enter_async_context(channel_of(served.target, folder, BOB)),
+        )
+
+
+async def ask(channel: grpc.aio.Channel) -> None:
+    await JudgeDirectoryServiceStub(channel).ListJudges(ListJudgesRequest(), timeout=20)
+
+
+async def evaluate(channel: grpc.aio.Channel) -> Any:
+    stub = EvaluationServiceStub(channel)
+    return [event async for event in stub.EvaluateScripts(scripts_request(), timeout=20)][-1].result
+
+
+async def test_requests_a_minute_are_each_tenants_own(tmp_path: Path) -> None:
+    async with gateway(tmp_path, default={"requests_a_minute": 2}) as (alice, bob):
+        await ask(alice)
+        await ask(alice)
+        error = await fault(ask(alice))
+        assert is_exhausted(error, "requests_a_minute", "2")
+        assert error.retry_after is not None
+        assert error.retry_after <= 30
+        await ask(bob)
+
+
+async def test_a_tenants_own_quota_takes_the_place_of_the_default(tmp_path: Path) -> None:
+    quotas = {"default": {"requests_a_minute": 1}, "tenants": {"team-b": {"requests_a_minute": 3}}}
+    async with gateway(tmp_path, **quotas) as (alice, bob):
+        await ask(alice)
+        assert is_exhausted(await fault(ask(alice)), "requests_a_minute", "1")
+        for _ in range(3):
+            await ask(bob)
+        assert is_exhausted(await fault(ask(bob)), "requests_a_minute", "3")
+
+
+async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
+    begun, release = 0, asyncio.Event()
+
+    async def wait(request: object) -> object:
+        nonlocal begun
+        begun += 1
+        await release.wait()
+        return all_pass("critic")
+
+    async with gateway(tmp_path, Fake("critic", wait), default={"concurrent_calls": 1}) as (alice, bob):
+        first = asyncio.create_task(evaluate(alice))
+        await until(lambda: begun > 0)
+        assert is_exhausted(await fault(ask(alice)), "concurrent_calls", "1")
+        await ask(bob)
+        release.set()
+        await first
+        await ask(alice)
+        release.clear()
+        cancelled = asyncio.create_task(evaluate(alice))
+        before = begun
+        await until(lambda: begun > before)
+        cancelled.cancel()
+        async with asyncio.timeout(20):
+            while True:  # the server hears of it a moment later
+                try:
+                    await ask(alice)
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.01)
+        release.set()
+
+
+async def test_what_evaluations_cost_is_counted(tmp_path: Path) -> None:
+    async with gateway(tmp_path, default={"tokens_a_day": 50}) as (alice, bob):
+        result = await evaluate(alice)
+        assert result.usage.prompt_token_count + result.usage.completion_token_count > 50
+        error = await fault(evaluate(alice))
+        assert is_exhausted(error, "tokens_a_day", "50")
+        assert error.retry_after is not None
+        assert error.retry_after <= 24 * 3600
+        await ask(alice)  # which costs nothing
+        await evaluate(bob)
+
+
+async def test_a_new_day_is_a_new_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with gateway(tmp_path, default={"tokens_a_day": 50}) as (alice, _):
+        await evaluate(alice)
+        assert is_exhausted(await fault(evaluate(alice)), "tokens_a_day", "50")
+        tomorrow = spending.start_of_day() + timedelta(days=1)
+        monkeypatch.setattr(spending, "start_of_day", lambda: tomorrow)
+        await evaluate(alice)
+
+
+class Runs:
+    """RunService with quotas."""
+
+    def __init__(self, alice: grpc.aio.Channel, bob: grpc.aio.Channel, store: RunStore) -> None:
+        self.alice = run_service_pb2_grpc.RunServiceStub(alice)
+        self.bob = run_service_pb2_grpc.RunServiceStub(bob)
+        self.store = store
+
+    async def create(self, stub: Any) -> str:
+        return str((await stub.CreateRun(pb.CreateRunRequest(spec=wanted()), timeout=20)).run.id)
+
+    def spend(self, run_id: str, tokens: int) -> None:
+        """A sample of the run with two candidates has cost so many tokens each."""
+        self.store.add_samples(run_id, rows(range(1)))
+        self.store.set_manifest(run_id, DatasetManifest(sha256="x"))
+        self.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+        self.store.take_samples(run_id, [0], "executor")
+        self.store.finish_samples(run_id, 1, [judged(0, {"m": [True], "n": [True]}, tokens)])
+
+    def end(self, run_id: str) -> None:
+        """Ends a run."""
+        expected = [RUN_STATE_PREPARING, RUN_STATE_RUNNING]
+        assert self.store.change_state(run_id, RUN_STATE_CANCELLED, expected=expected)
+
+
+@asynccontextmanager
+async def runs(folder: Path, **quota: Any) -> AsyncIterator[Runs]:
+    """RunService with a quota for everybody, and an engine that does nothing."""
+    store = open_store(f"sqlite:///{folder}/runs.sqlite3")
+    quotas = Quotas(QuotaSettings(default=Quota(**quota)))
+    quotas.spending.store = store
+    async with open_registry([], 4) as registry:
+        servicer = RunServicer(store, NotingEngine(), registry, DatasetAccess([]))
+        contract = Contract.make(
+            pb.DESCRIPTOR.services_by_name["RunService"],
+            run_service_pb2_grpc.add_RunServiceServicer_to_server,
+            servicer,
+            name="gateway",
+            version="1.0.0",
+            description="Runs.",
+        )
+        async with (
+            Server(
+                [replace(contract, gate=quotas)],
+                server_settings(drain_grace_seconds=0.2),
+                token_settings(folder, ALICE, BOB),
+            ) as server,
+            channel_of(server.target, folder, ALICE) as alice,
+            channel_of(server.target, folder, BOB) as bob,
+        ):
+            yield Runs(alice, bob, store)
+        servicer.close()
+    store.close()
+
+
+async def test_runs_that_have_not_ended_are_counted(tmp_path: Path) -> None:
+    async with runs(tmp_path, concurrent_runs=2) as made:
+        first, _ = await made.create(made.alice), await made.create(made.alice)
+        assert is_exhausted(await fault(made.create(made.alice)), "concurrent_runs", "2")
+        await made.create(made.bob)
+        made.end(first)
+        await made.create(made.alice)
+
+
+async def test_runs_created_at_once_do_not_slip_through(tmp_path: Path) -> None:
+    async with runs(tmp_path, concurrent_runs=3) as made:
+        ends = await asyncio.gather(*(made.create(made.alice) for _ in range(20)), return_exceptions=True)
+    assert sum(isinstance(end, str) for end in ends) == 3
+
+
+async def test_what_runs_cost_is_counted_and_not_forgotten_with_them(tmp_path: Path) -> None:
+    async with runs(tmp_path, tokens_a_day=10) as made:
+        run_id = await made.create(made.alice)
+        await made.create(made.alice)
+        made.spend(run_id, 6)
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+        await made.create(made.bob)
+        made.end(run_id)
+        await made.alice.DeleteRun(pb.DeleteRunRequest(run_id=run_id), timeout=20)
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+
+
+async def test_runs_of_another_day_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with runs(tmp_path, tokens_a_day=10) as made:
+        made.spend(await made.create(made.alice), 6)
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+        monkeypatch.setattr(spending, "start_of_day", lambda: datetime.now(UTC) + timedelta(seconds=1))
+        await made.create(made.alice)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"default": {"requests_a_minute": 0}},
+        {"default": {"usd_a_day": -1}},
+        {"default": {"requests_per_minute": 5}},
+        {"tenants": {"Team A": {}}},
+    ],
+)
+def test_quotas_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        QuotaSettings(**settings)

@@ -1,0 +1,148 @@
+"""What holds of a ledger wherever it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from services.generation.calls import Answer, Purchase
+from services.generation.ledger import KeptBy, Ledger, LedgerError, open_ledger
+from tests.support.command_line import ROOT
+
+Open = Callable[[], AbstractAsyncContextManager[Ledger]]
+
+DIES = """
+import asyncio, os, sys
+from pathlib import Path
+from services.generation.calls import Answer, Purchase
+from services.generation.ledger import open_ledger
+
+async def main(url, spools):
+    async with open_ledger(url, Path(spools)) as ledger:
+        for number in range(5):
+            kept = ledger.intend(f"kept {number}")
+            answer = Answer("x", intent=kept)
+            await ledger.put(f"kept {number}", [Purchase(f"kept {number}", "p", "m", answer)])
+        refused = ledger.intend("refused")
+        ledger.settle([refused])
+        ledger.abandon([ledger.intend("given up")])
+        for number in range(3):
+            ledger.intend(f"under way {number}")
+        os.kill(os.getpid(), 9)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'new folder' / 'ledger.sqlite3'}"
+    address: str = request.getfixturevalue("postgres_url")
+    return address
+
+
+@pytest.fixture
+def opened(url: str, tmp_path: Path) -> Open:
+    return lambda: open_ledger(url, tmp_path / "spools")
+
+
+def bought(fingerprint: str, text: str = "text 好 \x00", intent: int | None = None) -> Purchase:
+    return Purchase(fingerprint, "p", "m", Answer(text, intent=intent), cost=0.5)
+
+
+async def test_what_is_put_is_there_at_once_and_after_a_restart(opened: Open) -> None:
+    async with opened() as ledger:
+        assert await ledger.get("f") == ()
+        await ledger.put("f", [bought("f"), bought("g")])
+        first, second = await ledger.get("f")
+        assert await ledger.get("g") == ()
+    async with opened() as ledger:
+        assert await ledger.get("f") == (first, second)
+    assert (first.cached, first.cost, first.answer.text) == (True, 0.0, "text 好 \x00")
+
+
+async def test_the_later_of_two_completions_stands(opened: Open) -> None:
+    async with opened() as ledger:
+        await ledger.put("f", [bought("f", "old")])
+        await ledger.put("f", [bought("f", "new")])
+        assert (await ledger.get("f"))[0].answer.text == "new"
+        assert (await ledger.status()).completions == 1
+    async with opened() as ledger:
+        assert (await ledger.get("f"))[0].answer.text == "new"
+
+
+async def test_a_note_stands_until_its_call_is_kept_or_settled(opened: Open) -> None:
+    async with opened() as ledger:
+        kept, refused, lost = (ledger.intend(name) for name in ("kept", "refused", "lost"))
+        status = await ledger.status()
+        assert (status.under_way, status.lost, status.abandoned) == (3, 0, 0)
+        await ledger.put("kept", [bought("kept", intent=kept)])
+        ledger.settle([refused])
+        ledger.abandon([lost])
+        status = await ledger.status()
+        assert (status.under_way, status.lost, status.abandoned) == (0, 0, 1)
+        assert [(call.fingerprint, call.abandoned) for call in status.lost_calls] == [("lost", True)]
+        assert status.completions == 1
+        assert status.size > 0
+        assert status.processes == 1
+
+
+async def test_what_a_process_held_when_it_was_killed_is_kept_and_its_calls_are_counted(
+    opened: Open, url: str, tmp_path: Path
+) -> None:
+    async with opened() as other:
+        for _ in range(2):
+            command = (sys.executable, "-c", DIES, url, str(tmp_path / "spools"))
+            process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+            assert await process.wait() == -9
+        async with opened() as ledger:
+            for number in range(5):
+                assert await ledger.get(f"kept {number}")
+            status = await ledger.status()
+        assert (status.completions, status.under_way, status.processes) == (5, 0, 2)
+        assert (status.lost, status.abandoned) == (6, 2)
+        lost = [call.fingerprint for call in status.lost_calls]
+        assert sorted(lost) == sorted(2 * ["given up", *(f"under way {number}" for number in range(3))])
+        # The others see the same.
+        assert (await other.status()).lost == 6
+
+
+async def test_processes_share_what_they_keep(opened: Open) -> None:
+    async with opened() as one:
+        async with opened() as two:
+            await one.put("f", [bought("f")])
+            mine = two.intend("g")
+            assert (await one.status()).processes == 2
+        assert (await one.status()).lost == 1, "two has left, and its call with it"
+        assert mine == 1
+        async with opened() as three:
+            assert await three.get("f")
+
+
+@pytest.mark.parametrize(
+    ("address", "named"),
+    [
+        ("sqlite:////proc/nothing/ledger.sqlite3", "/proc/nothing/ledger.sqlite3"),
+        ("postgresql://nobody@127.0.0.1:1/none", "127.0.0.1:1/none"),
+        ("postgresql://a:secret@127.0.0.1:1/none?strange=1", "strange"),
+        ("mysql://host/db", "sqlite:///PATH"),
+    ],
+)
+async def test_a_store_that_cannot_be_used_is_named(address: str, named: str, tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match=named) as raised:
+        async with open_ledger(address, tmp_path):
+            pass
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_ledger_in_memory_notes_too(tmp_path: Path) -> None:
+    async with open_ledger("sqlite://", tmp_path) as ledger:
+        ledger.abandon([ledger.intend("f")])
+        status = await ledger.status()
+    assert (status.kept_by, status.abandoned, status.processes) == (KeptBy.MEMORY, 1, 1)
