@@ -39,6 +39,9 @@ SERVICE_CONFIG: dict[str, Any] = {
 }
 """The service config (gRFC A2, A6) of every channel."""
 
+LOOKUP_SECONDS = 10
+"""How often a name is looked up at most. Replicas that come and go faster may all be unknown to a client."""
+
 
 def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.aio.Channel:
     """Opens a channel to a server, or to all replicas behind a name.
@@ -81,7 +84,7 @@ def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", round(settings.keepalive_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.dns_min_time_between_resolutions_ms", 10_000),
+        ("grpc.dns_min_time_between_resolutions_ms", LOOKUP_SECONDS * 1000),
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),
     ]

@@ -11,6 +11,7 @@ import pytest
 
 import gateway
 import services
+from dramaturg.service import telemetry
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
 from gateway.launch.apps import find_app, settings_type
 from tests.k8s.rendered import Pod, Rendering
@@ -18,7 +19,7 @@ from tests.k8s.rendered import Pod, Rendering
 
 def variables() -> dict[str, type[Settings]]:
     """Every environment variable that some part of the platform reads, with its settings class."""
-    for package in (gateway, services):
+    for package in (gateway, services, telemetry):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.endswith(".settings"):
                 importlib.import_module(module.name)

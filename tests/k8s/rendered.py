@@ -24,6 +24,9 @@ COMPONENTS = tuple(sorted(path.name for path in (K8S / "components").iterdir() i
 FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
 """Stands for the value of every Secret: manifests have none."""
 
+COREDNS_SECONDS = 5
+"""The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
+
 Object = dict[str, Any]
 
 

@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pool
 import dramaturg.api
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerSettings
+from dramaturg.service.telemetry.settings import MetricsSettings
 from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
@@ -25,7 +26,7 @@ from tests.k8s.rendered import COMPONENTS, FAKE_SECRET, K8S, Rendering, combined
 
 Render = Callable[[], Rendering]
 
-METRICS_VARIABLE = "DRAMATURG_METRICS_PORT"
+METRICS_VARIABLE = MetricsSettings.variable("port")
 
 
 def contracts() -> set[str]:
@@ -43,7 +44,7 @@ def contracts() -> set[str]:
 
 @every_rendering
 def test_every_variable_is_one_that_the_code_reads(render: Render) -> None:
-    known = {*variables(), CONFIG_VARIABLE, METRICS_VARIABLE}
+    known = {*variables(), CONFIG_VARIABLE}
     for pod in render().pods():
         used = {name for name in pod.environment() if name.startswith("DRAMATURG_")}
         assert used <= known, f"{pod.owner}: {used - known}"

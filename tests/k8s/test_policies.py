@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tests.k8s.rendered import K8S, Rendering, every_rendering
+from dramaturg.service.channel import LOOKUP_SECONDS
+from tests.k8s.rendered import COREDNS_SECONDS, K8S, Rendering, every_rendering
 
 _ALLOWED_VOLUMES = {
     "configMap",
@@ -128,6 +129,17 @@ def test_services_are_disrupted_one_replica_at_a_time(render: Render) -> None:
         budget = budgets[("app.kubernetes.io/name", pod.name),]
         assert budget["spec"]["maxUnavailable"] == 1
         assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@every_rendering
+def test_old_replicas_stay_until_clients_can_know_the_new_ones(render: Render) -> None:
+    """See "Roll" in docs/operations.md, and tests/cluster, which tries it."""
+    rendering = render()
+    ours = {pod.owner for pod in rendering.services()}
+    for deployment in rendering.of("Deployment"):
+        if f"Deployment/{deployment['metadata']['name']}" in ours:
+            seconds = deployment["spec"]["minReadySeconds"]
+            assert seconds >= LOOKUP_SECONDS + COREDNS_SECONDS, deployment["metadata"]["name"]
 
 
 @every_rendering

@@ -1,4 +1,4 @@
-"""Clients that mean no good, each in a process of its own: ``python -m tests.support.attacks NAME TARGET TOKEN``.
+"""Clients that mean no good, each a process: ``python -m tests.support.attacks NAME TARGET TOKEN``.
 
 Prints how its calls ended, as a JSON object of counts.
 """
@@ -6,6 +6,7 @@ Prints how its calls ended, as a JSON object of counts.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import sys
 from collections import Counter
@@ -80,7 +81,7 @@ async def slow_streams(target: str, token: str) -> Ends:
         )
         calls = [method(critique_request(), metadata=_metadata(token), timeout=60) for _ in range(200)]
         await asyncio.sleep(_HELD_SECONDS)
-        ends = Counter(call.code().name if call.done() else "open" for call in calls)
+        ends = Counter([(await call.code()).name if call.done() else "open" for call in calls])
         for call in calls:
             call.cancel()
     return ends
@@ -104,8 +105,42 @@ async def bombs(target: str, token: str) -> Ends:
 
 
 async def small_bombs(target: str, token: str) -> Ends:
-    """Messages of 15 kB that inflate to 15 MB, which is allowed, 200 at once."""
-    return await _send(target, token, 200, _message(15 << 20), grpc.Compression.Gzip)
+    """Messages of 15 kB that inflate to 15 MB, which is allowed: 400 at once."""
+    host, _, port = target.rpartition(":")
+    packed = gzip.compress(_message(15 << 20))
+    data = b"\x01" + len(packed).to_bytes(4, "big") + packed
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": _CRITIQUE,
+        ":authority": target,
+        "content-type": "application/grpc",
+        "te": "trailers",
+        "grpc-encoding": "gzip",
+        **dict(_metadata(token)),
+    }
+    headers = b"".join(b"\x00" + _text(name) + _text(value) for name, value in fields.items())
+    # As many on a connection as its first window lets through (RFC 9113, section 6.9.2).
+    streams = [_frame(1, 4, stream, headers) + _frame(0, 1, stream, data) for stream in (1, 3, 5, 7)]
+    writers = []
+    for _ in range(100):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_PREFACE + b"".join(streams))
+        writers.append(writer)
+    await asyncio.sleep(_HELD_SECONDS)
+    for writer in writers:
+        writer.close()
+    return Counter({"sent": len(writers) * len(streams)})
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame of HTTP/2 (RFC 9113, section 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+def _text(text: str) -> bytes:
+    """A text of up to 126 bytes in a header (RFC 7541, section 5.2)."""
+    return bytes([len(text)]) + text.encode()
 
 
 async def flood(target: str, token: str) -> Ends:

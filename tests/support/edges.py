@@ -11,7 +11,8 @@ from random import Random
 from typing import Any, cast
 
 from services.edges.card import DataFacts, EpochFacts, ModelCard
-from services.edges.encoder import PairEncoder, Tokens
+from services.edges.encoder import PairEncoder, PairInference, Tokens
+from services.edges.inference import EdgeEncoder, WindowError
 from services.edges.loading import TrainedModel
 from services.edges.pairs import Pair
 from services.edges.plan import TrainingPlan
@@ -62,13 +63,25 @@ class AlphabeticalEncoder:
         pairs = [self.read[tokens.inputs["input_ids"][0]] for tokens in batch]
         return [[0.1, 0.7, 0.2] if pair.first < pair.second else [0.1, 0.2, 0.7] for pair in pairs]
 
-    def answer(self, pairs: Sequence[Pair]) -> list[list[float]]:
-        return self.probabilities(self.tokenize(pairs))
+    def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> PairInference:
+        return PairInference(cast("PairEncoder", self), scenario, events, batch_size)
+
+
+class NarrowEncoder:
+    """Stands where an encoder does that reads all events together, and has no room for them."""
+
+    def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> PairInference:
+        raise WindowError(len(events) * 10, 16)
+
+
+def narrow_model(folder: Path) -> TrainedModel:
+    """A model that can read no script."""
+    return TrainedModel(cast("EdgeEncoder", NarrowEncoder()), write_card(folder))
 
 
 def alphabetical_model(folder: Path, before_batch: Callable[[], None] = lambda: None) -> TrainedModel:
     """A model that orders by the alphabet."""
-    return TrainedModel(cast("PairEncoder", AlphabeticalEncoder(before_batch)), write_card(folder))
+    return TrainedModel(cast("EdgeEncoder", AlphabeticalEncoder(before_batch)), write_card(folder))
 
 
 def write_scripts(path: Path, count: int, seed: int = 0) -> None:

@@ -134,7 +134,13 @@ def scripts_spec(**fields: Any) -> RunSpec:
 
 @asynccontextmanager
 async def fleet(
-    folder: Path, store: str, *, gateways: int = 1, latency: float = 0.1, lease: float = LEASE_SECONDS
+    folder: Path,
+    store: str,
+    *,
+    gateways: int = 1,
+    latency: float = 0.1,
+    lease: float = LEASE_SECONDS,
+    slots: int = 256,
 ) -> AsyncIterator[Fleet]:
     """Starts everything; ends it all, whatever is still there.
 
@@ -144,6 +150,7 @@ async def fleet(
         gateways: How many gateways share it.
         latency: How long the model takes for an answer, in seconds.
         lease: The lease of the gateways, in seconds.
+        slots: How many samples each gateway evaluates at once.
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(
@@ -164,12 +171,12 @@ async def fleet(
             for number in range(gateways)
         ]
         made = Fleet(model, generation, synthesize, script_judge, served)
-        (folder / "dramaturg.toml").write_text(_configuration(made, folder, store, lease))
+        (folder / "dramaturg.toml").write_text(_configuration(made, folder, store, lease, slots))
         await asyncio.gather(*(one.start() for one in (generation, synthesize, script_judge, *served)))
         yield made
 
 
-def _configuration(made: Fleet, folder: Path, store: str, lease: float) -> str:
+def _configuration(made: Fleet, folder: Path, store: str, lease: float, slots: int) -> str:
     return f"""
     [server]
     drain_grace_seconds = 1
@@ -194,6 +201,7 @@ def _configuration(made: Fleet, folder: Path, store: str, lease: float) -> str:
     lease_seconds = {lease}
     renew_seconds = 1
     drain_seconds = 1
+    concurrent_samples = {slots}
     dataset_folders = ["{folder}"]
     """
 

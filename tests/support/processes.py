@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.support.command_line import ROOT
 
-START_SECONDS = 60.0
+START_SECONDS = 100.0
 
 
 def free_port() -> int:

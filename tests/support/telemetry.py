@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+
+from dramaturg.service.telemetry import instruments, tracing
+from dramaturg.service.telemetry.exporting import open_provider
+from dramaturg.service.telemetry.settings import TracesSettings
 
 Labels = Mapping[str, str]
 
@@ -137,3 +144,41 @@ async def scrape(port: int) -> Scrape:
             return str(response.read().decode())
 
     return Scrape(await asyncio.to_thread(read))
+
+
+@contextmanager
+def counted() -> Iterator[Counts]:
+    """Counts into a new registry within a ``with`` block."""
+    registry = CollectorRegistry()
+    instruments.count_into(registry)
+    try:
+        yield Counts(registry)
+    finally:
+        instruments.count_into(None)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is counted in this process."""
+
+    registry: CollectorRegistry
+
+    def now(self) -> Scrape:
+        """What was counted so far."""
+        return Scrape(generate_latest(self.registry).decode())
+
+
+@contextmanager
+def traced(**settings: Any) -> Iterator[list[ReadableSpan]]:
+    """Traces within a ``with`` block; the list holds the spans afterwards."""
+    spans: list[ReadableSpan] = []
+    exporter = InMemorySpanExporter()
+    chosen = TracesSettings(endpoint="http://nowhere", **settings)
+    provider = open_provider("test", chosen, exporter)
+    tracing.trace_with(provider.get_tracer("test"), contents=chosen.contents)
+    try:
+        yield spans
+    finally:
+        tracing.trace_with(None)
+        provider.shutdown()
+        spans += exporter.get_finished_spans()

@@ -1,0 +1,183 @@
+"""All services of an overlay, as processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from dramaturg.client import DramaturgClient
+from dramaturg.service.settings import ChannelSettings
+from tests.cluster.deployment import Deployment
+from tests.cluster.names import LAG_SECONDS, Names
+from tests.cluster.replicas import Replica, bare_environment
+from tests.cluster.trust import GATEWAY, Tokens
+from tests.cluster.volumes import CertificateVolume, Secrets, issue
+from tests.k8s.rendered import Pod, Rendering
+from tests.support.certificates import Authority, Certificate
+
+# Of 127.0.0.0/8, and not those of another run of these tests on the machine.
+_NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"
+_ADDRESSES = 255
+
+TWO_EACH = (GATEWAY, "generation", "synthesize", "critic", "execute", "commonsense")
+"""What an evaluation of scripts passes through, and what has two replicas therefore."""
+
+
+class Cluster:
+    """The deployments of a rendering, with an authority of their own.
+
+    What differs from the manifests: each replica has an address of 127.0.0.0/8, volumes have other paths,
+    ``overrides`` are added, and so is what ``Tokens`` says. There is no collector: traces that cannot be
+    handed in must disturb nobody.
+
+    Args:
+        rendering: The rendered manifests.
+        folder: Where everything that is written goes.
+        secrets: What the Secrets hold.
+        overrides: Further variables, by service.
+
+    Attributes:
+        authority: Who signs certificates.
+        names: The names that its pods see.
+        deployments: The services, once deployed.
+    """
+
+    def __init__(
+        self,
+        rendering: Rendering,
+        folder: Path,
+        secrets: Secrets,
+        overrides: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        (self._namespace,) = [found["metadata"]["name"] for found in rendering.of("Namespace")]
+        self._rendering, self._folder = rendering, folder
+        self._secrets, self._overrides = secrets, overrides
+        self._pods = {pod.name: pod for pod in rendering.pods()}
+        self._tokens = Tokens(folder)
+        self._numbers = itertools.count(1)
+        self._made: list[Replica] = []
+        self._issued: dict[tuple[Authority, str], Certificate] = {}
+        self.names = Names(folder / "hosts")
+        self.deployments: dict[str, Deployment] = {}
+        self.authority = self.new_authority("authority")
+        self._trusted = [self.authority]
+        self._client = CertificateVolume(folder / "client")
+        self._put(self._client, self._pods[GATEWAY])
+
+    async def deploy(self, replicas: Mapping[str, int]) -> None:
+        """Runs the migration, then starts every service, and waits until all names are known.
+
+        Args:
+            replicas: How many of each; one of those not named.
+        """
+        await self._make(self._pods["migration"]).run(self.names)
+        for declared in self._rendering.of("Deployment"):
+            name = declared["metadata"]["name"]
+            self.deployments[name] = Deployment(declared, self._maker(self._pods[name]), self.names)
+        await asyncio.gather(*(one.scale(replicas.get(name, 1)) for name, one in self.deployments.items()))
+        await asyncio.sleep(LAG_SECONDS)
+
+    async def roll(self, services: Iterable[str]) -> None:
+        """Rolls services at the same time, as an upgrade does."""
+        await asyncio.gather(*(self.deployments[name].roll() for name in services))
+
+    async def replace(self, programs: Mapping[str, Sequence[str] | None]) -> None:
+        """Replaces services by one replica each, at the same time.
+
+        Args:
+            programs: What they run in the place of the image's program. ``None``: the image's.
+        """
+        await asyncio.gather(*(self.deployments[name].replace(run) for name, run in programs.items()))
+
+    def new_authority(self, name: str) -> Authority:
+        """An authority that nobody trusts yet."""
+        return Authority(self._folder / name, name)
+
+    async def rotate(
+        self, *, trusted: Sequence[Authority] | None = None, issuer: Authority | None = None
+    ) -> None:
+        """Gives every pod and the client new files.
+
+        Args:
+            trusted: Whose certificates are believed from now on. ``None``: those of the same.
+            issuer: Who signs new certificates for all. ``None``: they keep theirs.
+        """
+        self._trusted = list(trusted or self._trusted)
+        if issuer is not None:
+            self.authority = issuer
+            for replica in self.replicas:
+                await asyncio.to_thread(self._certificate, replica.pod)
+        self._put(self._client, self._pods[GATEWAY])
+        for replica in self.replicas:
+            assert replica.volumes.certificate is not None
+            self._put(replica.volumes.certificate, replica.pod)
+
+    def client(self, *, token: bool = True) -> DramaturgClient:
+        """A client of one replica of the gateway, with the tenant's token or without."""
+        settings = self.stranger(GATEWAY)
+        if token:
+            settings = settings.model_copy(update={"token_file": self._tokens.secret})
+        return DramaturgClient(self.deployments[GATEWAY].replicas[0].target, settings)
+
+    def stranger(self, service: str) -> ChannelSettings:
+        """How somebody reaches one replica of a service who has nothing to show."""
+        return ChannelSettings(tls_ca_file=self._client.authorities, tls_server_name=service)
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """The variables of a client that runs as a pod."""
+        return {
+            **bare_environment(self._folder),
+            "DRAMATURG_CHANNEL_TLS_CA_FILE": str(self._client.authorities),
+            "DRAMATURG_CHANNEL_TOKEN_FILE": str(self._tokens.secret),
+        }
+
+    @property
+    def replicas(self) -> list[Replica]:
+        """All replicas."""
+        return [replica for one in self.deployments.values() for replica in one.replicas]
+
+    async def dead(self) -> list[str]:
+        """The pods that the kubelet would start again."""
+        alive = await asyncio.gather(*(replica.alive() for replica in self.replicas))
+        return [replica.name for replica, lives in zip(self.replicas, alive, strict=True) if not lives]
+
+    async def kill(self) -> None:
+        """Ends everything at once."""
+        await asyncio.gather(*(replica.kill() for replica in self._made))
+
+    def _maker(self, pod: Pod) -> Callable[[], Replica]:
+        return lambda: self._make(pod)
+
+    def _make(self, pod: Pod) -> Replica:
+        number = next(self._numbers)
+        assert number < _ADDRESSES, "the network has no more addresses"
+        replica = Replica(
+            pod,
+            self._rendering,
+            name=f"{pod.name}-{number}",
+            address=f"{_NETWORK}.{number}",
+            folder=self._folder,
+            secrets=self._secrets,
+            overrides={
+                **self._tokens.of_pod(pod, self._namespace),
+                **self._overrides.get(pod.name, {}),
+            },
+        )
+        if replica.volumes.certificate is not None:
+            self._put(replica.volumes.certificate, pod)
+        self._made.append(replica)
+        return replica
+
+    def _put(self, volume: CertificateVolume, pod: Pod) -> None:
+        volume.put(self._certificate(pod), [authority.certificate for authority in self._trusted])
+
+    def _certificate(self, pod: Pod) -> Certificate:
+        """The certificate of a pod, the same for all replicas of a service."""
+        key = self.authority, pod.name
+        if key not in self._issued:
+            self._issued[key] = issue(self.authority, pod, self._namespace)
+        return self._issued[key]

@@ -1,0 +1,154 @@
+"""A replica: one pod as a process, with what its manifest declares and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.names import Names, within
+from tests.cluster.probes import passes, wait_for
+from tests.cluster.volumes import Secrets, Volumes
+from tests.k8s.rendered import ROOT, Pod, Rendering
+
+_SERVED = re.compile(r'"method": "/dramaturg\.api\.(?!identity\.)[^"]+", "code": "OK"')
+
+
+class Replica:
+    """One replica of a service, on an address of its own.
+
+    Attributes:
+        name: The pod's name.
+        address: Where its ports are.
+        volumes: Its volumes.
+        log: The file of its output.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        rendering: Rendering,
+        *,
+        name: str,
+        address: str,
+        folder: Path,
+        secrets: Secrets,
+        overrides: Mapping[str, str],
+    ) -> None:
+        self.pod, self.name, self.address = pod, name, address
+        self.volumes = Volumes(folder / name, pod, rendering, secrets)
+        self.log = folder / f"{name}.log"
+        declared = {
+            variable: self.volumes.relocate(value) for variable, value in environment(pod, secrets).items()
+        }
+        # On one machine only the address tells replicas apart: "every address" would be the others', too.
+        own = {"DRAMATURG_SERVER_HOST": address} if "DRAMATURG_SERVER_HOST" in declared else {}
+        self.environment = {**bare_environment(folder / name), **declared, **own, **overrides}
+        self._process: asyncio.subprocess.Process | None = None
+        self._served = False
+
+    @property
+    def target(self) -> str:
+        """The address of its contracts."""
+        return f"{self.address}:{self._ports['grpc']}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process runs."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def served(self) -> bool:
+        """Whether it has answered calls, beside those for its health and its identity."""
+        self._served = self._served or _SERVED.search(self.log.read_text()) is not None
+        return self._served
+
+    async def start(self, names: Names, program: Sequence[str] | None = None) -> None:
+        """Starts it and waits until its probes pass.
+
+        Args:
+            names: The names it sees.
+            program: What runs in the place of the image's program: another team's image.
+        """
+        command = within(names, self.name, [*(program or entrypoint()), *self.pod.container.get("args", [])])
+        await self._spawn(command)
+        for kind in ("startupProbe", "readinessProbe"):
+            passed = await wait_for(self.pod.container[kind], self.address, self._ports, lambda: self.running)
+            assert passed, f"{self.name}: the {kind} never passed\n{self.log.read_text()[-4000:]}"
+
+    async def run(self, names: Names) -> None:
+        """Runs a Job's pod to its end."""
+        declared = self.pod.container["command"]
+        command = [
+            re.sub(r"\$\((\w+)\)", lambda match: self.environment[match[1]], part) for part in declared
+        ]
+        await self._spawn(within(names, self.name, [_program(command[0]), *command[1:]]))
+        assert self._process is not None
+        assert await self._process.wait() == 0, self.log.read_text()[-4000:]
+
+    async def alive(self) -> bool:
+        """Whether the kubelet would leave it running."""
+        probe = self.pod.container["livenessProbe"]
+        return self.running and await passes(probe, self.address, self._ports)
+
+    async def terminate(self) -> None:
+        """Ends it as the kubelet does: SIGTERM, and the declared grace to drain in."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(self.pod.spec["terminationGracePeriodSeconds"]):
+            code = await self._process.wait()
+        assert code == 0, f"{self.name} ended with {code}\n{self.log.read_text()[-4000:]}"
+
+    async def kill(self) -> None:
+        """Ends it at once."""
+        if self.running:
+            assert self._process is not None
+            self._process.kill()
+            await self._process.wait()
+
+    @property
+    def _ports(self) -> Mapping[str, int]:
+        return {port["name"]: port["containerPort"] for port in self.pod.container["ports"]}
+
+    async def _spawn(self, command: Sequence[str]) -> None:
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, env=self.environment, stdout=log, stderr=log
+            )
+
+
+def environment(pod: Pod, secrets: Secrets) -> dict[str, str]:
+    """The variables that a pod's container is given, with what they refer to filled in."""
+
+    def value(entry: Mapping[str, Any]) -> str:
+        source = entry.get("valueFrom", {})
+        if reference := source.get("secretKeyRef"):
+            return secrets[reference["name"]][reference["key"]]
+        if reference := source.get("fieldRef"):
+            (label,) = re.findall(r"metadata\.labels\['(.+)'\]", reference["fieldPath"])
+            return str(pod.labels[label])
+        return str(entry["value"])
+
+    return {entry["name"]: value(entry) for entry in pod.container.get("env", [])}
+
+
+def bare_environment(home: Path) -> dict[str, str]:
+    """What a process needs of this machine; nothing else of it reaches a pod."""
+    return {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(home)}
+
+
+def entrypoint() -> list[str]:
+    """What the image runs, as its Dockerfile says."""
+    (found,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    program, *arguments = json.loads(found)
+    return [_program(program), *arguments]
+
+
+def _program(name: str) -> str:
+    return str(Path(sys.executable).parent / name)

@@ -1,0 +1,151 @@
+"""The services as the manifests declare them: evaluated with, rolled, renewed, and beside judges that fail.
+
+The tests share one cluster and are in this order: the last leaves judges behind that fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_TIMED_OUT,
+    ABSTAIN_REASON_UNPARSABLE,
+    ABSTAIN_REASON_UNSPECIFIED,
+    AbstainReason,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset, Run, RunSpec, ScriptsRunOptions
+from dramaturg.client import DramaturgClient
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE
+from dramaturg.service.channel import open_channel
+from tests.cluster.cluster import TWO_EACH, Cluster
+from tests.cluster.judges import program
+from tests.cluster.load import OPTIONS, Report, failure, request, under_load
+from tests.cluster.replicas import Replica
+from tests.support.certificates import Authority
+from tests.support.engines import lines
+from tests.support.grpc_servers import until
+
+NONE = ABSTAIN_REASON_UNSPECIFIED
+RUN_SECONDS = 120.0
+FOUND_SECONDS = 30.0
+"""By when every new replica must have got calls."""
+JUDGING_SECONDS = 15.0
+"""How long judges are waited for that never answer."""
+CALLS = 100
+"""How many calls a load makes at least, however slow the machine."""
+
+
+async def create_run(client: DramaturgClient, count: int, name: str) -> Run:
+    """A run of so many scripts."""
+    rows = [request(f"{name}-{number}") for number in range(count)]
+    dataset = Dataset(content=lines(rows))
+    spec = RunSpec(display_name=name, dataset=dataset, scripts=ScriptsRunOptions(), options=OPTIONS)
+    return await client.runs.create(spec)
+
+
+async def ended(client: DramaturgClient, run: Run) -> Run:
+    async with asyncio.timeout(RUN_SECONDS):
+        async for _ in client.runs.watch(run.id):
+            pass
+        return await client.runs.get(run.id)
+
+
+def no_call_failed(report: Report) -> None:
+    assert not report.failed
+    assert report.succeeded >= CALLS, f"{report.succeeded} calls say little"
+
+
+async def test_an_evaluation_and_a_run_pass(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        assert not await failure(client, "first")
+        run = await ended(client, await create_run(client, 10, "run"))
+    assert run.state == RUN_STATE_SUCCEEDED, run
+    assert (run.progress.succeeded_count, run.progress.failed_count) == (10, 0)
+    assert not await cluster.dead()
+
+
+async def test_who_has_nothing_to_show_is_not_served(cluster: Cluster) -> None:
+    """The gateway asks for a token, every other service for a certificate."""
+    async with cluster.client(token=False) as client:
+        assert (await failure(client, "nobody")).startswith("UNAUTHENTICATED")
+    (critic, _) = cluster.deployments["critic"].replicas
+    async with open_channel(critic.target, cluster.stranger("critic")) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await HealthStub(channel).Check(HealthCheckRequest(), timeout=JUDGING_SECONDS)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_no_call_fails_while_every_service_is_rolled(cluster: Cluster) -> None:
+    async with cluster.client() as client:
+        run = await create_run(client, 40, "rolled")
+    old = set(cluster.replicas)
+    async with under_load(cluster, "rolling") as report:
+        await cluster.roll(TWO_EACH)
+        rolled = [replica for replica in cluster.replicas if replica.pod.name in TWO_EACH]
+        await until(lambda: all(replica.served for replica in rolled), FOUND_SECONDS)
+    no_call_failed(report)
+    assert not set(rolled) & old
+    async with cluster.client() as client:
+        run = await ended(client, run)
+    assert run.state == RUN_STATE_SUCCEEDED, run
+    assert (run.progress.succeeded_count, run.progress.failed_count) == (40, 0)
+
+
+async def test_no_call_fails_while_the_authority_is_replaced(cluster: Cluster) -> None:
+    old, new = cluster.authority, cluster.new_authority("renewed")
+    steps: Sequence[Mapping[str, Any]] = ({"trusted": [old, new]}, {"issuer": new}, {"trusted": [new]})
+    async with under_load(cluster, "renewal") as report:
+        for step in steps:
+            await cluster.rotate(**step)
+            # A site pauses until every pod has its files. Here they have them at once, and the pause is for
+            # handshakes under way and for calls between two steps.
+            await asyncio.sleep(3)
+    no_call_failed(report)
+    shown = await asyncio.gather(*(shows(replica, new) for replica in cluster.replicas))
+    assert all(shown)
+    assert not await cluster.dead()
+
+
+async def shows(replica: Replica, authority: Authority) -> bool:
+    """Whether a replica shows a certificate of this authority in the name of its service."""
+    context = ssl.create_default_context(cafile=authority.certificate)
+    context.set_alpn_protocols(["h2"])
+    host, _, port = replica.target.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(
+            host, int(port), ssl=context, server_hostname=replica.pod.name
+        )
+    except ssl.SSLCertVerificationError:
+        return False
+    writer.close()
+    return True
+
+
+async def test_the_rest_of_an_evaluation_stands_beside_judges_that_fail(cluster: Cluster) -> None:
+    await cluster.replace({"critic": program("hanging"), "execute": program("garbling")})
+    assert await reasons(cluster, "fail") == {
+        **dict.fromkeys(CRITIC.criteria, ABSTAIN_REASON_TIMED_OUT),
+        **dict.fromkeys(EXECUTE.criteria, ABSTAIN_REASON_UNPARSABLE),
+        **dict.fromkeys(COMMONSENSE.criteria, NONE),
+    }
+    await cluster.replace({"critic": program("spinning"), "execute": None})
+    assert await reasons(cluster, "spin") == {
+        **dict.fromkeys(CRITIC.criteria, ABSTAIN_REASON_TIMED_OUT),
+        **dict.fromkeys((*EXECUTE.criteria, *COMMONSENSE.criteria), NONE),
+    }
+
+
+async def reasons(cluster: Cluster, mark: str) -> Mapping[str, AbstainReason.ValueType]:
+    """Why each criterion abstained, if it did."""
+    async with cluster.client() as client:
+        events = [event async for event in client.evaluate_scripts(request(mark), timeout=JUDGING_SECONDS)]
+    (candidate,) = events[-1].result.candidates
+    return {verdict.criterion: verdict.abstain_reason for verdict in candidate.verdicts}

@@ -1,0 +1,158 @@
+"""What is watched is what there is: metrics, alerts, the dashboard and the page that explains them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import generate_latest
+
+import gateway
+import services
+from dramaturg.service import telemetry
+from dramaturg.service.telemetry.instruments import Instrument, declared
+from dramaturg.service.telemetry.running import new_registry
+from tests.k8s.rendered import ROOT, Object, combined
+from tests.support.telemetry import Scrape
+
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+FROM_PROMETHEUS = {"up"}
+"""What Prometheus makes itself of every target."""
+WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+PREFIXES = ("dramaturg_", "grpc_server_", "grpc_client_", "process_", "python_", "up")
+
+
+def instruments() -> list[Instrument]:
+    """All that is counted: by convention in modules named ``metrics``, and in the runtime's own."""
+    for package in (gateway, services, telemetry):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith(".metrics") or package is telemetry:
+                importlib.import_module(module.name)
+    # Tests declare some of their own.
+    return [found for found in declared() if found.name.startswith(("dramaturg_", "grpc_"))]
+
+
+def series() -> dict[str, set[str]]:
+    """The names of all series, with their labels."""
+    found: dict[str, set[str]] = {name: set() for name in FROM_PROMETHEUS}
+    for instrument in instruments():
+        labels = set(instrument.labels)
+        if instrument.kind == "histogram":
+            found |= {f"{instrument.name}_{part}": labels for part in ("count", "sum")}
+            found[f"{instrument.name}_bucket"] = labels | {"le"}
+        else:
+            found[instrument.name] = labels
+    registry = new_registry()
+    assert registry is not None
+    for family in Scrape(generate_latest(registry).decode()).families.values():
+        found |= {sample.name: set(sample.labels) for sample in family.samples}
+    return found
+
+
+def rules() -> list[Object]:
+    rule = combined(("monitoring",)).one("PrometheusRule", "dramaturg")
+    return [found for group in rule["spec"]["groups"] for found in group["rules"]]
+
+
+def dashboard() -> Object:
+    (found,) = [
+        value
+        for value in combined(("monitoring",)).of("ConfigMap")
+        if "grafana_dashboard" in value["metadata"].get("labels", {})
+    ]
+    (text,) = found["data"].values()
+    value: Object = json.loads(text)
+    return value
+
+
+def panels() -> list[Object]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Every expression, with whose it is."""
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for variable in dashboard()["templating"]["list"]:
+        yield variable["name"], variable.get("definition", "")
+
+
+def test_every_metric_that_is_watched_is_counted_with_the_labels_named() -> None:
+    known = series()
+    extra = {"job", "pod", "namespace", "app_kubernetes_io_part_of"}
+    for owner, expression in expressions():
+        unquoted = re.sub(r'"[^"]*"', '""', expression)
+        named = {word for word in WORDS.findall(unquoted) if word.startswith(PREFIXES)} - extra
+        named -= {label for labels in known.values() for label in labels}
+        assert named <= known.keys(), f"{owner}: {named - known.keys()}"
+        labels = set().union(*(known[name] for name in named)) | extra
+        for grouped in re.findall(r"(?:by|on|ignoring) \(([^)]*)\)", unquoted):
+            used = {label.strip() for label in grouped.split(",")}
+            assert used <= labels, f"{owner}: {used - labels}"
+        for matched in re.findall(r"\{([^}]*)\}", unquoted):
+            used = {label.strip() for label in re.findall(r"([a-z_]+)\s*(?:=~|!~|!=|=)", matched)}
+            assert used <= labels, f"{owner}: {used - labels}"
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
+    missing = [found.name for found in instruments() if found.name not in shown]
+    assert not missing
+
+
+def test_label_values_in_alerts_are_those_that_are_counted() -> None:
+    from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+    from gateway.evaluations.metrics import reason_name
+    from services.generation.errors import FailureKind
+    from services.generation.providers.observing import ANSWERED, CUT
+
+    outcomes = {kind.value for kind in FailureKind} | {ANSWERED, CUT}
+    reasons = {reason_name(value) for value in AbstainReason.values()}
+    text = "\n".join(rule["expr"] for rule in rules())
+    for matcher in re.findall(r'provider_calls_total\{outcome[=!~]+"([^"]+)"', text):
+        assert set(matcher.split("|")) <= outcomes
+    for matcher in re.findall(r'reason[=!~]+"([^"]+)"', text):
+        assert set(matcher.split("|")) <= reasons
+
+
+def test_every_metric_is_described_and_nothing_else_is() -> None:
+    expected = [
+        f"| `{found.name}` | {found.kind} | {', '.join(found.labels) or '-'} | {found.description} |"
+        for found in instruments()
+    ]
+    described = re.findall(r"^\| `(?:dramaturg|grpc)_.*\|$", OPERATIONS, re.MULTILINE)
+    assert described == expected
+
+
+def test_every_alert_has_a_section_that_says_what_to_do() -> None:
+    sections = re.findall(r"^### (Dramaturg\w+)\n\n(.+?)(?=^##|\Z)", OPERATIONS, re.MULTILINE | re.DOTALL)
+    assert [name for name, _ in sections] == [rule["alert"] for rule in rules()]
+    for name, text in sections:
+        assert "**Means.**" in text, name
+        assert "**Do.**" in text, name
+
+
+def test_alerts_say_how_bad_it_is_and_what() -> None:
+    for rule in rules():
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert rule["annotations"]["summary"]
+
+
+@pytest.mark.parametrize("field", ["id", "title"])
+def test_panels_are_told_apart(field: str) -> None:
+    values = [panel[field] for panel in dashboard()["panels"]]
+    assert len(values) == len(set(values))
+
+
+def test_targets_are_told_apart_by_the_label_that_alerts_use() -> None:
+    monitor = combined(("monitoring",)).one("ServiceMonitor", "dramaturg")
+    assert monitor["spec"]["targetLabels"] == ["app.kubernetes.io/part-of"]
+    for service in combined(("monitoring",)).of("Service"):
+        assert service["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dramaturg"
