@@ -17,8 +17,10 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.service.errors import ServiceError, downstream, from_rpc_error
 from gateway.judges.registry import Judge
+
+_OUR_FAULT = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
 def forwarding(judge: Judge) -> Contract:
@@ -73,7 +75,7 @@ async def _pass(call: Callable[[Any], Any], request: Any, context: object) -> An
     try:
         return await call(request)
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
+        raise _passed_on(error) from error
 
 
 async def _pass_stream(call: Callable[[Any], Any], request: Any, context: object) -> AsyncGenerator[Any]:
@@ -82,4 +84,9 @@ async def _pass_stream(call: Callable[[Any], Any], request: Any, context: object
         async for response in call(request):
             yield response
     except grpc.aio.AioRpcError as error:
-        raise from_rpc_error(error) from error
+        raise _passed_on(error) from error
+
+
+def _passed_on(error: grpc.aio.AioRpcError) -> ServiceError:
+    """The service's own error. That it does not know, or want, the gateway is no fault of the caller."""
+    return downstream(error, "the service") if error.code() in _OUR_FAULT else from_rpc_error(error)

@@ -27,7 +27,7 @@ class RunsSettings(Settings):
     """Whether this gateway serves RunService and works on runs. A gateway that a single command starts for
     itself does neither: the store is the user's, and a SQLite file serves one gateway at a time.
     """
-    url: str = Field(default_factory=default_url, min_length=1)
+    url: str = Field(default_factory=default_url, min_length=1, repr=False)
     """The store: ``sqlite:///path`` for one gateway, ``postgresql://...`` for any number of them. The engine
     keeps its own tables in the schema "dbos" there, on SQLite in a second file beside the first.
     """
@@ -50,6 +50,9 @@ class RunsSettings(Settings):
     """The most runs that a gateway conducts at once, paused ones included; further ones wait."""
     outage_seconds: float = Field(default=120, ge=0)
     """How long judges that cannot be reached are waited for before the tries of a sample count."""
+    stall_seconds: float = Field(default=600, ge=0)
+    """How long the batches of a run may fail, for an error that is no sample's, without a sample done in
+    between; then the run fails."""
     control_seconds: float = Field(default=0.5, gt=0, le=5)
     """How often the state of a run is looked at: after so long a cancelled run begins no further call."""
     lease_seconds: float = Field(default=20, ge=1)

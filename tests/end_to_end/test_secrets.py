@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,9 @@ from tests.support.openai_server import Answer, OpenAIServer
 from tests.support.processes import ServiceProcess
 from tests.support.scripted_model import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+_PATIENCE_SECONDS = 150
 
 PROVIDER_KEY = "sk-pl4nted-provider-key-0123456789"
 PASSWORD = "pl4nted-database-password"
@@ -118,6 +120,7 @@ def environment(tmp_path: Path, issuer: Authority, postgres_url: str) -> dict[st
     """The variables of a platform with every kind of secret."""
     served = issuer.issue("localhost")
     write_tokens(tmp_path, EVALUATOR)
+    database = postgres_url.replace("postgres@", f"postgres:{PASSWORD}@")
     return {
         "DRAMATURG_SERVER_TLS_CERTIFICATE_FILE": str(served.certificate),
         "DRAMATURG_SERVER_TLS_PRIVATE_KEY_FILE": str(served.private_key),
@@ -128,10 +131,10 @@ def environment(tmp_path: Path, issuer: Authority, postgres_url: str) -> dict[st
         "DRAMATURG_AUTH_JWT_ISSUER": "https://issuer.example",
         "DRAMATURG_AUTH_JWT_AUDIENCE": "dramaturg",
         "DRAMATURG_AUTH_AUDIT": str(tmp_path / "audit.jsonl"),
-        "DRAMATURG_GENERATION_LEDGER": str(tmp_path / "ledger.sqlite3"),
+        "DRAMATURG_GENERATION_LEDGER_URL": database,
         "DRAMATURG_RUNS_ENABLED": "true",
         "DRAMATURG_RUNS_OUTAGE_SECONDS": "0",
-        "DRAMATURG_RUNS_URL": postgres_url.replace("postgres@", f"postgres:{PASSWORD}@"),
+        "DRAMATURG_RUNS_URL": database,
         "OPENAI_API_KEY": PROVIDER_KEY,
         "MODEL": "test-model",
     }
@@ -233,11 +236,11 @@ async def run_to_the_end(channel: grpc.aio.Channel, planted: Planted) -> None:
     spec = scripts_spec()
     spec.dataset.content = lines(rows)
     run: Run = (await planted.note_call("run", runs.CreateRun(pb.CreateRunRequest(spec=spec)))).run
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(_PATIENCE_SECONDS):
         while run.state in ACTIVE:
             await asyncio.sleep(0.1)
             run = (await planted.note_call("run", runs.GetRun(pb.GetRunRequest(run_id=run.id)))).run
-    asked: dict[str, Awaitable[Any]] = {
+    asked: dict[str, Any] = {
         "samples": runs.ListSamples(pb.ListSamplesRequest(run_id=run.id)),
         "results": runs.ListResults(pb.ListResultsRequest(run_id=run.id)),
         "export": runs.ExportResults(pb.ExportResultsRequest(run_id=run.id, format=pb.EXPORT_FORMAT_JSONL)),
@@ -252,6 +255,10 @@ WRONG: dict[str, dict[str, str]] = {
     "a database that is not there": {
         "DRAMATURG_RUNS_URL": f"postgresql://dramaturg:{PASSWORD}@127.0.0.1:1/runs"
     },
+    "a ledger that is not there": {
+        "DRAMATURG_GENERATION_LEDGER_URL": f"postgresql://dramaturg:{PASSWORD}@127.0.0.1:1/ledger"
+    },
+    "a ledger of another kind": {"DRAMATURG_GENERATION_LEDGER_URL": f"oracle://d:{PASSWORD}@127.0.0.1/l"},
     "a database of another kind": {"DRAMATURG_RUNS_URL": f"oracle://dramaturg:{PASSWORD}@127.0.0.1/runs"},
     "an address that is no URL": {"DRAMATURG_RUNS_URL": f"dramaturg:{PASSWORD}@127.0.0.1"},
     "a port that is no number": {"DRAMATURG_RUNS_URL": f"postgresql://d:{PASSWORD}@127.0.0.1:port/runs"},
@@ -283,7 +290,7 @@ async def test_nothing_comes_out_of_settings_that_are_refused(
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(_PATIENCE_SECONDS):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:

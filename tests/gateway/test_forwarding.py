@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -18,6 +19,7 @@ from gateway.app import App
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
+from tests.support.auth import channel_of, holder, token_settings
 from tests.support.grpc_servers import server_settings
 
 CHAIN = ScriptGraph(
@@ -63,3 +65,36 @@ async def test_the_services_own_errors_come_back_as_they_are(at_the_gateway: grp
     assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.reason == error_reason_pb2.ERROR_REASON_TOO_LARGE
     assert error.metadata["actual"] == "41"
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_the_gateway_calls_for_those_who_may_not_call_the_service_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    caller, service = holder("team-a", "evaluator"), holder("", "service")
+    token = tmp_path / "gateway.token"
+    token.write_text(service.token if known else "outdated")
+    monkeypatch.setenv("DRAMATURG_CHANNEL_TOKEN_FILE", str(token))
+    auth = token_settings(tmp_path, caller, service)
+    request = pb.CheckGraphRequest(graph=CHAIN)
+    async with (
+        GraphApp(settings=GraphSettings(solvers=1)).open() as contracts,
+        Server(contracts, server_settings(), auth) as graph,
+        App(
+            GatewaySettings(judges=(JudgeEntry(role="graph", name="built-in", target=graph.target),))
+        ).open() as offered,
+        Server(offered, server_settings(), auth) as gateway,
+        channel_of(graph.target, tmp_path, caller) as at_the_service,
+        channel_of(gateway.target, tmp_path, caller) as at_the_gateway,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await GraphServiceStub(at_the_service).CheckGraph(request, timeout=20)
+        assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        if known:
+            assert (await GraphServiceStub(at_the_gateway).CheckGraph(request, timeout=20)).report.acyclic
+            return
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await GraphServiceStub(at_the_gateway).CheckGraph(request, timeout=20)
+        error = from_rpc_error(raised.value)
+        assert error.code is grpc.StatusCode.INTERNAL, "the caller is told that it is not known"
+        assert error.reason == error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED

@@ -77,6 +77,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = str(handler_call_details.method)
         if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
             return handler
+        if not self._guard.greet(method, handler_call_details.invocation_metadata or ()):
+            return self._wrap(_unread_call(), method)
         if handler is None:
             return self._wrap(_unknown_method(), method)
         known = self._rebuilt.get(method)
@@ -174,6 +176,16 @@ async def _each_checked(messages: AsyncIterator[Any], logged: LoggedCall) -> Asy
         logged.received(message)
         await validation.check(message)
         yield message
+
+
+def _unread_call() -> Handler:
+    """Stands for a method whose call the guard will refuse: only handlers of streams do not read at once."""
+
+    async def refuse(requests: object, context: Context) -> object:
+        del requests, context
+        raise AssertionError("a caller that is not known was admitted")
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 def _unknown_method() -> Handler:

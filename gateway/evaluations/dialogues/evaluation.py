@@ -36,7 +36,7 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, 
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Patience, judge_options
 from gateway.evaluations.dialogues.answers import (
     no_comparison,
     no_rating,
@@ -116,7 +116,7 @@ class DialoguesEvaluation:
     async def _reply(self, model: str, emit: Emit[EvaluateDialoguesResponse]) -> ModelReply:
         request, seat = self._plan.request, self._plan.author
         assert seat is not None
-        options = JudgeOptions(model=model)
+        options = JudgeOptions(model=model, repeat_index=request.options.repeat_index)
         if request.HasField("sampling"):
             options.sampling.CopyFrom(request.sampling)
         asked = ReplyRequest(utterances=request.script.utterances, options=options)
@@ -148,7 +148,7 @@ class DialoguesEvaluation:
                 task=script.task,
                 utterances=script.utterances,
                 response=reply.text,
-                options=JudgeOptions(model=seat.model),
+                options=judge_options(seat, self._plan.request),
             )
             stub = RatingJudgeServiceStub(seat.judge.channel)
             answer = await ask(seat, self._patience, stub.RateResponse, asked, RateResponseResponse)
@@ -164,7 +164,7 @@ class DialoguesEvaluation:
         if reply.abstain_reason:
             scored.score.abstain_reason = reply.abstain_reason
         else:
-            asked = ScoreTextsRequest(texts=[reply.text], options=JudgeOptions(model=seat.model))
+            asked = ScoreTextsRequest(texts=[reply.text], options=judge_options(seat, self._plan.request))
             stub = TextScorerServiceStub(seat.judge.channel)
             answer = await ask(seat, self._patience, stub.ScoreTexts, asked, ScoreTextsResponse)
             scored = settle_score(answer, seat, reply.model)
@@ -193,7 +193,7 @@ class DialoguesEvaluation:
             first=texts[0],
             second=texts[1],
             order=pair_judge_service_pb2.PRESENTATION_ORDER_BOTH,
-            options=JudgeOptions(model=seat.model),
+            options=judge_options(seat, self._plan.request),
         )
         stub = PairJudgeServiceStub(seat.judge.channel)
         return await ask(seat, self._patience, stub.ComparePair, asked, ComparePairResponse)

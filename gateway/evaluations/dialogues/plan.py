@@ -70,7 +70,7 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
     ]
     if violations:
         raise invalid_fields(violations)
-    seats = select_judges(request.judges, roles, registry, "")
+    seats = select_judges(request.judges, roles, registry, request.options.model)
     return DialoguesPlan(
         request,
         next((seat for seat in seats if seat.role == AUTHOR), None),

@@ -12,7 +12,8 @@ from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.bells import Bell
 from gateway.runs.engine.leases import Gateways
-from gateway.runs.engine.preparing import UnreadableDatasetError, read_samples
+from gateway.runs.engine.preparing import UnreadableDatasetError, read_samples, unusable
+from gateway.runs.engine.stalls import Stall
 from gateway.runs.engine.states import is_prepared, is_under_way
 from gateway.runs.engine.threads import Threads
 from gateway.runs.engine.window import Pace, batch_size, window_size
@@ -39,6 +40,7 @@ class Conductor:
         access: What may be read as a dataset.
         bell: Rings when something of the run may have changed.
         look_seconds: How often it looks without that.
+        stall_seconds: How long its batches may fail without a sample done in between.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Conductor:
         access: DatasetAccess,
         bell: Bell,
         look_seconds: float,
+        stall_seconds: float,
     ) -> None:
         self._id = run_id
         self._attempt = attempt
@@ -63,6 +66,7 @@ class Conductor:
         self._access = access
         self._bell = bell
         self._look_seconds = look_seconds
+        self._stall = Stall(stall_seconds)
         self._pace = Pace()
         self._after: int | None = None
         """The last sample that was put into a batch in this round; -1 at its beginning; None: not known."""
@@ -92,8 +96,8 @@ class Conductor:
         if run.state == run_pb2.RUN_STATE_PREPARING:
             await self._change(run_pb2.RUN_STATE_RUNNING, run_pb2.RUN_STATE_PREPARING)
             return True
-        if not run.counts.samples:
-            await self._end(run_pb2.RUN_STATE_FAILED, "the dataset has no rows")
+        if reason := unusable(run.manifest):
+            await self._end(run_pb2.RUN_STATE_FAILED, reason)
             return True
         if reason := policy.too_many_failed(run.spec.policy, run.counts):
             await self._end(run_pb2.RUN_STATE_FAILED, reason)
@@ -111,10 +115,15 @@ class Conductor:
 
     async def _advance(self, run: RunRecord) -> bool:
         """Keeps the window full; ends the run when nothing is left. Says whether there will be more to do."""
-        out = await self._workflows.batches(self._id, self._attempt)
+        out = await self._ongoing(run)
+        # What is still worked on may yet bring a sample.
+        if not out and (reason := self._stall.reason()):
+            await self._end(run_pb2.RUN_STATE_FAILED, reason)
+            return True
         exhausted = policy.budget_reached(run.spec.budget, run.counts.usage)
-        enqueued = 0 if exhausted else await self._fill(run, out)
-        if out or enqueued:
+        pause = 0.0 if exhausted else self._stall.pause()
+        enqueued = 0 if exhausted or pause else await self._fill(run, out)
+        if out or enqueued or pause:
             await self._bell.wait(self._look_seconds)
             return True
         # Nothing is out, so every sample that is not done is one that nobody has.
@@ -126,6 +135,17 @@ class Conductor:
         else:
             await self._conclude()
         return True
+
+    async def _ongoing(self, run: RunRecord) -> Sequence[Batch]:
+        """The batches that wait or are worked on; takes note of those that failed, and forgets them."""
+        batches = await self._workflows.batches(self._id, self._attempt)
+        failed = [batch for batch in batches if batch.error]
+        self._stall.note(run.counts.succeeded + run.counts.failed, [batch.error for batch in failed])
+        if failed:
+            fields = {"run": self._id, "batches": len(failed), "pause": round(self._stall.pause(), 1)}
+            logger.error("batches failed: %s", failed[-1].error, extra={"fields": fields})
+            await self._workflows.forget(failed)
+        return [batch for batch in batches if not batch.error]
 
     async def _fill(self, run: RunRecord, out: Sequence[Batch]) -> int:
         """Enqueues batches until the window is full; returns how many."""

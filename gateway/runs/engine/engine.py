@@ -127,6 +127,7 @@ class RunEngine:
                     access=DatasetAccess(settings.dataset_folders, settings.dataset_stores),
                     bell=bell,
                     look_seconds=settings.control_seconds,
+                    stall_seconds=settings.stall_seconds,
                 ).conduct()
         finally:
             self._conducting.discard(task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.runs.datasets import DatasetAccess, SampleReader
@@ -56,6 +57,19 @@ def read_samples(run: RunRecord, store: RunStore, access: DatasetAccess) -> bool
         raise UnreadableDatasetError(f"the dataset cannot be read: {error.message}") from error
     store.set_manifest(run.id, reader.manifest)
     return True
+
+
+def unusable(manifest: DatasetManifest) -> str:
+    """Why nothing of a dataset that was read can be evaluated, in words; empty: something can."""
+    if manifest.row_count:
+        return ""
+    rows = manifest.invalid_row_count
+    if not rows:
+        return "the dataset has no rows"
+    first = manifest.row_errors[0]
+    where = f"line {first.line}" + (f", {first.field}" if first.field else "")
+    which = f"none of the {rows} rows is a" if rows > 1 else "the only row is no"
+    return f"{which} valid request; the first: {where}: {first.description}"
 
 
 def _groups(samples: SampleReader) -> Iterator[Sequence[NewSample]]:

@@ -51,8 +51,7 @@ def complete(request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
     """
     writes = isinstance(request, EvaluateScriptsRequest)
     _set_judges(request.judges, [one for one in spec.judges if not (writes and one.role == AUTHOR.name)])
-    if hasattr(request, "options"):
-        _set_options(request.options, spec, repeat_offset)
+    _set_options(request.options, spec, repeat_offset)
     if hasattr(request, "models"):
         request.models.extend(model for model in dict.fromkeys(spec.models) if model not in request.models)
     name = str(spec.WhichOneof("evaluation"))
@@ -140,7 +139,7 @@ def _set_dialogues(request: EvaluateDialoguesRequest, options: DialoguesRunOptio
 
 
 def _set_dialogue_sampling(request: EvaluateDialoguesRequest, spec: RunSpec) -> None:
-    """Dialogues have no options, but a sampling for the replies."""
+    """Replies have a sampling of their own: the options are those of the judges."""
     if spec.options.HasField("sampling") and not spec.dialogues.HasField("sampling"):
         request.sampling.CopyFrom(spec.options.sampling)
     if spec.HasField("seed") and not request.sampling.HasField("seed"):

@@ -29,6 +29,8 @@ BATCHES_QUEUE = "dramaturg-batches"
 _RUNS_POLL_SECONDS = 0.5
 _BATCHES_POLL_SECONDS = 0.2
 _ONGOING = ["ENQUEUED", "PENDING"]
+_FAILED = "ERROR"
+_LONGEST_ERROR = 500
 
 Result = TypeVar("Result")
 
@@ -45,12 +47,16 @@ class Hands(Protocol):
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that waits or is worked on."""
+    """A batch that waits, is worked on or failed."""
 
+    id: str
+    """Names it."""
     indices: Sequence[int]
     """Its samples."""
-    executor: str
-    """Who works on it. Empty: it waits."""
+    executor: str = ""
+    """Who works on it. Empty: it waits, or failed."""
+    error: str = ""
+    """What it failed of: an error that is no sample's. Empty: it did not."""
 
 
 class Workflows:
@@ -132,14 +138,20 @@ class Workflows:
         await _apart(self._enqueue_batch(run_id, attempt, indices))
 
     async def batches(self, run_id: str, attempt: int) -> Sequence[Batch]:
-        """The batches of an attempt that wait or are worked on."""
+        """The batches of an attempt that wait, are worked on, or failed and were not forgotten."""
         found = await _apart(
-            _list(workflow_id_prefix=_batch_prefix(run_id, attempt), status=_ONGOING, load_input=True)
+            _list(
+                workflow_id_prefix=_batch_prefix(run_id, attempt),
+                status=[*_ONGOING, _FAILED],
+                load_input=True,
+                load_output=True,
+            )
         )
-        return [
-            Batch(_indices(status), str(status.executor_id or "") if status.status == "PENDING" else "")
-            for status in found
-        ]
+        return [_batch(status) for status in found]
+
+    async def forget(self, batches: Sequence[Batch]) -> None:
+        """Deletes what DBOS keeps of some batches that failed."""
+        await _apart(DBOS.delete_workflows_async([batch.id for batch in batches]))
 
     async def forget_batches(self, run_id: str, attempt: int) -> None:
         """Deletes what DBOS keeps of the batches of an attempt that are done."""
@@ -208,14 +220,25 @@ async def _apart(work: Coroutine[Any, Any, Result]) -> Result:
     return await asyncio.get_running_loop().create_task(work, context=contextvars.Context())
 
 
-async def _list(*, load_input: bool = False, **filters: Any) -> Sequence[WorkflowStatus]:
-    return await DBOS.list_workflows_async(load_input=load_input, load_output=False, **filters)
+async def _list(
+    *, load_input: bool = False, load_output: bool = False, **filters: Any
+) -> Sequence[WorkflowStatus]:
+    return await DBOS.list_workflows_async(load_input=load_input, load_output=load_output, **filters)
 
 
-def _indices(status: WorkflowStatus) -> Sequence[int]:
+def _batch(status: WorkflowStatus) -> Batch:
     assert status.input is not None
     indices: list[int] = status.input["args"][2]
-    return indices
+    if status.status == _FAILED:
+        return Batch(status.workflow_id, indices, error=_error(status.error))
+    executor = str(status.executor_id or "") if status.status == "PENDING" else ""
+    return Batch(status.workflow_id, indices, executor)
+
+
+def _error(error: Exception | None) -> str:
+    """An error in words. What DBOS kept of it has its name as an attribute."""
+    described = f"{getattr(error, 'name', type(error).__name__)}: {error}"
+    return described if len(described) <= _LONGEST_ERROR else f"{described[:_LONGEST_ERROR]}..."
 
 
 def _conductor_id(run_id: str, attempt: int) -> str:

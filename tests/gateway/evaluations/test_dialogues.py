@@ -10,6 +10,7 @@ import pytest
 
 from dramaturg.api.common.v1 import dialogue_pb2, error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.evaluation.v1 import dialogues_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     DialogueResult,
@@ -170,6 +171,44 @@ async def test_every_reply_is_rated_and_every_pair_compared() -> None:
     assert all("bbbb" not in str(one.options) for one in seen["rate"])
     assert {one.options.model for one in seen["reply"]} == {"a", "bbbb"}
     assert not seen["reply"][0].options.HasField("sampling")
+
+
+async def test_options_are_those_of_the_judges_and_the_repeat_is_everybodys() -> None:
+    seen: dict[str, JudgeOptions] = {}
+
+    async def keep_reply(request: ReplyRequest) -> ReplyResponse:
+        seen["reply"] = request.options
+        return await reply(request)
+
+    async def keep_rate(request: RateResponseRequest) -> RateResponseResponse:
+        seen["rate"] = request.options
+        return await rate(request)
+
+    async def keep_compare(request: ComparePairRequest) -> ComparePairResponse:
+        seen["compare"] = request.options
+        return await compare(request)
+
+    async def keep_score(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        seen["score"] = request.options
+        return await score(request)
+
+    request = asked(
+        models=["a"],
+        replies=[GivenReply(model="person", text="a file")],
+        pairs=[ModelPair(first_model="a", second_model="person")],
+        judges=[JudgeSelection(role="pair-judge", model="own")],
+        options=JudgeOptions(model="judge", repeat_index=4, sampling=Sampling(top_p=0.5)),
+        sampling=Sampling(temperature=0.9),
+        replies_scored=True,
+    )
+    await events(
+        request, Reply=keep_reply, RateResponse=keep_rate, ComparePair=keep_compare, ScoreTexts=keep_score
+    )
+    shared = JudgeOptions(model="judge", repeat_index=4, sampling=Sampling(top_p=0.5))
+    assert seen["rate"] == seen["score"] == shared
+    shared.model = "own"
+    assert seen["compare"] == shared
+    assert seen["reply"] == JudgeOptions(model="a", repeat_index=4, sampling=Sampling(temperature=0.9))
 
 
 async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_reason() -> None:

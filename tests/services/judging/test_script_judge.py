@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from dramaturg import conformance
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
 from dramaturg.api.judging.v1.script_judge_service_pb2_grpc import ScriptJudgeServiceStub
-from dramaturg import conformance
 from dramaturg.judge import criteria, roles
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
-from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2 import (
+    EmbedRequest,
+    EmbedResponse,
+    EmbedTokensRequest,
+    EmbedTokensResponse,
+)
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest
@@ -122,6 +127,9 @@ class Vectors(embedding_service_pb2_grpc.EmbeddingServiceServicer):
         for row in self._embed(request.texts):
             response.embeddings.add(values=row.tolist())
         return response
+
+    async def EmbedTokens(self, request: EmbedTokensRequest, context: Any) -> EmbedTokensResponse:
+        raise NotImplementedError("roles are embedded as whole texts")
 
     @property
     def contract(self) -> Contract:

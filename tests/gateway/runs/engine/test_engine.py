@@ -19,6 +19,9 @@ from gateway.runs.engine.workflows import Workflows
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
 
+LOOK_SECONDS = 0.1
+"""How often an engine looks where a test waits for what it must not do."""
+
 
 class Gate:
     """A critic that can be held up, and counts whom it answers."""
@@ -45,8 +48,8 @@ class Gate:
         return all_pass("critic")
 
 
-async def test_a_run_is_carried_out(store_url: str) -> None:
-    async with runs_with(store_url) as runs:
+async def test_a_run_is_carried_out(each_store_url: str) -> None:
+    async with runs_with(each_store_url) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(60, candidates=2))
         run = await runs.ended(run_id)
         samples = runs.samples(run_id)
@@ -87,21 +90,37 @@ async def test_a_dataset_that_cannot_be_read_fails_the_run(sqlite_url: str) -> N
     assert empty.state_reason == "the dataset has no rows"
 
 
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (b"no json\n" * 3, "none of the 3 rows is a valid request; the first: line 1: "),
+        (b'\n{"task": {}}\n', "the only row is no valid request; the first: line 2, "),
+    ],
+)
+async def test_a_dataset_without_a_valid_row_fails_the_run(sqlite_url: str, rows: bytes, reason: str) -> None:
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), rows))
+    assert run.state == run_pb2.RUN_STATE_FAILED
+    assert run.state_reason.startswith(reason)
+    assert len(run.state_reason) > len(reason)
+    assert run.counts.failed == run.counts.samples
+
+
 async def test_a_paused_run_begins_nothing_until_it_is_resumed(store_url: str) -> None:
     gate = Gate()
     gate.open.clear()
-    async with runs_with(store_url, Fake("critic", gate)) as runs:
+    async with runs_with(store_url, Fake("critic", gate), control_seconds=LOOK_SECONDS) as runs:
         spec = scripts_spec(limits=RunLimits(max_concurrent_samples=4))
         run_id = await runs.create(spec, script_rows(40))
         await runs.until(run_id, lambda run: gate.waiting == 4)
         await runs.change(run_id, run_pb2.RUN_STATE_PAUSED)
-        # The promise: after so long it is known.
-        await asyncio.sleep(1)
+        # The promise: after two looks it is known.
+        await asyncio.sleep(4 * LOOK_SECONDS)
         gate.open.set()
         await runs.until(run_id, lambda run: run.counts.succeeded == 4)
         assert runs.store.running_samples(run_id) == 0
         # Longer than any look takes: whatever would be begun by mistake has been.
-        await asyncio.sleep(1)
+        await asyncio.sleep(4 * LOOK_SECONDS)
         assert gate.asked == 4
         await runs.change(run_id, run_pb2.RUN_STATE_RUNNING)
         run = await runs.ended(run_id)
@@ -196,16 +215,16 @@ async def test_a_run_that_is_begun_anew_evaluates_what_is_in_scope(store_url: st
     assert gate.asked == 40
 
 
-async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(store_url: str) -> None:
+async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(each_store_url: str) -> None:
     gate = Gate()
     async with judges_of(agents(Fake("critic", gate))) as entries:
-        async with open_runs(store_url, entries, executor="one", drain_seconds=0) as runs:
+        async with open_runs(each_store_url, entries, executor="one", drain_seconds=0) as runs:
             gate.open.clear()
             run_id = await runs.create(scripts_spec(), script_rows(50))
             await runs.until(run_id, lambda run: gate.waiting == 16)
         assert gate.waiting == 0
         gate.open.set()
-        async with open_runs(store_url, entries, executor="one") as runs:
+        async with open_runs(each_store_url, entries, executor="one") as runs:
             run = await runs.ended(run_id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 50)
     # They were given back in order.

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     TextsRunOptions,
 )
+from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, RolePlan
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
@@ -79,6 +80,34 @@ async def test_dialogues(sqlite_url: str) -> None:
     assert [one.text for one in samples[2].dialogue.replies] == ["listing of a", "listing of b"]
     assert run.counts.usage.provider_call_count == 3 * 5
     assert run.counts.abstentions == 0
+
+
+async def test_dialogues_that_are_begun_anew_as_fresh_are_the_next_repeat(sqlite_url: str) -> None:
+    asked: dict[str, list[int]] = {"reply": [], "rate": []}
+
+    async def note_reply(request: Any) -> Any:
+        asked["reply"].append(request.options.repeat_index)
+        return await reply(request)
+
+    async def note_rating(request: Any) -> Any:
+        asked["rate"].append(request.options.repeat_index)
+        return await rate(request)
+
+    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
+    script = DialogueScript(
+        id="s", task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="ls")], turn=1
+    )
+    spec = RunSpec(dialogues=DialoguesRunOptions(), models=["a"])
+    async with AsyncExitStack() as stack:
+        entries = await serve_roles(
+            stack, author={"Reply": note_reply}, rating_judge={"RateResponse": note_rating}
+        )
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)]))
+            runs.store.begin_again(run.id, RERUN_SCOPE_ALL, fresh=True)
+            await runs.engine.submit(run.id)
+            await runs.ended(run.id)
+    assert asked == {"reply": [0, 1], "rate": [0, 1]}
 
 
 async def test_texts(sqlite_url: str) -> None:

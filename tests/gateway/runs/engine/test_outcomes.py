@@ -12,7 +12,7 @@ import pytest
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from gateway.runs.engine import patient, samples
+from gateway.runs.engine import conducting, patient, samples
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.outcomes import GROUP_SIZE, MOST_WAITING, OutcomeWriter
 from gateway.runs.records import NewRun, SampleOutcome, SampleWork
@@ -83,9 +83,10 @@ async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patient, "LONGEST_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(conducting, "_LONGEST_STORE_WAIT_SECONDS", 0.1)
     failures = {"finish_samples": 4, "take_samples": 3, "get_run": 5, "next_pending": 3}
 
-    async with runs_with(sqlite_url, renew_seconds=0.2) as runs:
+    async with runs_with(sqlite_url, renew_seconds=0.2, control_seconds=0.1) as runs:
         store: Any = runs.store
 
         def failing(name: str, method: Any) -> Any:

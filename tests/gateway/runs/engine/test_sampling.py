@@ -29,6 +29,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
+from gateway.runs.engine import sampling
 from gateway.runs.engine.outages import Outage
 from gateway.runs.engine.passing import error_may_pass, result_may_improve
 from gateway.settings import JudgeEntry
@@ -38,6 +39,12 @@ from tests.support.gateway import Fake, agents, all_pass
 from tests.support.grpc_servers import serve
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried again is tried again soon."""
+    monkeypatch.setattr(sampling, "FIRST_WAIT_SECONDS", 0.01)
 
 
 def failing(code: grpc.StatusCode, retry_after: float | None = None) -> ServiceError:
@@ -95,11 +102,11 @@ async def test_an_outage_does_not_use_up_the_tries(sqlite_url: str) -> None:
 
 
 async def test_a_judge_says_how_long_to_wait(sqlite_url: str) -> None:
-    judge = Failing("execute", 1, failing(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after=1.5))
+    judge = Failing("execute", 1, failing(grpc.StatusCode.RESOURCE_EXHAUSTED, retry_after=0.7))
     begun = time.monotonic()
     async with runs_with(sqlite_url, Fake("execute", judge)) as runs:
         await runs.ended(await runs.create(scripts_spec(), script_rows(1)))
-        assert time.monotonic() - begun >= 1.5
+        assert time.monotonic() - begun >= 0.7
 
 
 async def test_a_request_that_cannot_be_done_fails_at_once(sqlite_url: str) -> None:
@@ -120,7 +127,7 @@ async def test_a_sample_that_takes_too_long_abstains(sqlite_url: str) -> None:
         await asyncio.Event().wait()
 
     policy = RunPolicy(sample_attempt_count=1)
-    policy.sample_timeout.FromSeconds(4)
+    policy.sample_timeout.FromSeconds(2)
     async with runs_with(sqlite_url, Fake("execute", never)) as runs:
         run = await runs.ended(await runs.create(scripts_spec(policy=policy), script_rows(1)))
     assert set(run.counts.abstentions_by_reason) == {"TIMED_OUT"}

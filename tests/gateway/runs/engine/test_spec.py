@@ -141,6 +141,16 @@ def test_options_of_the_others() -> None:
     assert dialogues.sampling == Sampling(seed=5)
 
 
+def test_dialogues_are_judged_and_replied_to_apart() -> None:
+    row = EvaluateDialoguesRequest(options=JudgeOptions(repeat_index=1), sampling=Sampling(top_p=0.3))
+    spec = RunSpec(dialogues=DialoguesRunOptions(), options=JudgeOptions(model="judge"), seed=5)
+    complete(row, spec, repeat_offset=2)
+    assert row.options == JudgeOptions(
+        model="judge", repeat_index=3, sampling=Sampling(temperature=0, seed=5)
+    )
+    assert row.sampling == Sampling(top_p=0.3, seed=5)
+
+
 def test_writing_has_its_own_sampling_and_the_runs_repeat() -> None:
     spec = RunSpec(
         scripts=ScriptsRunOptions(writing_sampling=Sampling(temperature=0.7)),

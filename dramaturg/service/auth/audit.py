@@ -1,0 +1,83 @@
+"""The audit log: who changed something, or was refused, and how it ended.
+
+One JSON object a line: time, principal, tenant, peer, method, run id, outcome, reason, request id. Neither
+what a call says nor any credential is in it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from logging.handlers import WatchedFileHandler
+
+import grpc
+
+from dramaturg.service import logs
+from dramaturg.service.auth.caller import current
+from dramaturg.service.auth.permissions import JUDGES_READ, OPEN, RULES, RUNS_READ
+from dramaturg.service.settings import SettingsError
+
+logger = logging.getLogger("dramaturg.audit")
+# Nothing is written before somebody says where to.
+logger.disabled = True
+logger.propagate = False
+
+STANDARD_OUTPUT = "stdout"
+"""The place that is no file."""
+
+_LONGEST_RUN_ID = 100
+_HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
+_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERMISSION_DENIED.name})
+
+
+def configure(place: str) -> None:
+    """Says where the audit log goes.
+
+    Args:
+        place: "stdout", or a file, which is opened again where it was moved away. Empty: nowhere.
+
+    Raises:
+        SettingsError: The file cannot be written to.
+    """
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
+        old.close()
+    logger.disabled = not place
+    if not place:
+        return
+    try:
+        handler = logging.StreamHandler(sys.stdout) if place == STANDARD_OUTPUT else WatchedFileHandler(place)
+    except OSError as error:
+        raise SettingsError(f"auth.audit: {place} cannot be written to: {error.strerror}") from error
+    handler.setFormatter(logs.JsonFormatter())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def is_kept(method: str) -> bool:
+    """Whether calls of a method are written down when they are not refused: it changes or costs something."""
+    return not logger.disabled and RULES.get(method) not in _HARMLESS
+
+
+def write(call: Mapping[str, object], run_id: str) -> None:
+    """Writes a line about a call that has ended.
+
+    Args:
+        call: What the access log says of it.
+        run_id: The run that it was about. Empty: none.
+    """
+    if logger.disabled or not (call["code"] in _REFUSED or is_kept(str(call["method"]))):
+        return
+    caller = current()
+    fields = {
+        "principal": caller.principal,
+        "tenant": caller.tenant,
+        "peer": call["peer"],
+        "method": call["method"],
+        "run_id": run_id[:_LONGEST_RUN_ID],
+        "outcome": call["code"],
+        "reason": call["reason"],
+        "request_id": call["request_id"],
+    }
+    logs.write(logger, logging.INFO, "audit", fields)

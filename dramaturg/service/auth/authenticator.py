@@ -1,0 +1,102 @@
+"""Recognises callers by what they bring: a bearer token, or the certificate of their connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from dramaturg.service.auth.caller import TENANT_METADATA, TENANT_PATTERN, Caller
+from dramaturg.service.auth.identities import Identities
+from dramaturg.service.auth.permissions import SERVICE
+from dramaturg.service.auth.refusal import UnrecognisedError
+from dramaturg.service.auth.settings import AuthSettings
+from dramaturg.service.auth.tokens import StaticTokens
+from dramaturg.service.auth.web_tokens import WebTokens
+
+if TYPE_CHECKING:
+    from dramaturg.service.interceptors.calls import Context
+
+AUTHORIZATION_METADATA = "authorization"
+"""The metadata key of the bearer token (RFC 6750, section 2.1)."""
+
+_LONGEST_TOKEN = 8192
+_WEB_TOKEN_DOTS = 2
+_TENANT = re.compile(TENANT_PATTERN)
+
+Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
+"""What a call brings besides its message."""
+
+
+class Authenticator:
+    """Recognises callers.
+
+    A caller that brings a token is recognised by it alone: a wrong one is not made good by a certificate.
+
+    Raises:
+        SettingsError: A file cannot be read.
+    """
+
+    def __init__(self, settings: AuthSettings) -> None:
+        self._identities = Identities(settings.identities)
+        self._takes_certificates = bool(settings.identities)
+        self._tokens = StaticTokens(settings.tokens_file) if settings.tokens_file else None
+        self._web_tokens = (
+            WebTokens(settings.jwks_file, settings, self._identities) if settings.jwks_file else None
+        )
+
+    def by_metadata(self, metadata: Metadata) -> Caller | None:
+        """Who makes the call, by its metadata alone; ``None`` where the certificate has to say so.
+
+        Raises:
+            UnrecognisedError: Nobody that is known.
+        """
+        given = _all(metadata, AUTHORIZATION_METADATA)
+        if given:
+            return _for_tenant(self._bearer(given), metadata)
+        if self._takes_certificates:
+            return None
+        raise UnrecognisedError("there is no token")
+
+    def by_certificate(self, context: Context) -> Caller:
+        """Who makes the call, by the certificate of its connection.
+
+        Raises:
+            UnrecognisedError: Nobody that is known.
+        """
+        caller = self._identities.find(_spiffe_id(context.auth_context()))
+        return _for_tenant(caller, context.invocation_metadata() or ())
+
+    def _bearer(self, given: list[str]) -> Caller:
+        scheme, _, token = given[0].partition(" ")
+        if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _LONGEST_TOKEN:
+            raise UnrecognisedError("the authorization is no bearer token")
+        caller = self._tokens.find(token) if self._tokens is not None else None
+        if caller is not None:
+            return caller
+        if self._web_tokens is not None and token.count(".") == _WEB_TOKEN_DOTS:
+            return self._web_tokens.find(token)
+        raise UnrecognisedError("the token is unknown")
+
+
+def _for_tenant(caller: Caller, metadata: Metadata) -> Caller:
+    """The caller, for the tenant that it names: a service may."""
+    named = _all(metadata, TENANT_METADATA) if SERVICE in caller.roles else []
+    if not named:
+        return caller
+    if len(named) > 1 or not _TENANT.fullmatch(named[0]):
+        raise UnrecognisedError(f"{caller.principal} calls for a tenant that is no name")
+    return replace(caller, tenant=named[0])
+
+
+def _all(metadata: Metadata, name: str) -> list[str]:
+    return [value for key, value in metadata if key == name and isinstance(value, str)]
+
+
+def _spiffe_id(auth_context: Mapping[str, Iterable[bytes]]) -> str:
+    """The SPIFFE id of the client's certificate, whose chain gRPC has verified by then."""
+    found = list(auth_context.get("peer_spiffe_id", ()))
+    if len(found) != 1:
+        raise UnrecognisedError("there is neither a token nor a certificate with a SPIFFE id")
+    return found[0].decode("utf-8", errors="replace")

@@ -1,0 +1,64 @@
+"""Who makes the call that is being served, for whoever works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+TENANT_METADATA = "x-dramaturg-tenant"
+"""The metadata key by which a service says for which tenant it calls. Nobody else is believed."""
+TENANT_PATTERN = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
+"""What a tenant's name looks like; 1 to 63 characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who was recognised, or nobody in particular."""
+
+    principal: str
+    """Who it is, such as "ci@team-a" or a SPIFFE id. Empty: callers are not told apart."""
+    tenant: str
+    """For which tenant the call is made. Empty: for none."""
+    roles: frozenset[str]
+    """The roles that the caller has (see ``permissions``)."""
+
+
+NOBODY = Caller("", "", frozenset())
+"""The caller where callers are not told apart."""
+
+_current: ContextVar[Caller] = ContextVar("dramaturg_caller", default=NOBODY)
+
+
+def current() -> Caller:
+    """Who makes the call that is being served here; NOBODY outside of any."""
+    return _current.get()
+
+
+def enter(caller: Caller) -> None:
+    """Makes ``caller`` the current one for the rest of the task."""
+    _current.set(caller)
+
+
+def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The tenant that a call is made for. Empty where callers are not told apart.
+
+    Args:
+        context: The call that is being served, in whose task this is asked.
+    """
+    del context
+    return _current.get().tenant
+
+
+@contextmanager
+def on_behalf_of(tenant: str) -> Iterator[None]:
+    """Makes the calls within a ``with`` block for a tenant: for work that no call started."""
+    token = _current.set(Caller("", tenant, frozenset()))
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -1,0 +1,36 @@
+"""Tenants and roles by the pattern of an identity, such as a SPIFFE id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dramaturg.service.auth.caller import TENANT_PATTERN, Caller
+from dramaturg.service.auth.refusal import UnrecognisedError
+from dramaturg.service.auth.settings import IdentityGrant
+
+_HOLES = {"*": "[^/:]+", "{tenant}": f"(?P<tenant>{TENANT_PATTERN})"}
+
+
+class Identities:
+    """Knows whom an identity belongs to: the first pattern that matches it as a whole says so."""
+
+    def __init__(self, grants: Sequence[IdentityGrant]) -> None:
+        self._grants = [(_compiled(grant.pattern), grant) for grant in grants]
+
+    def find(self, identity: str) -> Caller:
+        """Who has the identity.
+
+        Raises:
+            UnrecognisedError: No pattern matches it.
+        """
+        for pattern, grant in self._grants:
+            if found := pattern.fullmatch(identity):
+                tenant = found.groupdict().get("tenant") or grant.tenant
+                return Caller(identity, tenant, frozenset(grant.roles))
+        raise UnrecognisedError(f"no pattern of auth.identities matches {identity[:200]!r}")
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*|\{tenant\})", pattern)
+    return re.compile("".join(_HOLES.get(part) or re.escape(part) for part in parts))

@@ -1,0 +1,98 @@
+"""What each method needs, and what each role may do.
+
+Every method of every contract stands in the table: a server that checks its callers does not start with a
+method that has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+EVALUATE: Final = "evaluate"
+"""Evaluate samples, and ask the judges of a gateway."""
+RUNS_READ: Final = "runs.read"
+"""See the tenant's runs and their results."""
+RUNS_WRITE: Final = "runs.write"
+"""Create, change and delete the tenant's runs."""
+JUDGES_READ: Final = "judges.read"
+"""See which judges there are, and what serves a contract."""
+SERVE: Final = "serve"
+"""Ask the services behind the gateway."""
+OPEN: Final = "open"
+"""Everybody may, without saying who they are."""
+
+SERVICE: Final = "service"
+"""The role of a service. It is believed when it says for which tenant it calls."""
+
+ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "viewer": frozenset({RUNS_READ, JUDGES_READ}),
+        "evaluator": frozenset({RUNS_READ, JUDGES_READ, RUNS_WRITE, EVALUATE}),
+        "operator": frozenset({RUNS_READ, JUDGES_READ, RUNS_WRITE, EVALUATE, SERVE}),
+        SERVICE: frozenset({JUDGES_READ, SERVE}),
+    }
+)
+"""What a caller with a role may do."""
+
+_TABLE: Mapping[str, Mapping[str, str]] = {
+    "grpc.health.v1.Health": {OPEN: "Check List Watch"},
+    "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
+    "dramaturg.api.evaluation.v1.EvaluationService": {
+        EVALUATE: (
+            "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue EvaluateDialogues"
+        )
+    },
+    "dramaturg.api.evaluation.v1.JudgeDirectoryService": {JUDGES_READ: "ListJudges CheckJudge"},
+    "dramaturg.api.evaluation.v1.RunService": {
+        RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetLeaderboard ExportResults GetReport",
+        RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
+    },
+    "dramaturg.api.generation.v1.GenerationService": {SERVE: "Generate ListModels GetLedgerStatus"},
+    "dramaturg.api.generation.v1.AuthoringService": {
+        SERVE: (
+            "WriteScript ExpandConstraints PerturbScript WriteScriptGraph ChooseOption WriteScenario "
+            "WriteSimulationTask NextUserTurn Reply"
+        )
+    },
+    "dramaturg.api.generation.v1.EdgeService": {SERVE: "PredictEdges"},
+    "dramaturg.api.embedding.v1.EmbeddingService": {SERVE: "Embed EmbedTokens"},
+    "dramaturg.api.roles.v1.RoleService": {SERVE: "GenerateRoles ClusterRoles"},
+    "dramaturg.api.agents.v1.SynthesizeService": {SERVE: "Synthesize"},
+    "dramaturg.api.agents.v1.CriticService": {SERVE: "Critique"},
+    "dramaturg.api.agents.v1.ExecuteService": {SERVE: "Execute"},
+    "dramaturg.api.agents.v1.CommonsenseService": {SERVE: "CheckCommonsense"},
+    "dramaturg.api.judging.v1.ScriptJudgeService": {SERVE: "JudgeScript"},
+    "dramaturg.api.judging.v1.PairJudgeService": {SERVE: "ComparePair"},
+    "dramaturg.api.judging.v1.RatingJudgeService": {SERVE: "RateResponse"},
+    "dramaturg.api.judging.v1.ChallengeJudgeService": {SERVE: "FindChallengingTurn"},
+    "dramaturg.api.judging.v1.TextScorerService": {SERVE: "ScoreTexts"},
+    "dramaturg.api.graph.v1.GraphService": {
+        SERVE: (
+            "ParseGraph CheckGraph ScoreEdges MeasureEditDistance AggregatePairs AggregatePreferences "
+            "DrawBaseline SelectByAgreement"
+        )
+    },
+    "dramaturg.api.alignment.v1.AlignmentService": {
+        SERVE: (
+            "MeasureAccuracy MeasureAgreement CorrelateScores CompareRuns RankSystems MeasureCalibration "
+            "MeasurePairBias ScoreText"
+        )
+    },
+}
+
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        f"/{service}/{method}": permission
+        for service, permissions in _TABLE.items()
+        for permission, methods in permissions.items()
+        for method in methods.split()
+    }
+)
+"""What a caller of a method must be allowed, by the method's full name."""
+
+
+def permissions_of(roles: Iterable[str]) -> frozenset[str]:
+    """What a caller with these roles may do, all together."""
+    return frozenset[str]().union(*(ROLES[role] for role in roles))

@@ -1,0 +1,114 @@
+"""What can be configured of authentication."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from dramaturg.service.auth.caller import TENANT_PATTERN
+from dramaturg.service.auth.permissions import JUDGES_READ, ROLES, SERVICE
+from dramaturg.service.settings import Settings
+
+
+def _known(role: str) -> str:
+    if role not in ROLES:
+        raise ValueError(f"{role!r} is none of the roles {', '.join(ROLES)}")
+    return role
+
+
+Role = Annotated[str, AfterValidator(_known)]
+"""The name of a role."""
+
+
+class Grant(BaseModel):
+    """Who somebody is to this deployment: a tenant and roles."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    tenant: str = Field(default="", pattern=f"^({TENANT_PATTERN})?$")
+    """The tenant. Empty for services alone."""
+    roles: tuple[Role, ...] = Field(min_length=1)
+    """The roles."""
+
+    @model_validator(mode="after")
+    def _whose(self) -> Grant:
+        if not self.tenant and not self.is_placeless:
+            raise ValueError(f"has no tenant; only the role {SERVICE!r} goes without")
+        return self
+
+    @property
+    def is_placeless(self) -> bool:
+        """Whether the tenant is not needed, or comes from elsewhere."""
+        return set(self.roles) <= {SERVICE}
+
+
+class IdentityGrant(Grant):
+    """One ``[[auth.identities]]`` table: who the bearers of a SPIFFE id, or the subjects of a JWT, are."""
+
+    pattern: str = Field(min_length=1, max_length=2048, pattern=r"^[^\s]+$")
+    """The identity. ``*`` stands for any one part between slashes (of a JWT's subject: between slashes and
+    colons), ``{tenant}`` for the one that names the tenant.
+
+    For example: spiffe://example.org/ns/dramaturg/sa/*"""
+
+    @property
+    def is_placeless(self) -> bool:
+        """Whether the tenant is not needed, or stands in the pattern."""
+        return super().is_placeless or "{tenant}" in self.pattern
+
+    @model_validator(mode="after")
+    def _one_tenant(self) -> IdentityGrant:
+        if self.pattern.count("{tenant}") + bool(self.tenant) > 1:
+            raise ValueError("names the tenant more than once")
+        return self
+
+
+class AuthSettings(Settings):
+    """Section ``auth``: how callers are recognised. Without any source they are not told apart."""
+
+    section: ClassVar[str] = "auth"
+
+    tokens_file: Path | None = None
+    """Bearer tokens, by their SHA-256 (TOML, or JSON where the name ends in ".json"). Read again when it
+    changes."""
+    jwks_file: Path | None = None
+    """The keys that sign JSON Web Tokens (RFC 7517). Read again when it changes."""
+    jwt_issuer: str = ""
+    """Who must have issued a JWT (``iss``). Needed with ``jwks_file``."""
+    jwt_audience: str = ""
+    """Whom a JWT must be meant for (``aud``). Needed with ``jwks_file``."""
+    jwt_algorithms: tuple[Literal["RS256", "ES256", "EdDSA"], ...] = ("RS256", "ES256", "EdDSA")
+    """The signatures that are accepted."""
+    jwt_leeway_seconds: float = Field(default=30.0, ge=0, le=300)
+    """By how much the clocks of issuer and server may differ."""
+    jwt_principal_claim: str = Field(default="sub", min_length=1)
+    """The claim that says who it is."""
+    jwt_tenant_claim: str = Field(default="tenant", min_length=1)
+    """The claim that names the tenant."""
+    jwt_roles_claim: str = Field(default="roles", min_length=1)
+    """The claim that lists the roles. Unknown ones are ignored. A token without the claim has the roles that
+    ``identities`` give to its principal."""
+    identities: tuple[IdentityGrant, ...] = ()
+    """Who has which tenant and roles, for SPIFFE ids of client certificates and for JWTs that do not say so.
+    The first pattern that matches holds."""
+    reflection_permission: Literal["judges.read", "open"] = JUDGES_READ
+    """What it takes to be told the contracts by reflection."""
+    audit: str = ""
+    """Where the audit log goes: "stdout", or a file. Empty: nowhere."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> AuthSettings:
+        if self.jwks_file is not None and not (self.jwt_issuer and self.jwt_audience):
+            raise ValueError("jwks_file needs jwt_issuer and jwt_audience")
+        if (self.jwt_issuer or self.jwt_audience) and self.jwks_file is None:
+            raise ValueError("jwt_issuer and jwt_audience need jwks_file")
+        if not self.jwt_algorithms:
+            raise ValueError("jwt_algorithms is empty")
+        return self
+
+    @property
+    def enabled(self) -> bool:
+        """Whether callers are told apart: some source of identities is named."""
+        return self.tokens_file is not None or self.jwks_file is not None or bool(self.identities)

@@ -1,0 +1,61 @@
+"""Tells a run that stands still, since its batches fail, from one that moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+FIRST_PAUSE_SECONDS = 1.0
+"""The pause after the first failure; doubled with each further look that sees one."""
+LONGEST_PAUSE_SECONDS = 30.0
+
+
+class Stall:
+    """The time since batches of a run began to fail without a sample done in between.
+
+    A sample that cannot be evaluated fails alone. A batch fails where the engine itself cannot go on: a fault
+    of ours, or a gateway whose installation is broken while others replace it. Such may pass, so that the
+    batch is put out again, but not at once and not for ever.
+
+    Args:
+        seconds: How long a run may stand still.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._done: int | None = None
+        self._began = 0.0
+        self._pause = 0.0
+        self._resumes = 0.0
+        self._error = ""
+
+    def note(self, done: int, errors: Sequence[str]) -> None:
+        """Notes how a run stands.
+
+        Args:
+            done: How many of its samples are done.
+            errors: What batches failed of since the last look.
+        """
+        now = time.monotonic()
+        if done != self._done:
+            self._done, self._pause, self._resumes, self._error = done, 0.0, 0.0, ""
+        if not errors:
+            return
+        if not self._error:
+            self._began = now
+        self._error = errors[-1]
+        self._pause = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause))
+        self._resumes = now + self._pause
+
+    def pause(self) -> float:
+        """For how many seconds no batch is to be put out; 0: one may be."""
+        return max(0.0, self._resumes - time.monotonic())
+
+    def reason(self) -> str:
+        """Why the run has stood still for too long, in words; empty: it has not."""
+        if not self._error or time.monotonic() - self._began < self._seconds:
+            return ""
+        return (
+            f"no sample was done in {self._seconds:g} s, since its batches fail: {self._error}. "
+            "Its results are kept; rerun what is missing"
+        )
