@@ -39,7 +39,7 @@ def data_dir() -> Path:
 def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keeps the developer's own providers, settings and ledger out of the tests."""
     for name in list(os.environ):
-        if name.startswith(("DRAMATURG_", "OPENAI_")) and name != "DRAMATURG_DATA":
+        if name.startswith(("DRAMATURG_", "OPENAI_", "OTEL_")) and name != "DRAMATURG_DATA":
             monkeypatch.delenv(name)
     monkeypatch.delenv("MODEL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))

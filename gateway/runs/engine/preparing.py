@@ -68,8 +68,12 @@ def unusable(manifest: DatasetManifest) -> str:
         return "the dataset has no rows"
     first = manifest.row_errors[0]
     where = f"line {first.line}" + (f", {first.field}" if first.field else "")
-    which = f"none of the {rows} rows is a" if rows > 1 else "the only row is no"
-    return f"{which} valid request; the first: {where}: {first.description}"
+    which = (
+        f"none of the {rows} rows is a valid request; the first"
+        if rows > 1
+        else "the only row is no valid request"
+    )
+    return f"{which}: {where}: {first.description}"
 
 
 def _groups(samples: SampleReader) -> Iterator[Sequence[NewSample]]:

@@ -1,0 +1,182 @@
+"""Counters, gauges and histograms, declared where they are counted.
+
+An instrument is declared once a process, at import. It counts nothing until the process has a registry, and
+needs no library until then. The registry is that of ``prometheus-client``.
+
+    ANSWERS = Counter("dramaturg_answers_total", "Answers by outcome.", ("outcome",))
+    ANSWERS.add("ok")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+"""Upper bounds for durations in seconds: from a cheap call to the longest deadline."""
+OTHER = "other"
+"""The value of a label that has too many."""
+
+
+class Instrument:
+    """Something that is measured.
+
+    Args:
+        name: Its name, as Prometheus shows it.
+        description: One sentence.
+        labels: The names of its labels. Every one has few values.
+        shown: Values of the labels that are shown from the start, at zero. To Prometheus a series that begins
+            at one has not risen, so what should alarm at the first time has its values here.
+    """
+
+    kind: ClassVar[str]
+    """What it is, in Prometheus' words."""
+
+    def __init__(
+        self, name: str, description: str, labels: Sequence[str] = (), shown: Sequence[tuple[str, ...]] = ()
+    ) -> None:
+        if name in _declared:
+            raise ValueError(f"the metric {name} is declared twice")
+        self.name = name
+        self.description = description
+        self.labels = tuple(labels)
+        self._shown = tuple(shown)
+        self._metric: Any = None
+        self._children: dict[tuple[str, ...], Any] = {}
+        _declared[name] = self
+        if _registry is not None:
+            self.bind(_registry)
+
+    def bind(self, registry: CollectorRegistry | None) -> None:
+        """Counts into a registry from now on, from zero; into none where there is none."""
+        self._children = {}
+        self._metric = None if registry is None else self._make(registry)
+        if registry is not None:
+            for values in self._shown:
+                self._child(values)
+
+    def _make(self, registry: CollectorRegistry) -> Any:
+        raise NotImplementedError
+
+    def _child(self, labels: tuple[str, ...]) -> Any:
+        child = self._children.get(labels)
+        if child is None:
+            child = self._children[labels] = self._metric.labels(*labels) if labels else self._metric
+        return child
+
+
+class Counter(Instrument):
+    """Counts what happens. Its name ends in ``_total``."""
+
+    kind = "counter"
+
+    def _make(self, registry: CollectorRegistry) -> Any:
+        from prometheus_client import Counter as Metric
+
+        return Metric(self.name, self.description, self.labels, registry=registry)
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        """Counts so many more."""
+        if self._metric is not None:
+            self._child(labels).inc(amount)
+
+
+class Gauge(Instrument):
+    """Tells how much there is now."""
+
+    kind = "gauge"
+
+    def _make(self, registry: CollectorRegistry) -> Any:
+        from prometheus_client import Gauge as Metric
+
+        return Metric(self.name, self.description, self.labels, registry=registry)
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        """So many more; fewer where the amount is negative."""
+        if self._metric is not None:
+            self._child(labels).inc(amount)
+
+    def set(self, value: float, *labels: str) -> None:
+        """So many now."""
+        if self._metric is not None:
+            self._child(labels).set(value)
+
+    def watch(self, read: Callable[[], float], *labels: str) -> None:
+        """Reads the value whenever it is asked for, on a thread of its own."""
+        if self._metric is not None:
+            self._child(labels).set_function(read)
+
+
+class Histogram(Instrument):
+    """Tells how values spread.
+
+    Args:
+        name: Its name, as Prometheus shows it, without ``_bucket`` and the like.
+        description: One sentence.
+        labels: The names of its labels.
+        bounds: The upper bounds of its buckets.
+    """
+
+    kind = "histogram"
+
+    def __init__(
+        self, name: str, description: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
+    ) -> None:
+        self._bounds = bounds
+        super().__init__(name, description, labels)
+
+    def _make(self, registry: CollectorRegistry) -> Any:
+        from prometheus_client import Histogram as Metric
+
+        return Metric(self.name, self.description, self.labels, registry=registry, buckets=self._bounds)
+
+    def observe(self, value: float, *labels: str) -> None:
+        """Takes note of a value."""
+        if self._metric is not None:
+            self._child(labels).observe(value)
+
+
+class Bounded:
+    """Lets the first so many values of a label pass; the rest are "other".
+
+    Args:
+        most: How many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """The value, or "other"."""
+        if value in self._known:
+            return value
+        if len(self._known) >= self._most:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+_declared: dict[str, Instrument] = {}
+_registry: CollectorRegistry | None = None
+
+
+def count_into(registry: CollectorRegistry | None) -> None:
+    """Makes every instrument count into a registry, those declared later too. None: they stop."""
+    global _registry
+    _registry = registry
+    for instrument in _declared.values():
+        instrument.bind(registry)
+
+
+def counting() -> bool:
+    """Whether anything is counted: for what costs more to find out than to count."""
+    return _registry is not None
+
+
+def declared() -> Sequence[Instrument]:
+    """The instruments of all modules that were imported, by name."""
+    return [_declared[name] for name in sorted(_declared)]

@@ -1,0 +1,55 @@
+"""What can be configured of metrics and traces."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+from pydantic import Field
+
+from dramaturg.service.settings import Settings
+
+
+class MetricsSettings(Settings):
+    """Section ``metrics``."""
+
+    section: ClassVar[str] = "metrics"
+
+    port: int = Field(default=0, ge=0, le=65535)
+    """The port on which ``/metrics`` is served, in plain text and to whoever can reach it. 0: nowhere. On
+    Kubernetes: 9464.
+    """
+    host: str = ""
+    """The address for it. Empty: the one that the server listens on."""
+
+
+def _endpoint() -> str:
+    """The variables of OpenTelemetry's own specification ("OTLP Exporter")."""
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+class TracesSettings(Settings):
+    """Section ``traces``.
+
+    OpenTelemetry's own variables count too: ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
+    ``OTEL_EXPORTER_OTLP_*`` for headers and certificates.
+    """
+
+    section: ClassVar[str] = "traces"
+
+    endpoint: str = Field(default_factory=_endpoint)
+    """The collector that takes spans by OTLP over gRPC, such as "http://collector:4317"; "https://" encrypts.
+    Absent: that of ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_ENDPOINT``. Empty: there
+    are no traces.
+    """
+    sample_ratio: float = Field(default=1.0, ge=0, le=1)
+    """The share of traces that are kept, drawn where a trace begins. A caller with a trace of its own has
+    decided already.
+    """
+    contents: bool = False
+    """Whether spans of calls to models hold the prompts and the answers. They may hold personal data, and
+    whoever reads the traces reads them.
+    """
+    queue_size: int = Field(default=8192, ge=512)
+    """The most spans that wait to be sent; further ones are dropped and counted."""

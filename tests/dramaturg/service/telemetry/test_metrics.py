@@ -1,0 +1,209 @@
+"""Metrics: what is counted of calls, and what is served."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import invalid
+from dramaturg.service.telemetry import instruments, telemetry
+from dramaturg.service.telemetry.endpoint import serve_metrics
+from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
+from dramaturg.service.telemetry.running import new_registry
+from tests.support.grpc_servers import critic, critique_request, serve, serve_critic
+from tests.support.processes import free_port
+from tests.support.telemetry import Counts, Scrape, counted, scrape
+
+METHOD = "dramaturg.api.agents.v1.CriticService/Critique"
+SERVED = "grpc_server_call_duration_seconds_count"
+MADE = "grpc_client_call_duration_seconds_count"
+
+
+@pytest.fixture
+def counts() -> Iterator[Counts]:
+    with counted() as counting:
+        yield counting
+
+
+@pytest.fixture
+def declaring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test declares is forgotten."""
+    monkeypatch.setattr(instruments, "_declared", {})
+
+
+async def test_calls_are_counted_on_both_sides_by_how_they_ended(counts: Counts) -> None:
+    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        if request.task.goal == "refuse":
+            raise invalid("task.goal", "is refused")
+        if request.task.goal == "break":
+            raise RuntimeError
+        return CritiqueResponse()
+
+    async with serve(critic(work)) as server, open_channel(server.target) as channel:
+        call = channel.unary_unary(
+            f"/{METHOD}", CritiqueRequest.SerializeToString, CritiqueResponse.FromString
+        )
+        for goal in ("work", "work", "refuse", "break"):
+            try:
+                await call(critique_request(goal=goal))
+            except grpc.aio.AioRpcError:
+                assert goal != "work"
+        target = server.target
+    expected = {"OK": 2, "INVALID_ARGUMENT": 1, "INTERNAL": 1}
+    assert counts.now().by(SERVED, "grpc_status", grpc_method=METHOD) == expected
+    assert counts.now().by(MADE, "grpc_status", grpc_method=METHOD, grpc_target=target) == expected
+    assert counts.now().sum("dramaturg_server_calls_in_flight") == 0
+
+
+async def test_calls_under_way_and_those_refused_are_counted(counts: Counts) -> None:
+    entered, ready = asyncio.Event(), asyncio.Event()
+
+    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        entered.set()
+        await ready.wait()
+        return CritiqueResponse()
+
+    async with serve_critic(work, max_concurrent_calls=1) as stub:
+        first = stub.Critique(critique_request())
+        await entered.wait()
+        assert counts.now().sum("dramaturg_server_calls_in_flight", grpc_method=METHOD) == 1
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Critique(critique_request())
+        ready.set()
+        await first
+    assert counts.now().sum("dramaturg_server_calls_shed_total", grpc_method=METHOD) == 1
+    assert counts.now().sum("dramaturg_server_calls_in_flight") == 0
+
+
+async def test_callers_cannot_make_up_methods(counts: Counts) -> None:
+    async with (
+        serve(critic(_approve)) as server,
+        grpc.aio.insecure_channel(server.target) as channel,
+    ):
+        for number in range(5):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await channel.unary_unary(f"/made.up.Service{number}/Method", bytes, bytes)(b"")
+    assert counts.now().by(SERVED, "grpc_method") == {OTHER: 5}
+
+
+async def test_metrics_are_served_on_their_port_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("DRAMATURG_METRICS_PORT", str(port))
+    async with telemetry("test", "127.0.0.1"), serve_critic(_approve) as stub:
+        await stub.Critique(critique_request())
+        found = await scrape(port)
+        for path in ("/", "/favicon.ico", "/metrics/more", "/healthz"):
+            assert await asyncio.to_thread(_status, port, path) == 404
+    assert found.sum(SERVED, grpc_method=METHOD, grpc_status="OK") == 1
+    assert found.sum("process_start_time_seconds") > 0
+    with pytest.raises(urllib.error.URLError):
+        await scrape(port)
+    assert not instruments.counting()
+
+
+async def test_without_a_port_nothing_is_served_or_counted() -> None:
+    async with telemetry("test", "127.0.0.1"):
+        assert not instruments.counting()
+
+
+async def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = new_registry()
+    assert registry is not None
+    with serve_metrics("127.0.0.1", 0, registry) as port:
+        monkeypatch.setenv("DRAMATURG_METRICS_PORT", str(port))
+        with pytest.raises(OSError, match=f"metrics.port: cannot listen on 127.0.0.1:{port}"):
+            async with telemetry("test", "127.0.0.1"):
+                pass
+
+
+def test_instruments_count_from_when_there_is_a_registry(declaring: None) -> None:
+    early = Counter("early_total", "Declared before.", ("label",))
+    early.add("a")
+    with counted() as counts:
+        found = _count(early, counts)
+    early.add("a")
+    assert found.by("early_total", "label") == {"a": 2}
+    assert found.sum("late") == 5
+    assert found.by("spread_seconds_bucket", "le") == {"1.0": 0, "2.0": 1, "+Inf": 1}
+    assert counts.now().by("early_total", "label") == {"a": 2}
+
+
+def _count(early: Counter, counts: Counts) -> Scrape:
+    late = Gauge("late", "Declared after.")
+    spread = Histogram("spread_seconds", "Spread.", bounds=(1, 2))
+    early.add("a", amount=2)
+    late.set(5)
+    spread.observe(1.5)
+    return counts.now()
+
+
+def test_a_metric_is_declared_once(declaring: None) -> None:
+    Counter("one_total", "One.")
+    with pytest.raises(ValueError, match="one_total is declared twice"):
+        Counter("one_total", "One.")
+
+
+def test_labels_do_not_grow_without_bound() -> None:
+    bounded = Bounded(2)
+    assert [bounded(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
+
+
+def test_names_keep_to_prometheus_conventions() -> None:
+    """See https://prometheus.io/docs/practices/naming/."""
+    for instrument in instruments.declared():
+        assert (instrument.kind == "counter") == instrument.name.endswith("_total"), instrument.name
+        assert instrument.kind != "histogram" or instrument.name.endswith("_seconds"), instrument.name
+        assert instrument.description.endswith("."), instrument.name
+        assert isinstance(instrument, Instrument)
+
+
+@pytest.mark.slow
+def test_the_client_wheel_needs_neither_library() -> None:
+    """A stand-in for an environment without the extra: whoever imports one of them fails."""
+    program = """
+import sys
+for name in ("prometheus_client", "opentelemetry"):
+    sys.modules[name] = None
+import asyncio, os
+os.environ |= {"DRAMATURG_METRICS_PORT": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://nowhere:1"}
+from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueResponse
+from dramaturg.service.telemetry import telemetry
+from tests.support.grpc_servers import critique_request, serve_critic
+
+async def approve(request, context):
+    return CritiqueResponse()
+
+async def main():
+    async with telemetry("test", "127.0.0.1"), serve_critic(approve) as stub:
+        await stub.Critique(critique_request())
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "prometheus-client is missing" in done.stderr
+    assert "OpenTelemetry SDK is missing" in done.stderr
+
+
+async def _approve(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    return CritiqueResponse()
+
+
+def _status(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code

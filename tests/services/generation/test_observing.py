@@ -1,0 +1,120 @@
+"""Calls to providers as they are counted and traced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.support.generation import GOOD, WITHOUT_WAITS, endpoint, generation_service
+from tests.support.openai_server import Answer, Body, OpenAIServer
+from tests.support.telemetry import counted, traced
+
+PLANTED = "what is judged"
+
+
+class Moody:
+    """Refuses for the rate, breaks, and then answers."""
+
+    def __init__(self, *first: Answer) -> None:
+        self.first = list(first)
+
+    def __call__(self, body: Body) -> Answer | str:
+        return self.first.pop(0) if self.first else GOOD
+
+
+TOO_FAST = Answer("slower", status=429, headers={"retry-after": "0"})
+BROKEN = Answer("broken", status=500)
+
+
+async def test_calls_are_counted_by_outcome_and_retries_by_cause() -> None:
+    with counted() as counts:
+        async with (
+            OpenAIServer(Moody(TOO_FAST, BROKEN, BROKEN)) as server,
+            generation_service(server) as service,
+        ):
+            completion = await service.generate()
+            found = counts.now()
+    assert completion.usage.retried_call_count == 3
+    outcomes = {"answered": 1, "rate-limited": 1, "transient": 2}
+    assert found.by("dramaturg_provider_calls_total", "outcome", provider="p0") == outcomes
+    retries = {"rate-limited": 1, "transient": 2}
+    assert found.by("dramaturg_provider_retries_total", "cause", provider="p0") == retries
+    assert found.sum("dramaturg_provider_call_duration_seconds_count", provider="p0") == 4
+    assert found.by("dramaturg_completions_total", "status") == {"ok": 1}
+
+
+async def test_tokens_cost_and_what_was_not_bought_are_those_of_the_answers(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text(json.dumps({"m": {"prompt": 2.0, "completion": 4.0}}))
+    with counted() as counts:
+        async with (
+            OpenAIServer(lambda _: GOOD) as server,
+            generation_service(providers={"priced": endpoint(server, prices=prices)}) as service,
+        ):
+            bought = [await service.generate(text) for text in ("one", "two")]
+            kept = await service.generate("one")
+            found = counts.now()
+    usages = [completion.usage for completion in bought]
+    tokens = found.by("dramaturg_tokens_total", "type", provider="priced", model="m")
+    assert tokens["prompt"] == sum(usage.prompt_token_count for usage in usages) > 0
+    assert tokens["completion"] == sum(usage.completion_token_count for usage in usages) > 0
+    assert found.sum("dramaturg_cost_usd_total") == pytest.approx(sum(usage.cost_usd for usage in usages))
+    assert found.sum("dramaturg_cost_usd_total") > 0
+    assert found.sum("dramaturg_unpriced_calls_total") == 0
+    assert found.sum("dramaturg_completion_cache_hits_total") == kept.usage.cache_hit_count == 1
+    assert found.sum("dramaturg_ledger_write_duration_seconds_count", operation="put") == 2
+    assert found.sum("dramaturg_ledger_failures_total") == 0
+
+
+async def test_the_limit_that_was_found_is_shown() -> None:
+    concurrency = {"start": 7, "maximum": 9}
+    with counted() as counts:
+        async with (
+            OpenAIServer(lambda _: GOOD) as server,
+            generation_service(providers={"p": endpoint(server, concurrency=concurrency)}) as service,
+        ):
+            await service.generate()
+            found = counts.now()
+    assert found.sum("dramaturg_provider_concurrency_limit", provider="p") == 7
+    assert found.sum("dramaturg_provider_concurrency_in_use", provider="p") == 0
+
+
+async def test_every_attempt_is_a_span_without_any_text() -> None:
+    with traced() as spans:
+        async with OpenAIServer(Moody(BROKEN)) as server, generation_service(server) as service:
+            await service.generate(PLANTED)
+    failed, answered = [span for span in spans if span.name == "chat m"]
+    assert failed.attributes is not None
+    assert answered.attributes is not None
+    assert failed.attributes["error.type"] == "transient"
+    assert answered.attributes["gen_ai.request.model"] == "m"
+    assert int(str(answered.attributes["gen_ai.usage.input_tokens"])) > 0
+    assert not [span for span in spans if PLANTED in span.to_json() or "all is there" in span.to_json()]
+
+
+async def test_prompts_and_answers_are_in_spans_where_that_is_set() -> None:
+    with traced(contents=True) as spans:
+        async with OpenAIServer(lambda _: GOOD) as server, generation_service(server) as service:
+            await service.generate(PLANTED)
+    (span,) = [span for span in spans if span.name == "chat m"]
+    assert span.attributes is not None
+    asked = json.loads(str(span.attributes["gen_ai.input.messages"]))
+    answered = json.loads(str(span.attributes["gen_ai.output.messages"]))
+    assert asked == [{"role": "user", "parts": [{"type": "text", "content": PLANTED}]}]
+    assert answered == [{"role": "assistant", "parts": [{"type": "text", "content": GOOD}]}]
+
+
+async def test_a_call_that_is_given_up_is_counted_as_cut() -> None:
+    retries = {**WITHOUT_WAITS, "attempt_timeout_seconds": 0.1, "transient_attempts": 1}
+    with counted() as counts:
+        async with (
+            OpenAIServer(lambda _: GOOD, latency=30) as server,
+            generation_service(providers={"p": endpoint(server, retries=retries)}) as service,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await service.generate()
+            found = counts.now()
+    assert found.by("dramaturg_provider_calls_total", "outcome") == {"cut": 1}
