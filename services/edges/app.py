@@ -57,6 +57,6 @@ def _contract(predictor: Predictor) -> Contract:
         EdgeServicer(predictor, version("dramaturg")),
         name=NAME,
         version=version("dramaturg"),
-        description="Orders events by a cross-encoder that was trained on scripts, without a language model.",
+        description="Orders events by an encoder that was trained on scripts, without a language model.",
         capabilities=["pairwise"],
     )

@@ -45,7 +45,7 @@ class EpochFacts(BaseModel):
     model_config = _FROZEN
 
     loss: float
-    """The mean cross-entropy over the pass, in nats."""
+    """The mean over the pass of what is made small: a cross-entropy, in nats."""
     threshold: float = Field(ge=0, le=1)
     """The threshold with the best F1."""
     f1: float = Field(ge=0, le=1)
@@ -102,6 +102,7 @@ class ModelCard(BaseModel):
         """What a reader of an answer should know of the model that gave it."""
         return {
             "encoder": self.plan.encoder,
+            "reading": self.plan.reading.value,
             "label": self.plan.label.value,
             "threshold": f"{self.threshold:g}",
             "weights_sha256": self.weights_sha256,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -15,8 +15,9 @@ from rich.console import Console
 
 from dramaturg.graphs.files import FileError, read_rows
 from services.edges.encoder import EncoderError, ExtraMissingError
+from services.edges.inference import WindowError
 from services.edges.loading import ModelMissingError, load_model
-from services.edges.plan import Label, Precision, TrainingPlan
+from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predicting import predict_rows
 from services.edges.showing import TrainingDisplay, counting, show_card
 from services.edges.training.checkpoints import OtherTrainingError
@@ -26,6 +27,22 @@ from services.edges.training.trainer import TooFewScriptsError, TrainingData, tr
 app = typer.Typer()
 
 _DEFAULTS = TrainingPlan(encoder="-")
+_TOGETHER = TrainingPlan(encoder="-", reading=Reading.TOGETHER)
+
+
+def _by_reading(name: str, text: str) -> str:
+    together, pairs = getattr(_TOGETHER, name), getattr(_DEFAULTS, name)
+    return f"{text} Default: {together:g} for together, {pairs:g} for pairs."
+
+
+_PROBLEMS = (
+    EncoderError,
+    ExtraMissingError,
+    FileError,
+    OtherTrainingError,
+    TooFewScriptsError,
+    WindowError,
+)
 
 Device = Annotated[
     str | None, typer.Option(help='As torch names it, such as "cpu". Default: the fastest there is.')
@@ -42,15 +59,30 @@ def train_command(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the model.")],
     encoder: Annotated[str, typer.Option(help="The encoder to start from: a folder or a hub id.")],
+    reading: Annotated[
+        Reading, typer.Option(help="What the encoder reads at a time: all events of a script, or two.")
+    ] = Reading.TOGETHER,
     label: Annotated[Label, typer.Option(help="What is learnt of a pair.")] = _DEFAULTS.label,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal models on one machine.")] = 0,
-    epochs: Annotated[int, typer.Option(min=1, help="The most passes over the data.")] = _DEFAULTS.epochs,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help=_by_reading("epochs", "The most passes over the data."))
+    ] = None,
     patience: Annotated[
-        int, typer.Option(min=1, help="Stops after so many passes that bring nothing better.")
-    ] = _DEFAULTS.patience,
-    batch_size: Annotated[int, typer.Option(min=1, help="Pairs of one step.")] = _DEFAULTS.batch_size,
-    learning_rate: Annotated[float, typer.Option(help="The highest.")] = _DEFAULTS.learning_rate,
-    max_length: Annotated[int, typer.Option(help="The most tokens of a pair.")] = _DEFAULTS.max_length,
+        int | None,
+        typer.Option(
+            min=1, help=_by_reading("patience", "Stops after so many passes that bring nothing better.")
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help=_by_reading("batch_size", "Scripts, or pairs, of one step."))
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help=_by_reading("learning_rate", "The highest."))
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(help=_by_reading("max_length", "The most tokens of what is read at a time.")),
+    ] = None,
     holdout: Annotated[
         float, typer.Option(help="The share of the scripts to choose by.")
     ] = _DEFAULTS.holdout,
@@ -70,18 +102,23 @@ def train_command(
         dramaturg graphs train scripts.json -o model --encoder sentence-transformers/all-MiniLM-L6-v2
     """
     try:
+        given: dict[str, Any] = {
+            "epochs": epochs,
+            "patience": patience,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "max_length": max_length,
+        }
         plan = TrainingPlan(
             encoder=encoder,
+            reading=reading,
             label=label,
             seed=seed,
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            max_length=max_length,
             holdout=holdout,
             precision=precision,
             threads=threads,
+            # What is not given has the default of the reading.
+            **{name: value for name, value in given.items() if value is not None},
         )
         parted = TrainingData.part(read_scripts(data), plan)
         console = Console(stderr=True)
@@ -90,7 +127,7 @@ def train_command(
     except ValidationError as error:
         wrong = error.errors()[0]
         _fail(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")
-    except (FileError, EncoderError, ExtraMissingError, OtherTrainingError, TooFewScriptsError) as error:
+    except _PROBLEMS as error:
         _fail(str(error))
     show_card(Console(), card, output)
 

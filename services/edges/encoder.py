@@ -5,19 +5,20 @@ torch and sentence-transformers are imported when an encoder is made, not before
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from services.edges.batches import inference_batches
-from services.edges.pairs import Pair, Relation
+from services.edges.inference import Part
+from services.edges.order import Edge
+from services.edges.pairs import Pair, Relation, merge_orders, pairs_of
 from services.edges.plan import Precision
 
 INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"
 
-_PAIRS_AT_ONCE = 64
 # A long scenario must not push the events out of the window: this leaves them more than half of it.
 _SCENARIO_CHARACTERS_PER_TOKEN = 2
 # More than any window holds; longer texts would only cost time.
@@ -104,6 +105,11 @@ class PairEncoder:
             raise EncoderError(f"{source!r} reads at most {window} tokens, not {max_length}")
         return cls(loaded, max_length, precision)
 
+    @property
+    def parts(self) -> Sequence[Part]:
+        """All of the model, at one rate."""
+        return (Part(self.model, 1.0),)
+
     def tokenize(self, pairs: Sequence[Pair]) -> list[Tokens]:
         """Reads pairs; of one that is too long, the scenario is cut, then the longer segment."""
         if not pairs:
@@ -142,19 +148,45 @@ class PairEncoder:
             rows: list[list[float]] = torch.softmax(self.logits(batch), dim=-1).tolist()
         return rows
 
-    def answer(self, pairs: Sequence[Pair]) -> list[list[float]]:
-        """The probabilities for any number of pairs, in their order."""
-        tokens = self.tokenize(pairs)
-        answers: list[list[float]] = [[]] * len(pairs)
-        for batch in inference_batches([one.length for one in tokens], _PAIRS_AT_ONCE):
-            rows = self.probabilities([tokens[index] for index in batch])
-            for index, row in zip(batch, rows, strict=True):
-                answers[index] = row
-        return answers
+    def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> PairInference:
+        """Reads every pair of events in both orders."""
+        return PairInference(self, scenario, events, batch_size)
 
     def save(self, folder: Path) -> None:
         """Saves weights and tokenizer in sentence-transformers' format."""
         self._cross_encoder.save_pretrained(str(folder))
+
+
+class PairInference:
+    """One script, read pair by pair in both orders, whose answers are averaged."""
+
+    def __init__(self, encoder: PairEncoder, scenario: str, events: Sequence[str], batch_size: int) -> None:
+        self._encoder = encoder
+        self._size = len(events)
+        self._tokens = encoder.tokenize(pairs_of(scenario, events))
+        self._batches = inference_batches([one.length for one in self._tokens], batch_size)
+        self._answers: list[Sequence[float]] = [()] * len(self._tokens)
+
+    @property
+    def batches(self) -> int:
+        """How many batches it takes."""
+        return len(self._batches)
+
+    @property
+    def truncated(self) -> int:
+        """How many readings of a pair were cut to the window; each pair is read in both orders."""
+        return sum(one.truncated for one in self._tokens)
+
+    def work(self, batch: int) -> None:
+        """Reads the pairs of one batch."""
+        indices = self._batches[batch]
+        rows = self._encoder.probabilities([self._tokens[index] for index in indices])
+        for index, row in zip(indices, rows, strict=True):
+            self._answers[index] = row
+
+    def probabilities(self) -> Mapping[Edge, float]:
+        """The means over both orders."""
+        return merge_orders(self._size, self._answers)
 
 
 def _columns(rows: Iterable[dict[str, list[int]]]) -> dict[str, list[list[int]]]:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from services.edges.card import CardError, ModelCard, read_card
 from services.edges.encoder import INSTALL_COMMAND, EncoderError, ExtraMissingError, PairEncoder
+from services.edges.inference import EdgeEncoder
+from services.edges.joint_encoder import JointEncoder
+from services.edges.plan import Reading
 
 TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
 
@@ -27,7 +30,7 @@ class ModelMissingError(Exception):
 class TrainedModel:
     """A trained encoder and its card."""
 
-    encoder: PairEncoder
+    encoder: EdgeEncoder
     card: ModelCard
 
 
@@ -49,8 +52,7 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
         )
     try:
         card = read_card(folder)
-        plan = card.plan
-        encoder = PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)
+        encoder = _load_encoder(folder, card, device)
     except ExtraMissingError as error:
         raise ModelMissingError("sentence-transformers is not installed", INSTALL_COMMAND) from error
     except (CardError, EncoderError) as error:
@@ -60,3 +62,10 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
 
         torch.set_num_threads(threads)
     return TrainedModel(encoder, card)
+
+
+def _load_encoder(folder: Path, card: ModelCard, device: str | None) -> EdgeEncoder:
+    plan = card.plan
+    if plan.reading is Reading.TOGETHER:
+        return JointEncoder.load(folder, plan, device=device)
+    return PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Reading(Enum):
+    """What the encoder reads at a time."""
+
+    TOGETHER = "together"
+    """The scenario and all events of a script."""
+    PAIRS = "pairs"
+    """The scenario and two events (proScript, section 5.1)."""
 
 
 class Label(Enum):
@@ -24,37 +34,61 @@ class Precision(Enum):
     """Half the time on processors that have it, and about as good; weights stay in float32."""
 
 
+_TOGETHER_DEFAULTS: dict[str, Any] = {
+    "epochs": 15,
+    "patience": 4,
+    "batch_size": 16,
+    "learning_rate": 3e-4,
+    "max_length": 512,
+}
+"""Where they differ from those of pairs: one script holds what some thirty pairs do."""
+
+
 class TrainingPlan(BaseModel):
-    """The settings of one training. Equal plans over equal data give equal models on one machine."""
+    """The settings of one training. Equal plans over equal data give equal models on one machine.
+
+    Defaults are those of pairs; ``Reading.TOGETHER`` has its own of epochs (15), patience (4), batch size
+    (16), learning rate (3e-4) and length (512).
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     encoder: str = Field(min_length=1)
     """The folder or hub id of the encoder to start from."""
+    reading: Reading = Reading.PAIRS
+    """What the encoder reads at a time. Cards from before there was a choice are of pairs."""
     label: Label = Label.PRECEDES
-    """What is learnt of a pair."""
+    """What is learnt of a pair. Where events are read together both are learnt, and this one is served."""
     seed: int = 0
-    """Decides the held-out scripts, the new layer, the order of examples and dropout."""
+    """Decides the held-out scripts, the new layers, the order of examples and dropout."""
     epochs: int = Field(default=4, ge=1, le=1000)
     """The most passes over the data. The learning rate falls to 0 over them."""
     patience: int = Field(default=1, ge=1, le=1000)
     """After how many passes without a better F1 on the held-out scripts the training stops."""
     batch_size: int = Field(default=32, ge=1, le=4096)
-    """Examples of one step."""
+    """Examples of one step: pairs, or scripts."""
     learning_rate: float = Field(default=1e-4, gt=0, lt=1)
-    """The highest; reached after the warm-up."""
+    """The highest, of the encoder; reached after the warm-up."""
     warmup: float = Field(default=0.06, ge=0, lt=1)
     """The share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.01, ge=0, lt=1)
     """Of AdamW (Loshchilov and Hutter, 2019)."""
     max_length: int = Field(default=48, ge=8, le=4096)
-    """The most tokens of a pair with its scenario; longer texts are cut."""
+    """The most tokens of what is read at a time. A longer pair is cut; a longer script is refused."""
     holdout: float = Field(default=0.1, gt=0, le=0.5)
     """The share of the scripts that is not trained on but chosen by."""
     precision: Precision = Precision.FLOAT32
     """Of the matrix products."""
     threads: int = Field(default=0, ge=0, le=1024)
     """Threads of the linear algebra; 0: as many as the library takes. They change the last digits of sums."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_reading(cls, given: Any) -> Any:
+        together = (Reading.TOGETHER, Reading.TOGETHER.value)
+        if isinstance(given, dict) and given.get("reading") in together:
+            return {**_TOGETHER_DEFAULTS, **given}
+        return given
 
     def learning_rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step: a straight rise, then a straight fall to 0.

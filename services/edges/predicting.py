@@ -7,9 +7,10 @@ from typing import Any
 
 from dramaturg.graphs.files import Row
 from dramaturg.graphs.records import GraphRecord, RecordError, read_record
+from services.edges.inference import WindowError, infer
 from services.edges.loading import TrainedModel
 from services.edges.order import decode
-from services.edges.pairs import MAX_EVENTS, merge_orders, pairs_of
+from services.edges.pairs import MAX_EVENTS
 
 
 def predict_rows(
@@ -31,7 +32,7 @@ def predict_rows(
     for row in rows:
         try:
             predictions.append({"id": row.id, **_predict(model, read_record(row.record), threshold)})
-        except RecordError as problem:
+        except (RecordError, WindowError) as problem:
             failures[row.id] = str(problem)
         advance()
     return predictions, failures
@@ -45,8 +46,7 @@ def _predict(model: TrainedModel, record: GraphRecord, threshold: float) -> dict
         raise RecordError(f"has {len(ids)} events; 2 to {MAX_EVENTS} can be ordered")
     if not all(text.strip() for text in texts):
         raise RecordError("has an event without text")
-    answers = model.encoder.answer(pairs_of(record.scenario, texts))
-    edges = decode(merge_orders(len(ids), answers), len(ids), threshold)
+    edges = decode(infer(model.encoder, record.scenario, texts), len(ids), threshold)
     return {
         "scenario": record.scenario,
         "unordered_nodes": record.events,

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from services.edges.batches import inference_batches
 from services.edges.card import ModelCard
+from services.edges.inference import BATCH_SIZE
 from services.edges.loading import TrainedModel
 from services.edges.order import Edge
-from services.edges.pairs import merge_orders, pairs_of
 
 ResultT = TypeVar("ResultT")
 
@@ -25,7 +24,7 @@ class Prediction:
     probabilities: Mapping[Edge, float]
     """For every ordered pair of places."""
     truncated: int
-    """How many readings of a pair were cut to the model's window; each pair is read in both orders."""
+    """How many readings were cut to the model's window; pairs and scripts are read in several orders."""
     card: ModelCard
     """Of the model that answered."""
 
@@ -39,7 +38,9 @@ class Predictor:
         workers: How many batches are worked on at once.
     """
 
-    def __init__(self, load: Callable[[], TrainedModel], *, batch_size: int = 64, workers: int = 1) -> None:
+    def __init__(
+        self, load: Callable[[], TrainedModel], *, batch_size: int = BATCH_SIZE, workers: int = 1
+    ) -> None:
         self._load = load
         self._batch_size = batch_size
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="edges")
@@ -66,18 +67,15 @@ class Predictor:
 
         Raises:
             ModelMissingError: There is no model.
+            WindowError: The events are too long for a model that reads them together.
         """
         model = await self.load()
-        encoder = model.encoder
-        tokens = await self._in_thread(partial(encoder.tokenize, pairs_of(scenario, events)))
-        answers: list[Sequence[float]] = [()] * len(tokens)
-        for batch in inference_batches([one.length for one in tokens], self._batch_size):
-            rows = await self._in_thread(partial(encoder.probabilities, [tokens[index] for index in batch]))
-            for index, row in zip(batch, rows, strict=True):
-                answers[index] = row
-        return Prediction(
-            merge_orders(len(events), answers), sum(one.truncated for one in tokens), model.card
+        inference = await self._in_thread(
+            partial(model.encoder.inference, scenario, events, self._batch_size)
         )
+        for batch in range(inference.batches):
+            await self._in_thread(partial(inference.work, batch))
+        return Prediction(inference.probabilities(), inference.truncated, model.card)
 
     def close(self) -> None:
         """Ends the threads once the batch that they work on is done."""

@@ -14,7 +14,8 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
-from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
+from services.edges.inference import WindowError
 from services.edges.loading import ModelMissingError
 from services.edges.predictor import Prediction, Predictor
 
@@ -30,7 +31,7 @@ _METHODS = (pb.EDGE_METHOD_UNSPECIFIED, pb.EDGE_METHOD_PAIRWISE)
 
 
 class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
-    """Predicts edges pair by pair.
+    """Predicts a probability for each ordered pair of events.
 
     Args:
         predictor: Runs the model.
@@ -57,6 +58,8 @@ class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
                 prediction = await self._predictor.predict(request.scenario, question.texts)
             except ModelMissingError as missing:
                 raise _weights_missing(missing) from missing
+            except WindowError as problem:
+                raise invalid("events", problem.description) from problem
             _encode(prediction, question, response)
         response.provenance.latency.CopyFrom(_duration(time.perf_counter() - started))
         return response

@@ -22,7 +22,9 @@ class EdgesSettings(Settings):
     Without it the first call loads it, in some ten seconds.
     """
     batch_size: int = Field(default=64, ge=1, le=4096)
-    """The most pairs of one batch: how long a cancelled call still computes."""
+    """The most pairs of one batch: how long a cancelled call still computes. A model that reads all events
+    together reads at least one script at a time, whatever its pairs.
+    """
     workers: int = Field(default=1, ge=1, le=64)
     """How many batches are worked on at once. One keeps all cores busy."""
     threads: int = Field(default=0, ge=0, le=1024)

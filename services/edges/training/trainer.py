@@ -1,6 +1,6 @@
-"""Trains the cross-encoder and chooses the epoch and the threshold by the F1 of whole graphs.
+"""Trains an encoder and chooses the epoch and the threshold by the F1 of whole graphs.
 
-The loss sees single pairs, but what counts is the graph that they make together, so scripts are held out,
+The loss sees pairs, but what counts is the graph that they make together, so scripts are held out,
 their graphs are decoded after every epoch, and training stops when these get no better.
 """
 
@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from services.edges.batches import training_batches
 from services.edges.card import CardError, DataFacts, ModelCard, read_card, weights_digest
-from services.edges.encoder import PairEncoder, Tokens, require_extra
+from services.edges.encoder import PairEncoder, require_extra
+from services.edges.inference import EdgeEncoder, infer
+from services.edges.joint_encoder import JointEncoder
 from services.edges.order import Edge
-from services.edges.pairs import merge_orders, pairs_of
-from services.edges.plan import TrainingPlan
+from services.edges.plan import Reading, TrainingPlan
 from services.edges.training.checkpoints import Checkpoints, OtherTrainingError
 from services.edges.training.evaluation import choose_threshold
+from services.edges.training.lessons import JointLessons, Lessons, PairLessons, require_fit
+from services.edges.training.optimizing import make_optimizer, make_step
 from services.edges.training.progress import Progress
-from services.edges.training.sampling import Example, sample_epoch
 from services.edges.training.scripts import Script, ScriptFile, hold_out
 
 CHECKPOINT_FOLDER = "checkpoint"
-_LONGEST_GRADIENT = 1.0
 
 
 class Listener(Protocol):
@@ -98,20 +98,25 @@ def train(
     Raises:
         ExtraMissingError: sentence-transformers is not installed.
         EncoderError: The encoder cannot be loaded.
+        WindowError: Events are to be read together, and those of a script are too long for it.
         OtherTrainingError: The folder holds another model, or an unfinished training of another kind.
     """
     finished = _finished(folder, plan, data.facts)
     if finished is not None:
         return finished
-    encoder = _prepare(plan, device)
-    optimizer = _optimizer(encoder.model, plan)
+    encoder, course = _prepare(data, plan, device)
+    optimizer = make_optimizer(encoder, plan)
     checkpoints = Checkpoints(folder / CHECKPOINT_FOLDER, plan, data.facts.sha256)
     progress = checkpoints.restore(encoder.model, optimizer) or Progress()
     while not progress.is_done(plan.epochs, plan.patience):
-        epoch = _Epoch(encoder, optimizer, plan, data, progress.epoch)
-        while progress.batch < len(epoch.batches):
-            progress = progress.after_batch(epoch.learn(progress.batch))
-            listener.on_batch(progress, len(epoch.batches))
+        lessons = course(progress.epoch)
+        while progress.batch < lessons.batches:
+            done = progress.epoch * lessons.batches + progress.batch
+            rate = plan.learning_rate_at(done, lessons.batches * plan.epochs)
+            encoder.model.train()
+            loss = lessons.loss(progress.batch)
+            progress = progress.after_batch(make_step(encoder, optimizer, loss, rate))
+            listener.on_batch(progress, lessons.batches)
             if progress.batch % checkpoint_every == 0:
                 checkpoints.save(progress, encoder.model, optimizer)
         predicted = predict_scripts(encoder, data.held_out, listener)
@@ -137,51 +142,14 @@ def train(
 
 
 def predict_scripts(
-    encoder: PairEncoder, scripts: Sequence[Script], listener: Listener
+    encoder: EdgeEncoder, scripts: Sequence[Script], listener: Listener
 ) -> list[Mapping[Edge, float]]:
     """How likely each event of each script comes before each other."""
     predicted = []
     for done, script in enumerate(scripts, start=1):
-        answers = encoder.answer(pairs_of(script.scenario, script.events))
-        predicted.append(merge_orders(len(script.events), answers))
+        predicted.append(infer(encoder, script.scenario, script.events))
         listener.on_evaluation(done, len(scripts))
     return predicted
-
-
-class _Epoch:
-    """One pass over the data, a batch at a time."""
-
-    def __init__(
-        self, encoder: PairEncoder, optimizer: Any, plan: TrainingPlan, data: TrainingData, epoch: int
-    ) -> None:
-        self._encoder = encoder
-        self._optimizer = optimizer
-        self._plan = plan
-        self._epoch = epoch
-        self._examples: list[Example] = sample_epoch(data.trained, plan.label, plan.seed, epoch)
-        self._tokens: list[Tokens] = encoder.tokenize([example.pair for example in self._examples])
-        lengths = [tokens.length for tokens in self._tokens]
-        self.batches = training_batches(lengths, plan.batch_size, plan.seed, epoch)
-
-    def learn(self, index: int) -> float:
-        """Makes one step and gives the batch's mean cross-entropy."""
-        import torch
-
-        batch = self.batches[index]
-        steps = len(self.batches) * self._plan.epochs
-        rate = self._plan.learning_rate_at(self._epoch * len(self.batches) + index, steps)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        model = self._encoder.model
-        model.train()
-        logits = self._encoder.logits([self._tokens[i] for i in batch])
-        wanted = torch.tensor([self._examples[i].relation for i in batch], device=logits.device)
-        loss = torch.nn.functional.cross_entropy(logits, wanted)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _LONGEST_GRADIENT)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return float(loss.detach())
 
 
 def _finished(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCard | None:
@@ -194,8 +162,11 @@ def _finished(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCard |
     return card
 
 
-def _prepare(plan: TrainingPlan, device: str | None) -> PairEncoder:
-    # The new layer is drawn while the encoder is loaded, so the seed comes first.
+def _prepare(
+    data: TrainingData, plan: TrainingPlan, device: str | None
+) -> tuple[EdgeEncoder, Callable[[int], Lessons]]:
+    """The encoder, and what gives the lessons of an epoch."""
+    # The new layers are drawn while the encoder is loaded, so the seed comes first.
     require_extra()
     # Without it CUDA's matrix products are not repeatable; it is read when CUDA starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -205,20 +176,12 @@ def _prepare(plan: TrainingPlan, device: str | None) -> PairEncoder:
     torch.use_deterministic_algorithms(True, warn_only=True)
     if plan.threads:
         torch.set_num_threads(plan.threads)
-    return PairEncoder.load(plan.encoder, plan.max_length, plan.precision, device=device)
-
-
-def _optimizer(model: Any, plan: TrainingPlan) -> Any:
-    import torch
-
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim <= 1]
-    groups = [
-        {"params": matrices, "weight_decay": plan.weight_decay},
-        # Biases and the scales of normalisation are not decayed.
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=plan.learning_rate, fused=model.device.type in {"cpu", "cuda"})
+    if plan.reading is Reading.TOGETHER:
+        joint = JointEncoder.start(plan, device=device)
+        require_fit(joint, (*data.trained, *data.held_out))
+        return joint, lambda epoch: JointLessons(joint, data.trained, plan, epoch)
+    pairs = PairEncoder.load(plan.encoder, plan.max_length, plan.precision, device=device)
+    return pairs, lambda epoch: PairLessons(pairs, data.trained, plan, epoch)
 
 
 def _versions() -> dict[str, str]:

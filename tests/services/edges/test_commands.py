@@ -42,6 +42,8 @@ def test_too_few_scripts(tmp_path: Path) -> None:
 def test_a_setting_out_of_its_range_is_named(scripts: Path, tmp_path: Path) -> None:
     code, output = run("train", scripts, "-o", tmp_path / "m", "--encoder", "e", "--holdout", "0.9")
     assert (code, "holdout" in output) == (2, True)
+    code, output = run("train", scripts, "-o", tmp_path / "m", "--encoder", "e", "--max-length", "7")
+    assert (code, "max_length" in output) == (2, True)
 
 
 def test_without_the_extra(scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

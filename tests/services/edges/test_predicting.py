@@ -7,7 +7,7 @@ from dramaturg.graphs.files import Row
 from dramaturg.graphs.records import read_record
 from services.edges.pairs import Pair
 from services.edges.predicting import predict_rows
-from tests.support.edges import AlphabeticalEncoder, alphabetical_model
+from tests.support.edges import AlphabeticalEncoder, alphabetical_model, narrow_model
 
 
 def row(identity: str, **record: Any) -> Row:
@@ -50,3 +50,9 @@ def test_rows_that_cannot_be_predicted_are_named(tmp_path: Path) -> None:
     assert [prediction["id"] for prediction in predictions] == ["f"]
     assert list(failures) == ["a", "b", "c", "d", "e"]
     assert "41 events" in failures["d"]
+
+
+def test_a_script_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
+    predictions, failures = predict_rows(narrow_model(tmp_path), [row("a")], 0.5, lambda: None)
+    assert not predictions
+    assert failures == {"a": "events make 30 tokens with the scenario; the model reads at most 16 together"}

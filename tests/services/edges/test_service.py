@@ -23,7 +23,7 @@ from services.edges.app import App
 from services.edges.card import weights_digest
 from services.edges.loading import TrainedModel
 from services.edges.settings import EdgesSettings
-from tests.support.edges import alphabetical_model, write_card
+from tests.support.edges import alphabetical_model, narrow_model, write_card
 from tests.support.grpc_servers import serve, until
 
 EVENTS = {"x": "c", "y": "a", "z": "b"}
@@ -92,6 +92,7 @@ async def test_an_answer_says_which_model_gave_it(tmp_path: Path) -> None:
     assert provenance.latency.ToNanoseconds() > 0
     assert dict(provenance.parameters) == {
         "encoder": "tiny",
+        "reading": "pairs",
         "label": "precedes",
         "threshold": "0.35",
         "weights_sha256": "a" * 64,
@@ -133,6 +134,16 @@ async def test_a_wrong_request_is_told_its_field(
         error = await failure(stub, request_)
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [violation.field for violation in error.violations] == [field]
+
+
+async def test_events_that_cannot_be_read_together_are_refused(tmp_path: Path) -> None:
+    model = narrow_model(tmp_path)
+    async with serving(ReadyApp(lambda: model)) as stub:
+        error = await failure(stub, question())
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert [violation.field for violation in error.violations] == ["events"]
+    assert "30 tokens" in error.message
+    assert "at most 16" in error.message
 
 
 async def test_without_a_model_it_serves_and_says_how_to_get_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Training for real, with an encoder of two layers: needs sentence-transformers and torch."""
+"""Training for real, in both readings, with an encoder of two layers: needs sentence-transformers, torch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from services.edges.app import App
 from services.edges.card import ModelCard, read_card
 from services.edges.commands import app as commands
 from services.edges.encoder import EncoderError, PairEncoder
+from services.edges.inference import WindowError, infer
+from services.edges.joint_encoder import JointEncoder
 from services.edges.loading import load_model
-from services.edges.pairs import Pair, pairs_of
-from services.edges.plan import Precision, TrainingPlan
+from services.edges.pairs import Pair
+from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predicting import predict_rows
 from services.edges.settings import EdgesSettings
 from services.edges.training.checkpoints import OtherTrainingError
@@ -56,6 +58,12 @@ class Witness:
     def on_epoch(self, progress: Progress) -> None: ...
 
 
+@pytest.fixture(scope="module", params=list(Reading), ids=lambda reading: reading.value)
+def reading(request: pytest.FixtureRequest) -> Reading:
+    found: Reading = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
 def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("material")
@@ -65,16 +73,20 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan_of(material: Path, **changes: Any) -> TrainingPlan:
+_SETTINGS: dict[Reading, dict[str, Any]] = {
+    Reading.PAIRS: {"epochs": 15, "patience": 15, "batch_size": 16, "max_length": 16},
+    Reading.TOGETHER: {"epochs": 25, "patience": 25, "batch_size": 2, "max_length": 64},
+}
+
+
+def plan_of(material: Path, reading: Reading, **changes: Any) -> TrainingPlan:
     return TrainingPlan.model_validate(
         {
             "encoder": str(material / "encoder"),
-            "epochs": 15,
-            "patience": 15,
-            "batch_size": 16,
+            "reading": reading,
             "learning_rate": 3e-3,
-            "max_length": 16,
             "threads": 1,
+            **_SETTINGS[reading],
             **changes,
         }
     )
@@ -86,9 +98,24 @@ def run(material: Path, plan: TrainingPlan, folder: Path, witness: Witness | Non
 
 
 @pytest.fixture(scope="module")
-def trained(material: Path) -> Path:
-    run(material, plan_of(material), material / "model")
-    return material / "model"
+def trained(material: Path, reading: Reading) -> Path:
+    run(material, plan_of(material, reading), material / reading.value)
+    return material / reading.value
+
+
+@pytest.fixture(scope="module")
+def pair_encoder(material: Path) -> PairEncoder:
+    plan = plan_of(material, Reading.PAIRS, epochs=1)
+    run(material, plan, material / "one")
+    return PairEncoder.load(str(material / "one"), plan.max_length, plan.precision, device="cpu")
+
+
+def joint_encoder(material: Path, **changes: Any) -> JointEncoder:
+    return JointEncoder.start(plan_of(material, Reading.TOGETHER, **changes), device="cpu")
+
+
+def answer(encoder: PairEncoder, pairs: Sequence[Pair]) -> list[list[float]]:
+    return encoder.probabilities(encoder.tokenize(pairs))
 
 
 def mean_f1(predictions: Sequence[dict[str, Any]], references: Path) -> float:
@@ -135,9 +162,11 @@ async def test_a_trained_model_is_served(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("dies_at", [1, 7, 40])
-def test_a_killed_training_ends_as_one_that_was_not(material: Path, tmp_path: Path, dies_at: int) -> None:
+def test_an_interrupted_training_ends_as_one_that_was_not(
+    material: Path, reading: Reading, tmp_path: Path, dies_at: int
+) -> None:
     # Before any checkpoint, within the first epoch and within the second.
-    plan = plan_of(material, epochs=2)
+    plan = plan_of(material, reading, epochs=2)
     straight, first, second = Witness(), Witness(dies_at), Witness()
     expected = run(material, plan, tmp_path / "straight", straight)
     with pytest.raises(KilledError):
@@ -148,61 +177,121 @@ def test_a_killed_training_ends_as_one_that_was_not(material: Path, tmp_path: Pa
     assert len(second.losses) < len(straight.losses) or dies_at < 3
 
 
-def test_another_training_does_not_go_on_with_it(material: Path, tmp_path: Path) -> None:
+def test_another_training_does_not_go_on_with_it(material: Path, reading: Reading, tmp_path: Path) -> None:
     with pytest.raises(KilledError):
-        run(material, plan_of(material), tmp_path, Witness(6))
+        run(material, plan_of(material, reading), tmp_path, Witness(6))
     with pytest.raises(OtherTrainingError, match="seed"):
-        run(material, plan_of(material, seed=1), tmp_path)
+        run(material, plan_of(material, reading, seed=1), tmp_path)
 
 
-def test_a_finished_model_is_neither_trained_again_nor_overwritten(material: Path, trained: Path) -> None:
+def test_a_finished_model_is_neither_trained_again_nor_overwritten(
+    material: Path, reading: Reading, trained: Path
+) -> None:
     witness = Witness()
-    assert run(material, plan_of(material), trained, witness) == read_card(trained)
+    assert run(material, plan_of(material, reading), trained, witness) == read_card(trained)
     assert not witness.losses
     with pytest.raises(OtherTrainingError, match="another model"):
-        run(material, plan_of(material, seed=1), trained)
+        run(material, plan_of(material, reading, seed=1), trained)
 
 
-def test_the_seed_decides(material: Path, tmp_path: Path) -> None:
+def test_the_seed_decides(material: Path, reading: Reading, tmp_path: Path) -> None:
     cards = [
-        run(material, plan_of(material, epochs=1, seed=seed), tmp_path / name)
+        run(material, plan_of(material, reading, epochs=1, seed=seed), tmp_path / name)
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     assert cards[0] == cards[1]
     assert cards[0].weights_sha256 != cards[2].weights_sha256
 
 
-def test_training_stops_when_patience_ends(material: Path, tmp_path: Path) -> None:
+def test_training_stops_when_patience_ends(material: Path, reading: Reading, tmp_path: Path) -> None:
     # A rate so small that nothing is learnt: no later epoch is better than the first.
-    card = run(material, plan_of(material, learning_rate=1e-12, patience=2), tmp_path)
+    card = run(material, plan_of(material, reading, learning_rate=1e-12, patience=2), tmp_path)
     assert len(card.epochs) == 3
     assert card.chosen_epoch == 0
 
 
-def test_long_texts_are_cut_and_counted_but_events_stay(trained: Path) -> None:
-    encoder = load_model(trained, device="cpu").encoder
+def test_long_texts_are_cut_and_counted_but_events_stay(pair_encoder: PairEncoder) -> None:
     short, long = Pair("scenario", "mix", "heat"), Pair("scenario " * 1000, "mix", "heat")
-    assert [tokens.truncated for tokens in encoder.tokenize([short, long])] == [False, True]
-    assert [tokens.truncated for tokens in encoder.tokenize([Pair("scenario", "mix " * 40, "heat")])] == [
-        True
-    ]
-    assert all(tokens.length <= 16 for tokens in encoder.tokenize([short, long]))
-    assert encoder.answer([]) == []
+    texts = [short, long, Pair("scenario", "mix " * 40, "heat")]
+    tokens = pair_encoder.tokenize(texts)
+    assert [one.truncated for one in tokens] == [False, True, True]
+    assert all(one.length <= 16 for one in tokens)
+    assert pair_encoder.tokenize([]) == []
+    assert pair_encoder.inference("scenario", ["mix", "heat " * 40], 64).truncated == 2
 
 
-def test_answers_do_not_depend_on_the_batch(trained: Path) -> None:
-    encoder = load_model(trained, device="cpu").encoder
+def test_answers_do_not_depend_on_the_batch(pair_encoder: PairEncoder) -> None:
     pairs = [Pair("scenario", first, second) for first in WORDS for second in WORDS]
-    together = encoder.answer(pairs)
+    together = answer(pair_encoder, pairs)
     for index in (0, 37, 99):
-        assert encoder.answer([pairs[index]])[0] == pytest.approx(together[index], abs=1e-5)
+        assert answer(pair_encoder, [pairs[index]])[0] == pytest.approx(together[index], abs=1e-5)
         assert sum(together[index]) == pytest.approx(1)
 
 
-def test_the_commands_train_and_predict(material: Path, tmp_path: Path) -> None:
+def test_answers_do_not_depend_on_the_order_of_events(trained: Path) -> None:
+    encoder = load_model(trained, device="cpu").encoder
+    events, shuffled = WORDS[:5], (WORDS[3], WORDS[0], WORDS[4], WORDS[2], WORDS[1])
+    told, other = infer(encoder, "scenario", events), infer(encoder, "scenario", shuffled)
+    assert set(told) == {(i, j) for i in range(5) for j in range(5) if i != j}
+    for (i, j), probability in told.items():
+        place = shuffled.index(events[i]), shuffled.index(events[j])
+        assert other[place] == pytest.approx(probability, abs=1e-5)
+
+
+def test_batches_are_bounded_and_change_nothing(trained: Path) -> None:
+    encoder = load_model(trained, device="cpu").encoder
+    small, large = (encoder.inference("scenario", WORDS[:4], size) for size in (1, 1000))
+    assert small.batches > large.batches == 1
+    for inference in (small, large):
+        for batch in range(inference.batches):
+            inference.work(batch)
+    assert small.probabilities() == pytest.approx(large.probabilities(), abs=1e-5)
+
+
+def test_a_script_is_scored_alike_alone_and_beside_a_longer_one(material: Path) -> None:
+    encoder = joint_encoder(material)
+    encoder.model.eval()
+    script, longer = encoder.tokenize("scenario", WORDS[:3]), encoder.tokenize("scenario to", WORDS)
+    alone = encoder.logits([script], [[2, 0, 1]])
+    beside = encoder.logits([longer, script], [list(range(10)), [2, 0, 1]])
+    assert beside.shape == (2, 2, 10, 10)
+    assert beside[1, :, :3, :3].flatten().tolist() == pytest.approx(alone.flatten().tolist(), abs=1e-4)
+
+
+def test_events_too_many_for_the_window_are_refused_before_training(material: Path, tmp_path: Path) -> None:
+    with pytest.raises(WindowError, match=r"scenario 0: events make \d+ tokens .* at most 8 together"):
+        run(material, plan_of(material, Reading.TOGETHER, max_length=8), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_label_decides_which_score_is_served(material: Path) -> None:
+    scores = []
+    for label in Label:
+        import torch
+
+        torch.manual_seed(0)
+        scores.append(infer(joint_encoder(material, label=label), "scenario", WORDS[:3]))
+    assert scores[0] != scores[1]
+
+
+def test_the_words_vectors_stay_as_they_were(material: Path, tmp_path: Path) -> None:
+    plan = plan_of(material, Reading.TOGETHER, epochs=1)
+    run(material, plan, tmp_path)
+    before = joint_encoder(material).model["encoder"]
+    after = JointEncoder.load(tmp_path, plan, device="cpu").model["encoder"]
+    same = [
+        bool((old == new).all()) for old, new in zip(before.parameters(), after.parameters(), strict=True)
+    ]
+    words = [one is before.get_input_embeddings().weight for one in before.parameters()]
+    assert words.index(True) in [place for place, unchanged in enumerate(same) if unchanged]
+    assert not all(same)
+
+
+def test_the_commands_train_and_predict(material: Path, reading: Reading, tmp_path: Path) -> None:
     model, predictions = tmp_path / "model", tmp_path / "predictions.json"
     arguments = ["train", str(material / "scripts.json"), "-o", str(model), "--device", "cpu"]
-    arguments += ["--encoder", str(material / "encoder"), "--epochs", "1", "--max-length", "16"]
+    arguments += ["--encoder", str(material / "encoder"), "--epochs", "1", "--reading", reading.value]
+    arguments += ["--max-length", "64"]
     result = CliRunner().invoke(commands, arguments)
     assert result.exit_code == 0, result.output
     assert "held-out" in result.output
@@ -213,20 +302,20 @@ def test_the_commands_train_and_predict(material: Path, tmp_path: Path) -> None:
     assert [row.id for row in read_rows(predictions)] == [str(index) for index in range(1, 21)]
 
 
-def test_what_is_no_encoder_is_named(material: Path, tmp_path: Path) -> None:
+def test_what_is_no_encoder_is_named(material: Path, reading: Reading, tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match="cannot be loaded"):
-        run(material, plan_of(material, encoder=str(tmp_path)), tmp_path / "model")
+        run(material, plan_of(material, reading, encoder=str(tmp_path)), tmp_path / "model")
     with pytest.raises(EncoderError, match="at most 64 tokens, not 65"):
-        run(material, plan_of(material, max_length=65), tmp_path / "model")
+        run(material, plan_of(material, reading, max_length=65), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_half_precision_is_served_as_it_was_trained(material: Path, tmp_path: Path) -> None:
-    card = run(material, plan_of(material, precision="bfloat16", epochs=3), tmp_path)
+def test_half_precision_is_served_as_it_was_trained(material: Path, reading: Reading, tmp_path: Path) -> None:
+    card = run(material, plan_of(material, reading, precision="bfloat16", epochs=3), tmp_path)
     assert card.plan.precision is Precision.BFLOAT16
-    pairs = pairs_of("scenario", WORDS[:4])
-    halved = load_model(tmp_path, device="cpu").encoder.answer(pairs)
-    whole = PairEncoder.load(str(tmp_path), 16, Precision.FLOAT32, device="cpu").answer(pairs)
+    halved = infer(load_model(tmp_path, device="cpu").encoder, "scenario", WORDS[:4])
+    plan = card.plan.model_copy(update={"precision": Precision.FLOAT32})
+    card.model_copy(update={"plan": plan}).write(tmp_path)
+    whole = infer(load_model(tmp_path, device="cpu").encoder, "scenario", WORDS[:4])
     assert halved != whole
-    for row, other in zip(halved, whole, strict=True):
-        assert row == pytest.approx(other, abs=0.05)
+    assert halved == pytest.approx(whole, abs=0.05)

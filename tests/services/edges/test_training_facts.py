@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.edges.card import CARD_FILE, WEIGHTS_FILE, CardError, ModelCard, read_card, weights_digest
-from services.edges.plan import Label, TrainingPlan
+from services.edges.plan import Label, Reading, TrainingPlan
 from services.edges.training.checkpoints import differences
 from services.edges.training.evaluation import EdgeScores
 from services.edges.training.progress import Progress
@@ -43,6 +43,17 @@ def test_without_warm_up_the_first_step_is_the_largest() -> None:
 def test_a_plan_has_limits(wrong: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         TrainingPlan.model_validate({"encoder": "e", **wrong})
+
+
+def test_each_reading_has_its_defaults() -> None:
+    pairs = TrainingPlan(encoder="e", reading=Reading.PAIRS)
+    together = TrainingPlan(encoder="e", reading=Reading.TOGETHER)
+    assert pairs.max_length < together.max_length
+    assert pairs.learning_rate < together.learning_rate
+    assert TrainingPlan(encoder="e", reading=Reading.TOGETHER, epochs=2).epochs == 2
+    assert TrainingPlan.model_validate(together.model_dump(mode="json")) == together
+    # As a card says it that was written before there was a choice.
+    assert TrainingPlan(encoder="e") == pairs
 
 
 def test_progress_counts_batches_and_epochs() -> None:

@@ -1,0 +1,76 @@
+"""Trainings that are killed with SIGKILL: needs sentence-transformers and torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from services.edges.card import read_card
+from services.edges.plan import Reading
+from services.edges.training.trainer import CHECKPOINT_FOLDER
+from tests.support.command_line import ROOT
+from tests.support.edges import write_scripts, write_tiny_encoder
+
+pytest.importorskip("torch", reason="needs the extra [embeddings]")
+pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
+
+_PROGRAM = "from services.edges.commands import app; app()"
+
+
+def start(material: Path, folder: Path, reading: Reading) -> subprocess.Popen[bytes]:
+    arguments = ["train", str(material / "scripts.json"), "-o", str(folder), "--device", "cpu"]
+    arguments += ["--encoder", str(material / "encoder"), "--reading", reading.value, "--max-length", "64"]
+    arguments += ["--epochs", "2", "--patience", "2", "--batch-size", "4", "--threads", "1"]
+    # At every batch, so that some are killed while a checkpoint is written.
+    arguments += ["--checkpoint-every", "1"]
+    return subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_checkpoints(folder: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Returns once so many new checkpoints were seen; fails where the process ends before."""
+    state = folder / CHECKPOINT_FOLDER / "state.pt"
+    seen = {_identity(state)}
+    while len(seen) <= count:
+        assert process.poll() is None, "ended before it could be killed"
+        seen.add(_identity(state))
+        time.sleep(0.002)
+
+
+def _identity(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+@pytest.mark.parametrize("reading", list(Reading), ids=lambda reading: reading.value)
+def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, reading: Reading) -> None:
+    write_scripts(tmp_path / "scripts.json", count=40)
+    write_tiny_encoder(tmp_path / "encoder")
+    assert start(tmp_path, tmp_path / "straight", reading).wait(300) == 0
+    folder = tmp_path / "killed"
+    rng = Random(7)
+    for _ in range(2):
+        process = start(tmp_path, folder, reading)
+        try:
+            wait_for_checkpoints(folder, rng.randint(1, 5), process)
+        finally:
+            process.send_signal(signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL
+    assert start(tmp_path, folder, reading).wait(300) == 0
+    assert read_card(folder) == read_card(tmp_path / "straight")
+    assert not (folder / CHECKPOINT_FOLDER).exists()
