@@ -81,6 +81,7 @@ async def test_what_is_left_out_is_absent() -> None:
     assert spec == expected
 
 
+@pytest.mark.slow
 async def test_each_evaluation_has_options_of_its_own() -> None:
     pairs, graphs, decisions, dialogues = await created(
         ("pairs", ADDRESS, "--order", "swapped", "--baseline", "llm", "--k", "5", "--roles", "summarisation"),
@@ -104,6 +105,7 @@ async def test_each_evaluation_has_options_of_its_own() -> None:
     assert list(dialogues.models) == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_datasets_are_sent_or_referred_to(rows: Path) -> None:
     by_path, by_address, piped = await created(
         ("scripts", rows, "--by-reference"),
