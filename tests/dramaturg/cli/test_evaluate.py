@@ -223,7 +223,7 @@ async def test_the_mechanism_and_the_gold_answer_can_be_set(tmp_path: Path) -> N
         (["rows.jsonl", "--concurrency", "0"], "concurrency"),
         (["rows.jsonl", "--out", "rows.jsonl/x"], "rows.jsonl"),
         (["empty.jsonl"], "there are no rows"),
-        ([], "FILE.jsonl"),
+        ([], "FILE"),
     ],
 )
 async def test_wrong_usage_is_exit_code_two(tmp_path: Path, arguments: list[str], message: str) -> None:
