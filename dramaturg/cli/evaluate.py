@@ -12,8 +12,20 @@ from dramaturg.cli.dialogues.command import dialogues
 from dramaturg.cli.display import show_tables, verdicts_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.graphs.evaluating import graphs
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Judges, Limit, Out, Target, Timeout
-from dramaturg.cli.overrides import GoldAnswerName, MechanismName, Overrides
+from dramaturg.cli.options import (
+    AsJson,
+    Concurrency,
+    File,
+    FileFormat,
+    GoldAnswer,
+    Judges,
+    Limit,
+    Mechanism,
+    Out,
+    Target,
+    Timeout,
+)
+from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.pairs.command import pairs
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tally import Tally
@@ -35,13 +47,8 @@ def scripts(
         list[str] | None,
         typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
     ] = None,
-    mechanism: Annotated[
-        MechanismName | None, typer.Option(help="Who judges. Default: as the row says, else agents.")
-    ] = None,
-    gold_answer: Annotated[
-        GoldAnswerName | None,
-        typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
-    ] = None,
+    mechanism: Mechanism = None,
+    gold_answer: GoldAnswer = None,
     out: Out = None,
     as_json: AsJson = False,
     concurrency: Concurrency = 8,

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dramaturg.cli.overrides import GoldAnswerName, MechanismName
 from dramaturg.datasets import Format
 
 File = Annotated[
@@ -32,6 +33,13 @@ Judges = Annotated[
 ModelsUnderTest = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="MODEL", help="A model under test; may stand several times."),
+]
+Mechanism = Annotated[
+    MechanismName | None, typer.Option(help="Who judges. Default: as the row says, else agents.")
+]
+GoldAnswer = Annotated[
+    GoldAnswerName | None,
+    typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
 ]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")]
 AsJson = Annotated[

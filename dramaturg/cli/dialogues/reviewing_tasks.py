@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.cli.dialogues.task_sheet import read_review
-from dramaturg.cli.platform import fail
-from dramaturg.cli.sheets import read_sheet
+from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.writing import write_messages
 
 
@@ -32,14 +31,7 @@ def review(
 
         dramaturg tasks review out/tasks/review.csv -o tasks.jsonl
     """
-    try:
-        found = read_review(read_sheet(file))
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except (ValueError, TypeError) as error:
-        fail(f"{file}: {error}")
-    if found.problems:
-        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+    found = reviewed(file, read_review)
     write_messages(out, found.requests)
     statuses = dict(sorted(found.statuses.items()))
     if as_json:

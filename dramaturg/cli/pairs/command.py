@@ -15,10 +15,11 @@ from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTe
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.overrides import parse_judges, parse_models
 from dramaturg.cli.pairs.figures import measure
+from dramaturg.cli.pairs.options import Baselines, Order, RoleSet
 from dramaturg.cli.pairs.scoring import METRICS, score_difference, unjudged
 from dramaturg.cli.pairs.tables import show_pairs
 from dramaturg.cli.pairs.tally import PairsTally, comparisons_judged
-from dramaturg.cli.pairs.variants import LINE_TAG, BaselineName, OrderName, Variants
+from dramaturg.cli.pairs.variants import LINE_TAG, Variants
 from dramaturg.cli.platform import fail
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.role_sets import NAMES
@@ -36,20 +37,9 @@ def pairs(
     target: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
     ] = None,
-    order: Annotated[
-        OrderName | None,
-        typer.Option(help="In which order texts are shown. Default: as the row says, else both."),
-    ] = None,
-    baseline: Annotated[
-        list[BaselineName] | None,
-        typer.Option(help="What else compares, in calls of its own; may stand several times."),
-    ] = None,
-    roles: Annotated[
-        str,
-        typer.Option(
-            metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: as the row says."
-        ),
-    ] = "",
+    order: Order = None,
+    baseline: Baselines = None,
+    roles: RoleSet = "",
     k: Annotated[
         int | None,
         typer.Option(

@@ -22,9 +22,10 @@ from dramaturg.cli.graphs.evaluating import (
     MethodName,
     TaskName,
 )
-from dramaturg.cli.options import ModelsUnderTest
-from dramaturg.cli.overrides import GoldAnswerName, MechanismName, Overrides
-from dramaturg.cli.pairs.variants import BaselineName, OrderName, Variants
+from dramaturg.cli.options import GoldAnswer, Mechanism, ModelsUnderTest
+from dramaturg.cli.overrides import Overrides
+from dramaturg.cli.pairs.options import Baselines, Order, RoleSet
+from dramaturg.cli.pairs.variants import Variants
 from dramaturg.cli.rows import Row
 from dramaturg.cli.runs.creating import command_of
 from dramaturg.judge.role_sets import NAMES
@@ -40,13 +41,8 @@ def create() -> None:
 @app.command("scripts")
 @command_of("scripts")
 def scripts(
-    mechanism: Annotated[
-        MechanismName | None, typer.Option(help="Who judges. Default: as the row says, else agents.")
-    ] = None,
-    gold_answer: Annotated[
-        GoldAnswerName | None,
-        typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
-    ] = None,
+    mechanism: Mechanism = None,
+    gold_answer: GoldAnswer = None,
 ) -> EvaluateScriptsRequest:
     """Creates a run that evaluates scripts (ABSEval): seven verdicts a candidate.
 
@@ -66,20 +62,9 @@ def scripts(
 @app.command("pairs")
 @command_of("texts")
 def pairs(
-    order: Annotated[
-        OrderName | None,
-        typer.Option(help="In which order texts are shown. Default: as the row says, else both."),
-    ] = None,
-    baseline: Annotated[
-        list[BaselineName] | None,
-        typer.Option(help="What else compares, in calls of its own; may stand several times."),
-    ] = None,
-    roles: Annotated[
-        str,
-        typer.Option(
-            metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: as the row says."
-        ),
-    ] = "",
+    order: Order = None,
+    baseline: Baselines = None,
+    roles: RoleSet = "",
     k: Annotated[
         int | None, typer.Option("--k", min=0, max=50, help="How many subjective roles, half of them coarse.")
     ] = None,

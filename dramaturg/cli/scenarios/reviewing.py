@@ -18,14 +18,14 @@ from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgre
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.cli.decisions.figures import ALL, estimate
 from dramaturg.cli.local import service_channel
-from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.platform import output, run
+from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.scenarios.reviewed import (
     Reviewed,
     accuracy_request,
     agreement_request,
     read_review,
 )
-from dramaturg.cli.scenarios.sheet import read_sheet
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
 
@@ -53,14 +53,7 @@ def review(
 
         dramaturg scenarios review out/review.csv --out decisions.jsonl
     """
-    try:
-        found = read_review(read_sheet(file))
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except (ValueError, TypeError) as error:
-        fail(f"{file}: {error}")
-    if found.problems:
-        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+    found = reviewed(file, read_review)
     write_messages(out, found.requests)
     agreement, accuracy, missing = run(_measure(target, found))
     statuses = dict(sorted(found.statuses.items()))

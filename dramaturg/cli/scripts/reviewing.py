@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dramaturg.cli.platform import fail
+from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.scripts.sheet import read_review
-from dramaturg.cli.sheets import read_sheet
 from dramaturg.cli.writing import write_messages
 
 
@@ -39,14 +39,7 @@ def review(
 
         dramaturg scripts review out/tasks/review.csv -o tasks.jsonl
     """
-    try:
-        found = read_review(read_sheet(file), unreviewed=unreviewed)
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except (ValueError, TypeError) as error:
-        fail(f"{file}: {error}")
-    if found.problems:
-        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+    found = reviewed(file, partial(read_review, unreviewed=unreviewed))
     write_messages(out, found.requests)
     for one in found.unworded:
         typer.echo(one, err=True)
