@@ -13,7 +13,7 @@ from dramaturg.service.settings import ChannelSettings
 from tests.cluster.deployment import Deployment
 from tests.cluster.names import LAG_SECONDS, Names
 from tests.cluster.replicas import Replica, bare_environment
-from tests.cluster.trust import GATEWAY, Tokens
+from tests.cluster.trust import Tokens
 from tests.cluster.volumes import CertificateVolume, Secrets, issue
 from tests.k8s.rendered import Pod, Rendering
 from tests.support.certificates import Authority, Certificate
@@ -22,6 +22,7 @@ from tests.support.certificates import Authority, Certificate
 _NETWORK = f"127.{64 + (os.getpid() >> 8) % 128}.{os.getpid() % 256}"
 _ADDRESSES = 255
 
+GATEWAY = "gateway"
 TWO_EACH = (GATEWAY, "generation", "synthesize", "critic", "execute", "commonsense")
 """What an evaluation of scripts passes through, and what has two replicas therefore."""
 
@@ -30,13 +31,12 @@ class Cluster:
     """The deployments of a rendering, with an authority of their own.
 
     What differs from the manifests: each replica has an address of 127.0.0.0/8, volumes have other paths,
-    ``overrides`` are added, and so is what ``Tokens`` says. There is no collector: traces that cannot be
-    handed in must disturb nobody.
+    and ``overrides`` are added. There is no collector: traces that cannot be handed in must disturb nobody.
 
     Args:
         rendering: The rendered manifests.
         folder: Where everything that is written goes.
-        secrets: What the Secrets hold.
+        secrets: What the Secrets hold, but for the gateway's callers.
         overrides: Further variables, by service.
 
     Attributes:
@@ -54,9 +54,9 @@ class Cluster:
     ) -> None:
         (self._namespace,) = [found["metadata"]["name"] for found in rendering.of("Namespace")]
         self._rendering, self._folder = rendering, folder
-        self._secrets, self._overrides = secrets, overrides
-        self._pods = {pod.name: pod for pod in rendering.pods()}
         self._tokens = Tokens(folder)
+        self._secrets, self._overrides = {**secrets, "callers": self._tokens.callers}, overrides
+        self._pods = {pod.name: pod for pod in rendering.pods()}
         self._numbers = itertools.count(1)
         self._made: list[Replica] = []
         self._issued: dict[tuple[Authority, str], Certificate] = {}
@@ -163,7 +163,6 @@ class Cluster:
             folder=self._folder,
             secrets=self._secrets,
             overrides={
-                **self._tokens.of_pod(pod, self._namespace),
                 **self._overrides.get(pod.name, {}),
             },
         )
