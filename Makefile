@@ -13,7 +13,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow test-endurance k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,10 +22,13 @@ demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with fou
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
-	@$(BIN)/python -m pytest -q -m "not slow and not k8s"
+	@$(BIN)/python -m pytest -q -m "not slow and not k8s and not endurance"
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(BIN)/python -m pytest -q -m "slow and not k8s"
+	@$(BIN)/python -m pytest -q -m "slow and not k8s and not endurance"
+
+test-endurance: $(VENV)/.dev ## Runs what takes many minutes: a cluster rolled under load, hostile clients, deaths of replicas.
+	@$(BIN)/python -m pytest -q -s -m endurance
 
 k8s-check: $(VENV)/.dev $(TSC) ## Renders and checks the manifests, the Dockerfile and the locks.
 	@$(BIN)/python -m pytest -q -m k8s

@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They start some twenty processes, and share them and the event loop."""
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.endurance)
             item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
 

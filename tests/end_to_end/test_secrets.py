@@ -39,7 +39,7 @@ from tests.support.openai_server import Answer, OpenAIServer
 from tests.support.processes import ServiceProcess
 from tests.support.scripted_model import judge
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(400)]
 
 _PATIENCE_SECONDS = 150
 

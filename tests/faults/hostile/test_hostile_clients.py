@@ -27,7 +27,7 @@ from tests.support.fleet import report
 from tests.support.grpc_servers import critique_request, until
 from tests.support.processes import ServiceProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(240)]
 
 GROWTH_MB = {"stranger": 150, "tenant": 600}
 """The most by which any attack may raise the server's memory, by who attacks (docs/security.md)."""

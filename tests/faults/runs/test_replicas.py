@@ -16,7 +16,7 @@ from tests.faults.runs.test_kills import CONCURRENCY
 from tests.support.fleet import LEASE_SECONDS, SUCCEEDED, comparable, fleet, report
 from tests.support.postgres import PostgresServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(240)]
 
 
 @pytest.mark.parametrize(("gateways", "dead"), [(2, 0), (2, 1), (3, 0)])
