@@ -158,7 +158,7 @@ def csv_lines(count: int) -> BinaryIO:
     return cast("BinaryIO", io.BufferedReader(Endless(pieces)))
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 @pytest.mark.timeout(600)  # tracing allocations takes several times as long as reading
 @pytest.mark.parametrize("form", Format)
 def test_memory_is_flat_over_100_000_rows(form: Format, tmp_path: Any) -> None:
@@ -177,7 +177,7 @@ def test_memory_is_flat_over_100_000_rows(form: Format, tmp_path: Any) -> None:
     assert many / few < 1.2, f"{few} bytes at 5,000 rows, {many} at 100,000"
 
 
-@pytest.mark.slow
+@pytest.mark.endurance
 def test_a_bomb_does_not_fill_the_memory(tmp_path: Any) -> None:
     bomb = tmp_path / "bomb.jsonl.gz"
     with gzip.open(bomb, "wb") as file:
