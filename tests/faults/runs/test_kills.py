@@ -26,7 +26,14 @@ def victim(made: Fleet, name: str) -> ServiceProcess:
 
 
 @pytest.mark.parametrize("seed", seeds("0"))
-@pytest.mark.parametrize("name", ["gateway", "generation", "judge"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gateway",
+        pytest.param("generation", marks=pytest.mark.endurance),
+        pytest.param("judge", marks=pytest.mark.endurance),
+    ],
+)
 async def test_a_kill_changes_no_result_and_buys_nothing_twice(
     name: str, seed: int, store_url: str, undisturbed: list[bytes], tmp_path: Path
 ) -> None:
