@@ -158,8 +158,8 @@ async def test_the_loop_stays_free_while_hundreds_of_texts_are_embedded(
         lags.append(time.perf_counter() - before - 0.002)
     assert len((await call).embeddings) == 500
     assert len(lags) > 20
-    # The largest tenth is the machine's other work.
-    assert sorted(lags)[9 * len(lags) // 10] < 0.05
+    # The largest few are the machine's other work.
+    assert sorted(lags)[-3] < 0.05
 
 
 async def test_a_cancelled_call_does_not_hold_up_the_next(
