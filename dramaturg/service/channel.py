@@ -81,6 +81,9 @@ def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:
         ("grpc.service_config_disable_resolution", 1),
         # Services call each other and this machine; a proxy for the web would be in the way.
         ("grpc.enable_http_proxy", int(settings.http_proxy)),
+        # Connections are a channel's own: shared ones would hand a new channel the backoff of an old one that
+        # found nobody at the address.
+        ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", round(settings.keepalive_seconds * 1000)),
         ("grpc.keepalive_timeout_ms", 20_000),
