@@ -57,6 +57,24 @@ async def test_a_server_that_is_not_there_fails_fast() -> None:
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+async def test_connections_are_a_channels_own() -> None:
+    """Shared ones, the default of gRPC, let a new channel fail while an old one backs off."""
+    peers: list[str] = []
+
+    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        peers.append(servicer_context.peer())
+        return CritiqueResponse()
+
+    async with (
+        serve(critic(note)) as server,
+        open_channel(server.target) as first,
+        open_channel(server.target) as second,
+    ):
+        for channel in (first, second, first):
+            await CriticServiceStub(channel).Critique(critique_request())
+    assert peers[0] == peers[2] != peers[1]
+
+
 async def test_a_server_that_comes_back_is_found_by_the_retries() -> None:
     server = Server([critic(silent)], server_settings())
     await server.start()
