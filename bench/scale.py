@@ -1,4 +1,4 @@
-"""A run of 100,000 judgements: does it stay as small and fast as it began, and is it soon back after a kill?
+"""A large run: does it stay as small and fast as it began, and is it soon back after a kill?
 
     python bench/scale.py --judgements 100000 --json
 
@@ -138,7 +138,7 @@ async def measure(judgements: int, concurrency: int, store: str, *, kill: bool) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measures a large run.")
-    parser.add_argument("--judgements", type=int, default=100_000)
+    parser.add_argument("--judgements", type=int, default=5_000)
     parser.add_argument("--concurrency", type=int, default=16, help="samples at once")
     parser.add_argument("--store", default="", help="sqlite:///... or postgresql://...; default: a file")
     parser.add_argument("--no-kill", action="store_true", help="do not kill the gateway at the half")

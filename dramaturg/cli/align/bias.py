@@ -13,7 +13,7 @@ from dramaturg.api.alignment.v1 import bias_pb2
 from dramaturg.cli.align.columns import Cells
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.options import AsJson, File, GroupBy, Level, Target, print_json, tell
-from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
 from dramaturg.cli.align.rows import Rows
 from dramaturg.cli.platform import output
 
@@ -133,8 +133,7 @@ def _print(response: bias_pb2.MeasurePairBiasResponse, console: Console) -> None
         counts = (said.first_both_count, said.second_both_count, said.tie_once_count)
         rests = f"{said.consistent_share.count}/{said.pair_count}"
         swaps.add_row(name, shown(said.consistent_share), *map(str, counts), rests)
-    console.print(table)
-    console.print(swaps)
+    print_tables(console, table, swaps)
     whole = response.groups[0]
     p = f", p {whole.first_share_p:.4f} against a half" if whole.HasField("first_share_p") else ""
     console.print(

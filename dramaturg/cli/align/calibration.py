@@ -25,7 +25,7 @@ from dramaturg.cli.align.options import (
     print_json,
     tell,
 )
-from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
 from dramaturg.cli.align.rows import Rows
 from dramaturg.cli.platform import output
 
@@ -150,6 +150,4 @@ def _print(response: calibration_pb2.MeasureCalibrationResponse, console: Consol
             halves = (shown(getattr(found, figure)) for figure in _HALVES)
             rests = str(found.held_out_accuracy.count)
             thresholds.add_row(name, f"{found.target_accuracy:g}", value, *halves, rests)
-    for shown_table in (table, bins, thresholds):
-        if shown_table.row_count:
-            console.print(shown_table)
+    print_tables(console, *(one for one in (table, bins, thresholds) if one.row_count))

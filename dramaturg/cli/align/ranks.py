@@ -24,7 +24,7 @@ from dramaturg.cli.align.options import (
     print_json,
     tell,
 )
-from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
 from dramaturg.cli.align.rows import Rows, number
 from dramaturg.cli.platform import output
 
@@ -206,6 +206,4 @@ def _print(response: ranking_pb2.RankSystemsResponse, console: Console, *, resam
             methods = escape(f"{pair.first_method} - {pair.second_method}")
             figures_of_pair = (shown(pair.spearman), shown(pair.kendall))
             alike.add_row(name, methods, *figures_of_pair, str(pair.kendall.count))
-    for one_table in (table, alike, stable):
-        if one_table.row_count:
-            console.print(one_table)
+    print_tables(console, *(one for one in (table, alike, stable) if one.row_count))

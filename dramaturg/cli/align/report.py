@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -17,6 +18,8 @@ from dramaturg.cli.platform import fail
 
 _COEFFICIENTS = ("pearson", "spearman", "kendall")
 _AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
+_NAME_WIDTH = 24
+"""Columns of the terminal that a name is given whatever else wants to stand beside it."""
 
 
 def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def print_correlations(response: correlation_pb2.CorrelateScoresResponse, consol
             *(shown(getattr(one, name)) for name in _COEFFICIENTS),
             str(one.pearson.count),
         )
-    console.print(table)
+    print_tables(console, table)
     if not response.differences:
         return
     table = new_table("first", "second", "Williams t", "p", "difference of tau", "n")
@@ -123,7 +126,7 @@ def print_correlations(response: correlation_pb2.CorrelateScoresResponse, consol
             shown(pair.kendall_difference),
             str(pair.kendall_difference.count),
         )
-    console.print(table)
+    print_tables(console, table)
 
 
 def print_agreement(response: agreement_pb2.MeasureAgreementResponse, console: Console) -> None:
@@ -139,8 +142,7 @@ def print_agreement(response: agreement_pb2.MeasureAgreementResponse, console: C
             pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
             majorities.add_row(name, escape(label) or "(none)", str(count))
-    for one in (table, pairs, majorities):
-        console.print(one)
+    print_tables(console, table, pairs, majorities)
 
 
 def new_table(*columns: str) -> Table:
@@ -149,6 +151,14 @@ def new_table(*columns: str) -> Table:
     for name in columns:
         table.add_column(name, overflow="fold")
     return table
+
+
+def print_tables(console: Console, *tables: Table) -> None:
+    """Prints tables; what their rows are named by stays in one piece unless it is very long."""
+    for table in tables:
+        name = table.columns[0]
+        name.min_width = min(_NAME_WIDTH, max((cell_len(str(cell)) for cell in name.cells), default=0))
+        console.print(table)
 
 
 def shown(estimate: Estimate) -> str:

@@ -15,7 +15,7 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.gold import RULES, Gold, read_gold
 from dramaturg.cli.align.judged import judged
 from dramaturg.cli.align.options import AsJson, Level, Resamples, Seed, Target, choices, print_json, tell
-from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
 from dramaturg.cli.compare.report import policy_name
 from dramaturg.cli.platform import fail, output
 from dramaturg.report.reading import ResultsError, read_results
@@ -175,7 +175,7 @@ def _print(groups: Sequence[accuracy_pb2.AccuracyGroup], console: Console) -> No
                 *(shown(getattr(policy, figure)) for figure in _FIGURES),
                 f"{policy.accuracy.count}/{policy.accuracy.total}",
             )
-    console.print(table)
+    print_tables(console, table)
     for group in groups:
         if group.missing_values:
             missing = ", ".join(group.missing_values)

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.cli.align.judged import KINDS
-from dramaturg.cli.align.report import figures, new_table, rests_on, shown
+from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
 
 _GATES = {
     compare_pb2.GATE_GO: "GO",
@@ -83,7 +83,7 @@ def print_comparison(
                 f"{part.difference.count}/{part.difference.total}",
                 _GATES[part.gate],
             )
-    console.print(table)
+    print_tables(console, table)
     console.print(
         f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}",
         markup=False,

@@ -43,7 +43,7 @@ def configure(place: str) -> None:
     for old in logger.handlers[:]:
         logger.removeHandler(old)
         old.close()
-    logger.disabled = not place
+    logger.disabled = True
     if not place:
         return
     try:
@@ -53,6 +53,7 @@ def configure(place: str) -> None:
     handler.setFormatter(logs.JsonFormatter())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    logger.disabled = False
 
 
 def is_kept(method: str) -> bool:

@@ -56,6 +56,14 @@ def results(path: Path) -> str:
     return write_results(path, [scripts_result("t1", verdicts)], failed=["t2"])
 
 
+def test_the_name_of_a_criterion_stays_whole_where_the_terminal_is_narrow(tmp_path: Path) -> None:
+    labels = write(tmp_path / "labels.jsonl", LABELS)
+    result = CliRunner().invoke(
+        app, ["verdicts", results(tmp_path / "out"), "--labels", labels], env={"COLUMNS": "80"}
+    )
+    assert any("order_correct " in line for line in result.stdout.splitlines())
+
+
 def test_verdicts_against_the_majority_of_people(tmp_path: Path) -> None:
     found = answer(
         *("verdicts", results(tmp_path / "out"), "--labels", write(tmp_path / "labels.jsonl", LABELS)),

@@ -125,3 +125,4 @@ async def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path, lines: A
 def test_a_file_that_cannot_be_written_to_is_said_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"auth\.audit"):
         audit.configure(str(tmp_path / "absent" / "audit.jsonl"))
+    assert audit.logger.disabled
