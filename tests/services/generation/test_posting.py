@@ -1,0 +1,92 @@
+"""Bodies posted to an endpoint, and what of its response is read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from services.generation.calls import Call, Message, Role
+from services.generation.deadlines import Until
+from services.generation.errors import FailureKind, ProviderError
+from services.generation.providers import posting
+from services.generation.providers.openai_compatible import OpenAICompatibleProvider
+from services.generation.providers.posting import Poster
+
+CALL = Call("m", (Message(Role.USER, "Say hello."),))
+
+
+@asynccontextmanager
+async def serving(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Serves POST at every path; yields the address."""
+    application = web.Application()
+    application.router.add_post("/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_connections_are_kept_and_cookies_are_not() -> None:
+    met: list[tuple[object, bool]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        met.append((request.transport, "Cookie" in request.headers))
+        response = web.Response(body=await request.read(), status=418)
+        response.set_cookie("crumb", "1")
+        return response
+
+    async with serving(answer) as address:
+        poster = Poster(f"{address}/here", {"X-Name": "x"}, max_connections=2)
+        responses = [await poster.post(b"{}") for _ in range(2)]
+        await poster.close()
+    assert [(response.status, response.content) for response in responses] == [(418, b"{}")] * 2
+    assert met[0][0] is met[1][0]
+    assert not any(cookie for _, cookie in met)
+
+
+async def test_an_endpoint_without_a_key_is_shown_none() -> None:
+    shown: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        shown.append(request.headers.get("Authorization"))
+        return web.json_response({"choices": [{"message": {"content": "Hello."}}]})
+
+    async with serving(answer) as address:
+        for key in ("", "secret"):
+            provider = OpenAICompatibleProvider("p", address, key)
+            assert (await provider.complete(CALL, Until(None))).text == "Hello."
+            await provider.close()
+    assert shown == [None, "Bearer secret"]
+
+
+async def test_a_response_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posting, "MAX_RESPONSE_BYTES", 2**20)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 2**16)
+
+    async with serving(answer) as address:
+        provider = OpenAICompatibleProvider("p", address)
+        with pytest.raises(ProviderError, match="longer than 1 MiB") as raised:
+            await provider.complete(CALL, Until(None))
+        await provider.close()
+    assert raised.value.kind is FailureKind.TRANSIENT
+    assert not raised.value.settled
+
+
+async def test_where_nobody_listens_nothing_was_sent() -> None:
+    poster = Poster("http://127.0.0.1:1/", {}, max_connections=1)
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await poster.post(b"{}")
+    await poster.close()
