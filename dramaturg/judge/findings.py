@@ -55,13 +55,9 @@ class FindingsSection:
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
         outcome = stated_outcome(value)
-        entries = value.get("findings") if isinstance(value, Mapping) else None
+        entries = value.get("findings") if isinstance(value, dict) else None
         reason = stated_text(value, "reason")
-        if (
-            outcome is None
-            or not isinstance(entries, list)
-            or not all(isinstance(e, Mapping) for e in entries)
-        ):
+        if outcome is None or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
         findings = [self._finding(entry) for entry in entries]
         if outcome == UNSURE:

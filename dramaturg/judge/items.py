@@ -65,7 +65,7 @@ class ItemsSection:
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section. The score is the share of items that pass, where all were decided."""
         outcome = stated_outcome(value)
-        entries = value.get(self.list_name) if isinstance(value, Mapping) else None
+        entries = value.get(self.list_name) if isinstance(value, dict) else None
         if outcome is None or not isinstance(entries, list) or not all(map(self._is_readable, entries)):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
         known = [entry for entry in entries if 1 <= entry[self.item_name] <= len(self.contents)]
@@ -105,7 +105,7 @@ class ItemsSection:
         return failed(criterion, findings, rationale=rationale, score=score)
 
     def _is_readable(self, entry: Any) -> bool:
-        if not isinstance(entry, Mapping) or stated_outcome(entry) is None:
+        if not isinstance(entry, dict) or stated_outcome(entry) is None:
             return False
         number = entry.get(self.item_name)
         return isinstance(number, int) and not isinstance(number, bool)

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dramaturg.api.common.v1.provenance_pb2 import PromptReference
@@ -46,7 +47,7 @@ class Prompt:
     criteria: Mapping[str, str]
     """The parts for single criteria. They have no placeholders."""
 
-    @property
+    @cached_property
     def placeholders(self) -> frozenset[str]:
         """The placeholders of its messages."""
         return frozenset(name for text in self.messages.values() for name in _PLACEHOLDER.findall(text))

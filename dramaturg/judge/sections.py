@@ -6,7 +6,7 @@ itself, and so does a "fail" where every item passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -40,14 +40,14 @@ class Section(Protocol):
 
 def stated_outcome(value: Any) -> str | None:
     """The outcome that a member "verdict" states; None where it states none clearly."""
-    stated = value.get("verdict") if isinstance(value, Mapping) else None
+    stated = value.get("verdict") if isinstance(value, dict) else None
     word = stated.strip().lower() if isinstance(stated, str) else None
     return word if word in OUTCOME.options else None
 
 
 def stated_text(value: Any, member: str) -> str:
     """The text of a member; blank where it has none."""
-    text = value.get(member) if isinstance(value, Mapping) else None
+    text = value.get(member) if isinstance(value, dict) else None
     return text.strip() if isinstance(text, str) else ""
 
 
