@@ -59,7 +59,7 @@ ENV PATH=/opt/application/bin:/opt/dramaturg/bin:${PATH} \
 WORKDIR /tmp
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532
-EXPOSE 50051 9464
+EXPOSE 50051 50052 9464
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["dramaturg", "serve"]
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -31,6 +32,8 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptors
+from dramaturg.service.listening import bind, server_options
+from dramaturg.service.probes import ProbeServer
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
@@ -40,11 +43,10 @@ __all__ = ["Contract", "Server", "run"]
 logger = logging.getLogger(__name__)
 
 _EVERY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104
-_LONGEST_QUEUE = 100_000
 
 
 class Server:
-    """Serves contracts on one port.
+    """Serves contracts on one port, and health for probes on another where the settings name one.
 
     Example:
         >>> async with Server([contract], ServerSettings(port=0)) as server:
@@ -74,6 +76,7 @@ class Server:
         self._settings = settings
         self._health = HealthServicer(contract.full_name for contract in contracts)
         self._server: grpc.aio.Server | None = None
+        self._probes: ProbeServer | None = None
 
     @property
     def target(self) -> str:
@@ -93,7 +96,7 @@ class Server:
             interceptors=server_interceptors(
                 self._settings, guard(self._auth, self._contracts), self._contracts
             ),
-            options=_options(self._settings),
+            options=server_options(self._settings),
         )
         for contract in self._contracts:
             contract.add(contract.servicer, server)
@@ -102,9 +105,14 @@ class Server:
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(self._service_names(), server)
-        self.port = self._bind(server)
+        settings = self._settings
+        self.port = bind(server, settings.host, settings.port, server_credentials(settings))
+        if settings.probe_port:
+            self._probes = ProbeServer(self._health, settings.host, settings.probe_port)
         await server.start()
         self._server = server
+        if self._probes is not None:
+            await self._probes.start()
         fields = {"target": self.target, "contracts": self._contract_names()}
         logger.info("listening", extra={"fields": fields})
         if (self._auth is None or not self._auth.enabled) and not is_loopback(
@@ -116,7 +124,7 @@ class Server:
         """Stops without a failed call.
 
         Reports not serving, waits for clients to notice, then lets the calls under way end. Calls that
-        outlast the grace are cancelled.
+        outlast the grace are cancelled. Probes are answered until then.
         """
         server, self._server = self._server, None
         if server is None:
@@ -126,6 +134,8 @@ class Server:
         await asyncio.sleep(self._settings.drain_delay_seconds)
         self._health.close()
         await server.stop(self._settings.drain_grace_seconds)
+        if self._probes is not None:
+            await self._probes.stop()
         logger.info("stopped", extra={"fields": {"target": self.target}})
 
     async def __aenter__(self) -> Self:
@@ -137,16 +147,6 @@ class Server:
     ) -> None:
         await self.drain()
 
-    def _bind(self, server: grpc.aio.Server) -> int:
-        address = f"{self._settings.host}:{self._settings.port}"
-        credentials = server_credentials(self._settings)
-        try:
-            if credentials is None:
-                return server.add_insecure_port(address)
-            return server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise OSError(f"cannot listen on {address}: is the port in use?") from error
-
     def _contract_names(self) -> list[str]:
         return [contract.full_name for contract in self._contracts]
 
@@ -157,30 +157,6 @@ class Server:
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         ]
-
-
-def _options(settings: ServerSettings) -> list[tuple[str, Any]]:
-    def milliseconds(seconds: float) -> int:
-        return round(seconds * 1000)
-
-    return [
-        # Two servers on one port would silently share its calls.
-        ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        # gRPC's own queue drops calls of a burst with CANCELLED; the admission interceptor refuses them with
-        # a reason.
-        ("grpc.server.max_pending_requests", _LONGEST_QUEUE),
-        ("grpc.server.max_pending_requests_hard_limit", 2 * _LONGEST_QUEUE),
-        # gRPC spreads the age by a tenth either way, so that clients do not come back all at once. A call
-        # that is under way when the grace ends is lost, so the grace outlasts every call.
-        ("grpc.max_connection_age_ms", milliseconds(settings.max_connection_age_seconds)),
-        ("grpc.max_connection_age_grace_ms", milliseconds(settings.maximum_deadline_seconds + 60)),
-        ("grpc.keepalive_time_ms", milliseconds(settings.keepalive_seconds)),
-        ("grpc.keepalive_timeout_ms", milliseconds(20)),
-        # Clients of this package probe as often as the server does; without this they are sent away for it.
-        ("grpc.http2.min_ping_interval_without_data_ms", milliseconds(settings.keepalive_seconds / 2)),
-        ("grpc.keepalive_permit_without_calls", 1),
-    ]
 
 
 def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None:
@@ -235,6 +211,10 @@ async def _serve(app: App, settings: ServerSettings, auth: AuthSettings) -> None
         app.open() as contracts,
         Server(contracts, settings, auth),
     ):
+        # What stands now stands to the end: to look for garbage among it again and again is a seventh of all
+        # processor time under load (docs/generation.md).
+        gc.collect()
+        gc.freeze()
         await stopping.wait()
 
 

@@ -102,6 +102,10 @@ class ServerSettings(Settings):
     """The address to listen on; "0.0.0.0" or "[::]" in a container."""
     port: int = Field(default=50051, ge=0, le=65535)
     """The port to listen on; 0 takes a free one."""
+    probe_port: int = Field(default=0, ge=0, le=65535)
+    """A port on which health alone is served, in plain text and to whoever can reach it: for probes without a
+    certificate. The address is ``host``. 0: nowhere. On Kubernetes: 50052.
+    """
     tls_certificate_file: Path | None = None
     """The server's certificate chain (PEM). Read again when it changes. Absent: plain text."""
     tls_private_key_file: Path | None = None
@@ -139,6 +143,8 @@ class ServerSettings(Settings):
             raise ValueError("tls_certificate_file and tls_private_key_file are set together or not at all")
         if self.tls_client_ca_file is not None and self.tls_certificate_file is None:
             raise ValueError("tls_client_ca_file needs tls_certificate_file")
+        if self.probe_port and self.probe_port == self.port:
+            raise ValueError("probe_port is the port of the contracts")
         if self.default_deadline_seconds > self.maximum_deadline_seconds:
             raise ValueError("default_deadline_seconds is above maximum_deadline_seconds")
         return self

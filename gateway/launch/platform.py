@@ -127,6 +127,7 @@ def loopback() -> ServerSettings:
     return ServerSettings(
         host="127.0.0.1",
         port=0,
+        probe_port=0,
         tls_certificate_file=None,
         tls_private_key_file=None,
         tls_client_ca_file=None,

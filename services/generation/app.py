@@ -55,7 +55,13 @@ class App:
             for configured in providers:
                 stack.push_async_callback(configured.provider.close)
             registry = Registry(providers, settings.default_model)
-            completer = Completer(registry, ledger, repair_request(prompts), settings.doubled_default_tokens)
+            completer = Completer(
+                registry,
+                ledger,
+                repair_request(prompts),
+                settings.doubled_default_tokens,
+                shared=settings.share_completions,
+            )
             patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
             author = Author(completer, patience)
             yield [

@@ -45,7 +45,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One question to one model: all that decides its answer, and nothing else."""
+    """One question to one model: all that decides its answer, and for whom it is bought."""
 
     model: str
     """The model as its provider names it."""
@@ -58,6 +58,8 @@ class Call:
     """Which of several independent answers this is, from 0."""
     ask_index: int = 0
     """How often the very same question was asked before for this answer, because it came back empty."""
+    owner: str = ""
+    """The tenant whose the answer is, kept or on its way: no other is given it. Empty: no tenant's."""
     fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Its fingerprints by endpoint, as far as they were computed (see [fingerprints])."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from dramaturg.service.auth import caller
 from services.generation.answers.reading import Reading, read_answer
 from services.generation.calls import (
     Answer,
@@ -61,6 +62,8 @@ class Completer:
         ledger: Ledger,
         repair_request: Callable[[str], str],
         doubled_default: int = 8192,
+        *,
+        shared: bool = False,
     ) -> None:
         """Makes a completer.
 
@@ -70,16 +73,18 @@ class Completer:
             repair_request: Words the request to repair an answer, given what is wrong with it.
             doubled_default: The cap, in tokens, with which an answer is asked for again that was cut off
                 although the request set no cap and the provider counted no tokens.
+            shared: Whether tenants are given each other's completions.
         """
         self._registry = registry
         self._ledger = ledger
         self._flights: Flights[Completion] = Flights()
         self._remedies = _Remedies(repair_request, doubled_default)
+        self._shared = shared
 
     async def complete(
         self, call: Call, deadline: Deadline, policy: CachePolicy = CachePolicy.USE
     ) -> Completion:
-        """Completes ``call``, whose model is named as callers do ("provider/model").
+        """Completes ``call``, whose model is named as callers do ("provider/model"), for the current tenant.
 
         Raises:
             ModelUnknownError: no model can be chosen.
@@ -88,7 +93,7 @@ class Completer:
         """
         begun = time.perf_counter()
         configured, model = self._registry.resolve(call.model)
-        call = replace(call, model=model)
+        call = replace(call, model=model, owner="" if self._shared else caller.current().tenant)
         completion = await self._complete(configured, call, deadline, policy)
         COMPLETIONS.add(configured.provider.name, completion.status.value)
         return replace(completion, latency=time.perf_counter() - begun)

@@ -1,4 +1,7 @@
-"""The content address of a call: equal calls have equal fingerprints, on every machine and for ever."""
+"""The content address of a call: equal calls have equal fingerprints, on every machine and for ever.
+
+A tenant's calls are told from those of others: whatever is found by a fingerprint is the tenant's own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def fingerprint(call: Call, address: str = "") -> str:
 
     Args:
         call: The call.
-        address: The endpoint that is asked. Empty: whichever, as recordings are addressed.
+        address: The endpoint that is asked. Empty: whichever, and for whomever, as recordings are addressed.
 
     It is computed once for each call and endpoint.
     """
@@ -46,6 +49,8 @@ def _fingerprint(call: Call, address: str) -> str:
         "repeat_index": call.repeat_index,
         "ask_index": call.ask_index,
     }
+    if address and call.owner:
+        content["owner"] = call.owner
     return hashlib.sha256(_canonical(content).encode()).hexdigest()
 
 

@@ -144,6 +144,10 @@ class GenerationSettings(Settings):
     """With PostgreSQL, the folder in which this machine's processes hold what the database does not have
     yet. It must outlive a process, and be on a local disk.
     """
+    share_completions: bool = False
+    """Whether tenants are given each other's completions. It saves what two of them ask alike, and tells each
+    by the time and by ``cached`` that another asked it before. Without tenants there is nothing to share.
+    """
     doubled_default_tokens: int = Field(default=8192, ge=1)
     """The cap with which an answer is asked for again that was cut off although nobody set a cap."""
     prompts_dir: Path | None = None

@@ -10,21 +10,25 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 Probe = Mapping[str, Any]
-Ports = Mapping[str, int]
 
 _PERIOD_SECONDS = 0.5
 
 
-async def passes(probe: Probe, address: str, ports: Ports) -> bool:
-    """Makes a declared probe once."""
-    seconds = probe.get("timeoutSeconds", 1)
-    if (asked := probe.get("tcpSocket")) is not None:
-        return await _connects(address, ports.get(asked["port"], asked["port"]), seconds)
+async def passes(probe: Probe, address: str) -> bool:
+    """Makes a declared probe once, in plain text and without any credentials."""
     asked = probe["grpc"]
-    return await _serves(f"{address}:{asked['port']}", asked.get("service", ""), seconds)
+    request = health_pb2.HealthCheckRequest(service=asked.get("service", ""))
+    async with grpc.aio.insecure_channel(f"{address}:{asked['port']}") as channel:
+        try:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(
+                request, timeout=probe.get("timeoutSeconds", 1)
+            )
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-async def wait_for(probe: Probe, address: str, ports: Ports, alive: Callable[[], bool]) -> bool:
+async def wait_for(probe: Probe, address: str, alive: Callable[[], bool]) -> bool:
     """Probes until it passes; false when it has not after as long as the manifest has patience.
 
     It is asked more often than declared, to lose no time, and for no longer.
@@ -33,29 +37,9 @@ async def wait_for(probe: Probe, address: str, ports: Ports, alive: Callable[[],
     patience = probe.get("failureThreshold", 3) * probe.get("periodSeconds", 10)
     give_up = loop.time() + patience
     while alive():
-        if await passes(probe, address, ports):
+        if await passes(probe, address):
             return True
         if loop.time() > give_up:
             return False
         await asyncio.sleep(_PERIOD_SECONDS)
     return False
-
-
-async def _connects(address: str, port: int, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(address, port)
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return True
-
-
-async def _serves(target: str, service: str, seconds: float) -> bool:
-    async with grpc.aio.insecure_channel(target) as channel:
-        try:
-            request = health_pb2.HealthCheckRequest(service=service)
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=seconds)
-        except grpc.aio.AioRpcError:
-            return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -56,7 +56,8 @@ class Replica:
     @property
     def target(self) -> str:
         """The address of its contracts."""
-        return f"{self.address}:{self._ports['grpc']}"
+        ports = {port["name"]: port["containerPort"] for port in self.pod.container["ports"]}
+        return f"{self.address}:{ports['grpc']}"
 
     @property
     def running(self) -> bool:
@@ -79,7 +80,7 @@ class Replica:
         command = within(names, self.name, [*(program or entrypoint()), *self.pod.container.get("args", [])])
         await self._spawn(command)
         for kind in ("startupProbe", "readinessProbe"):
-            passed = await wait_for(self.pod.container[kind], self.address, self._ports, lambda: self.running)
+            passed = await wait_for(self.pod.container[kind], self.address, lambda: self.running)
             assert passed, f"{self.name}: the {kind} never passed\n{self.log.read_text()[-4000:]}"
 
     async def run(self, names: Names) -> None:
@@ -95,7 +96,7 @@ class Replica:
     async def alive(self) -> bool:
         """Whether the kubelet would leave it running."""
         probe = self.pod.container["livenessProbe"]
-        return self.running and await passes(probe, self.address, self._ports)
+        return self.running and await passes(probe, self.address)
 
     async def terminate(self) -> None:
         """Ends it as the kubelet does: SIGTERM, and the declared grace to drain in."""
@@ -111,10 +112,6 @@ class Replica:
             assert self._process is not None
             self._process.kill()
             await self._process.wait()
-
-    @property
-    def _ports(self) -> Mapping[str, int]:
-        return {port["name"]: port["containerPort"] for port in self.pod.container["ports"]}
 
     async def _spawn(self, command: Sequence[str]) -> None:
         with self.log.open("ab") as log:

@@ -183,6 +183,19 @@ def test_every_pod_may_look_names_up_and_nobody_calls_another_namespace_but_for_
         assert named == ({"observability": {4317}} if traced else {})
 
 
+@every_rendering
+def test_only_the_node_reaches_the_port_for_probes(render: Callable[[], Rendering]) -> None:
+    """It is in plain text and asks for nothing. No policy holds traffic from a pod's own node up."""
+    rendering = render()
+    for pod in rendering.services():
+        (probed,) = {
+            pod.container[f"{kind}Probe"]["grpc"]["port"] for kind in ("startup", "readiness", "liveness")
+        }
+        node = next(node for node in nodes(rendering) if node[0] == pod.name)
+        for rule in rules(rendering, pod.labels, "ingress"):
+            assert probed not in set(ports(rule, node)), pod.owner
+
+
 def test_a_forgotten_arrow_is_seen(tmp_path: Path) -> None:
     """The test of the test: without one rule the two sides differ."""
     rendering = folder("base")

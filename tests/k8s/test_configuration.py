@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pool
 import dramaturg.api
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerSettings
-from dramaturg.service.telemetry.settings import MetricsSettings
+from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
 from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
@@ -69,11 +69,12 @@ def test_ports_are_those_that_the_server_listens_on(render: Render, tmp_path: Pa
     for pod in rendering.services():
         with pytest.MonkeyPatch.context() as patch:
             write_configuration(rendering, pod, tmp_path, patch)
-            port = ServerSettings().port
-        expected = {"grpc": port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
-        assert {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]} == expected
+            server = ServerSettings()
+        public = {"grpc": server.port, "metrics": int(pod.environment()[METRICS_VARIABLE])}
+        declared = {entry["name"]: entry["containerPort"] for entry in pod.container["ports"]}
+        assert declared == {**public, "probe": server.probe_port}
         service = rendering.one("Service", pod.name)
-        assert {entry["name"]: entry["port"] for entry in service["spec"]["ports"]} == expected
+        assert {entry["name"]: entry["port"] for entry in service["spec"]["ports"]} == public
         assert all(entry["targetPort"] == entry["name"] for entry in service["spec"]["ports"])
 
 
@@ -82,10 +83,10 @@ def test_probes_ask_for_the_contract_and_for_the_server(render: Render) -> None:
     served = contracts()
     for pod in render().services():
         probes = {name: pod.container[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
-        if "DRAMATURG_SERVER_TLS_CERTIFICATE_FILE" in pod.environment():
-            assert all(probe["tcpSocket"] == {"port": "grpc"} for probe in probes.values())
-            continue
-        assert all(probe["grpc"]["port"] == 50051 for probe in probes.values())
+        port = int(pod.environment()[ServerSettings.variable("probe_port")])
+        for probe in probes.values():
+            assert not {"tcpSocket", "httpGet", "exec"} & probe.keys()
+            assert probe["grpc"]["port"] == port
         assert probes["startup"]["grpc"]["service"] == probes["liveness"]["grpc"]["service"] == ""
         assert probes["readiness"]["grpc"]["service"] in served
         assert probes["startup"]["periodSeconds"] * probes["startup"]["failureThreshold"] >= 120
@@ -108,7 +109,8 @@ def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             write_configuration(rendering, pod, tmp_path, patch)
             server, runs = ServerSettings(), RunsSettings()
-        needed = server.drain_delay_seconds + server.drain_grace_seconds
+            traces = TracesSettings()
+        needed = server.drain_delay_seconds + server.drain_grace_seconds + traces.flush_seconds
         if pod.name == "gateway":
             needed += runs.drain_seconds
         assert server.drain_delay_seconds == 5

@@ -54,7 +54,7 @@ class Authenticator:
         """
         given = _all(metadata, AUTHORIZATION_METADATA)
         if given:
-            return _for_tenant(self._bearer(given), metadata)
+            return _believed(self._bearer(given), metadata)
         if self._takes_certificates:
             return None
         raise UnrecognisedError("there is no token")
@@ -66,7 +66,7 @@ class Authenticator:
             UnrecognisedError: Nobody that is known.
         """
         caller = self._identities.find(_spiffe_id(context.auth_context()))
-        return _for_tenant(caller, context.invocation_metadata() or ())
+        return _believed(caller, context.invocation_metadata() or ())
 
     def _bearer(self, given: list[str]) -> Caller:
         scheme, _, token = given[0].partition(" ")
@@ -80,14 +80,23 @@ class Authenticator:
         raise UnrecognisedError("the token is unknown")
 
 
-def _for_tenant(caller: Caller, metadata: Metadata) -> Caller:
-    """The caller, for the tenant that it names: a service may."""
-    named = _all(metadata, TENANT_METADATA) if SERVICE in caller.roles else []
+def for_tenant(caller: Caller, metadata: Metadata) -> Caller:
+    """The caller, for the tenant that it names.
+
+    Raises:
+        UnrecognisedError: What it names is no tenant.
+    """
+    named = _all(metadata, TENANT_METADATA)
     if not named:
         return caller
     if len(named) > 1 or not _TENANT.fullmatch(named[0]):
-        raise UnrecognisedError(f"{caller.principal} calls for a tenant that is no name")
+        raise UnrecognisedError(f"{caller.principal or 'somebody'} calls for a tenant that is no name")
     return replace(caller, tenant=named[0])
+
+
+def _believed(caller: Caller, metadata: Metadata) -> Caller:
+    """The caller, for the tenant that it names where it is a service."""
+    return for_tenant(caller, metadata) if SERVICE in caller.roles else caller
 
 
 def _all(metadata: Metadata, name: str) -> list[str]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.auth.authenticator import Authenticator, Metadata
-from dramaturg.service.auth.caller import Caller, enter
-from dramaturg.service.auth.permissions import OPEN, RULES, permissions_of
+from dramaturg.service.auth.authenticator import Authenticator, Metadata, for_tenant
+from dramaturg.service.auth.caller import NOBODY, Caller, enter
+from dramaturg.service.auth.permissions import OPEN, RULES, SERVE, permissions_of
 from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
@@ -36,7 +36,8 @@ class Guard:
     """Recognises the caller of each call, and refuses the one that may not make it.
 
     Args:
-        authenticator: Recognises callers. ``None``: they are not told apart, and may do everything.
+        authenticator: Recognises callers. ``None``: they are not told apart, and may do everything; also ask
+            a service behind the gateway for any tenant.
         rules: What a caller of a method must be allowed, by the method's full name.
         reflection: What it takes to be told the contracts by reflection.
     """
@@ -80,24 +81,29 @@ class Guard:
             ServiceError: UNAUTHENTICATED, without a word on what was wrong; PERMISSION_DENIED; UNIMPLEMENTED
                 for a method that is not served, to callers that are known.
         """
-        if self._authenticator is None:
-            return
         rule = self._rule(method)
         if rule == OPEN:
             return
         try:
-            greeted = _greeted.get()
-            if isinstance(greeted, UnrecognisedError):
-                raise greeted
-            caller = greeted or self._authenticator.by_certificate(context)
+            caller = self._recognise(rule, context)
         except UnrecognisedError as error:
             logger.info("a caller was not recognised: %s", error, extra={"fields": {"method": method}})
             raise _unauthenticated() from None
         enter(caller)
+        if self._authenticator is None:
+            return
         if rule is None:
             raise NotImplementedError
         if rule not in permissions_of(caller.roles):
             raise _denied(method)
+
+    def _recognise(self, rule: str | None, context: Context) -> Caller:
+        if self._authenticator is None:
+            return for_tenant(NOBODY, context.invocation_metadata() or ()) if rule == SERVE else NOBODY
+        greeted = _greeted.get()
+        if isinstance(greeted, UnrecognisedError):
+            raise greeted
+        return greeted or self._authenticator.by_certificate(context)
 
     def _rule(self, method: str) -> str | None:
         return self._reflection if method.startswith(REFLECTION) else self._rules.get(method)
@@ -113,16 +119,17 @@ def guard(settings: AuthSettings | None, contracts: Iterable[Contract]) -> Guard
     Raises:
         SettingsError: A file cannot be read, or a method that is served has no rule.
     """
-    if settings is None or not settings.enabled:
-        return Guard(None, {})
+    enabled = settings is not None and settings.enabled
     rules = dict(RULES)
     for contract in contracts:
         for method in contract.descriptor.methods:
             name = f"/{contract.full_name}/{method.name}"
             if contract.permission:
                 rules[name] = contract.permission
-            elif name not in rules:
+            elif enabled and name not in rules:
                 raise SettingsError(f"{name} has no rule that says who may call it: see Contract.permission")
+    if settings is None or not enabled:
+        return Guard(None, rules)
     return Guard(Authenticator(settings), rules, settings.reflection_permission)
 
 

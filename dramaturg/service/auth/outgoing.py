@@ -20,7 +20,7 @@ class IdentifyingChannel(DelegatingChannel):
 
     Args:
         channel: Makes the calls.
-        token: The token. ``None``: the certificate says who calls.
+        token: The token. ``None``: the certificate says who calls, or nothing does.
     """
 
     def __init__(self, channel: grpc.aio.Channel, token: Reread[str] | None) -> None:
@@ -36,10 +36,11 @@ class IdentifyingChannel(DelegatingChannel):
         make_call = make(self._channel)
 
         def call(*given: Any, metadata: Any = None, **options: Any) -> Any:
-            pairs = tuple(metadata or ())
-            named = {key for key, _ in pairs}
-            added = (pair for pair in self._identity() if pair[0] not in named)
-            return make_call(*given, metadata=grpc.aio.Metadata(*pairs, *added), **options)
+            if added := tuple(self._identity()):
+                pairs = tuple(metadata or ())
+                named = {key for key, _ in pairs}
+                metadata = grpc.aio.Metadata(*pairs, *(pair for pair in added if pair[0] not in named))
+            return make_call(*given, metadata=metadata, **options)
 
         return call
 
@@ -51,13 +52,11 @@ class IdentifyingChannel(DelegatingChannel):
 
 
 def identifying(target: str, settings: ChannelSettings) -> Callable[[grpc.aio.Channel], grpc.aio.Channel]:
-    """What gives a channel to the target the identity that the settings name, if any.
+    """What gives a channel to the target the identity that the settings name, and the tenant.
 
     Raises:
         SettingsError: The token cannot be read, or would pass a network in plain text.
     """
-    if settings.token_file is None and settings.tls_certificate_file is None:
-        return lambda channel: channel
     in_plain_text = not settings.encrypted and not settings.token_over_plain_text
     if settings.token_file is not None and in_plain_text and not is_loopback(target):
         raise SettingsError(

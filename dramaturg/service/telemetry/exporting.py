@@ -35,7 +35,9 @@ _BATCH = 512
 def open_provider(
     service: str, settings: TracesSettings, exporter: SpanExporter | None = None
 ) -> TracerProvider:
-    """What makes spans and sends them. Shutting it down sends what is left, and blocks meanwhile.
+    """What makes spans and sends them.
+
+    Shutting it down sends what is left, and blocks for about ``settings.flush_seconds`` at most.
 
     Args:
         service: The name of the service, unless ``OTEL_SERVICE_NAME`` says another.
@@ -51,7 +53,7 @@ def open_provider(
         shutdown_on_exit=False,
     )
     sender = exporter or OTLPSpanExporter(settings.endpoint)
-    provider.add_span_processor(BoundedProcessor(sender, settings.queue_size))
+    provider.add_span_processor(BoundedProcessor(sender, settings.queue_size, settings.flush_seconds))
     return provider
 
 
@@ -59,16 +61,19 @@ class BoundedProcessor(SpanProcessor):
     """Hands spans to a batch processor while fewer than so many wait or are being sent.
 
     Args:
-        exporter: Sends batches.
+        exporter: Sends batches. To shut it down must end what it is sending.
         size: The most spans that may wait.
+        flush_seconds: How long a shutdown may take to send what is left. The rest is dropped.
     """
 
-    def __init__(self, exporter: SpanExporter, size: int) -> None:
+    def __init__(self, exporter: SpanExporter, size: int, flush_seconds: float) -> None:
         self._size = size
+        self._flush_seconds = flush_seconds
         self._waiting = 0
         self._lock = threading.Lock()
+        self._exporter = _CountedExporter(exporter, self._left)
         self._batches = BatchSpanProcessor(
-            _CountedExporter(exporter, self._left),
+            self._exporter,
             max_queue_size=size,
             max_export_batch_size=min(size, _BATCH),
         )
@@ -89,8 +94,16 @@ class BoundedProcessor(SpanProcessor):
             self._batches.on_end(span)
 
     def shutdown(self) -> None:
-        """Sends what is left."""
-        self._batches.shutdown()  # type: ignore[no-untyped-call] # the SDK leaves it out
+        """Sends what is left, as far as it can be sent in time."""
+        # The SDK waits for up to 30 seconds, whatever its variables say. An exporter that is shut down fails
+        # its batches, the one under way too, and so ends the wait.
+        late = threading.Timer(self._flush_seconds, self._exporter.shutdown)
+        late.daemon = True
+        late.start()
+        try:
+            self._batches.shutdown()  # type: ignore[no-untyped-call] # the SDK leaves it out
+        finally:
+            late.cancel()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Sends what waits."""
@@ -105,12 +118,14 @@ class _CountedExporter(SpanExporter):
     def __init__(self, exporter: SpanExporter, done: Callable[[int], None]) -> None:
         self._exporter = exporter
         self._done = done
+        self._open = True
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Sends a batch, and counts it."""
         result = SpanExportResult.FAILURE
         try:
-            result = self._exporter.export(spans)
+            if self._open:
+                result = self._exporter.export(spans)
         finally:
             self._done(len(spans))
             if result is SpanExportResult.SUCCESS:
@@ -120,5 +135,7 @@ class _CountedExporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Closes the connection."""
-        self._exporter.shutdown()
+        """Closes the connection, which ends the batch under way; later ones are not sent."""
+        if self._open:
+            self._open = False
+            self._exporter.shutdown()

@@ -53,3 +53,7 @@ class TracesSettings(Settings):
     """
     queue_size: int = Field(default=8192, ge=512)
     """The most spans that wait to be sent; further ones are dropped and counted."""
+    flush_seconds: float = Field(default=3.0, ge=0, le=60)
+    """How long the process waits at its end, after everything else, for the collector to take the last spans.
+    What it has not taken then is dropped. (``OTEL_EXPORTER_OTLP_TIMEOUT`` holds for each batch.)
+    """

@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import textwrap
+import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,23 @@ async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Sign
             await call
         assert await service.line() == "closed"
         assert await asyncio.wait_for(service.process.wait(), 20) == 0
+
+
+async def test_a_dead_collector_holds_up_neither_the_drain_nor_the_end() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as collector:  # accepts, and says nothing
+        address = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        variables = {"DRAMATURG_TRACES_ENDPOINT": address, "DRAMATURG_TRACES_FLUSH_SECONDS": "0.5"}
+        async with started("--port", "0", **variables) as service:
+            target = (await service.log("listening"))["target"]
+            async with open_channel(target) as channel:
+                call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(id="slow")))
+                assert await service.line() == "entered"
+                service.process.send_signal(signal.SIGTERM)
+                await call
+            await service.log("stopped")
+            begun = time.monotonic()
+            assert await asyncio.wait_for(service.process.wait(), 20) == 0
+            assert time.monotonic() - begun < 6, "it waited for the collector"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

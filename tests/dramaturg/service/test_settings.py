@@ -90,6 +90,7 @@ def test_the_name_of_a_variable() -> None:
         {"tls_client_ca_file": Path("c")},
         {"default_deadline_seconds": 10, "maximum_deadline_seconds": 5},
         {"port": 70_000},
+        {"port": 50051, "probe_port": 50051},
         {"log_level": "LOUD"},
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
@@ -15,6 +16,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
 from tests.support.certificates import Authority, Certificate
 from tests.support.grpc_servers import critic, critique_request, serve, silent
+from tests.support.processes import free_port
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,22 @@ async def test_mutual_tls_wants_a_certificate_of_the_client(issuer: Authority, t
                 await ask(server.target, settings)
             assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
     assert len(seen) == 1
+
+
+async def test_probes_bring_no_certificate(issuer: Authority) -> None:
+    port = free_port()
+    files = server_files(issuer.issue("server"), client_ca=issuer.certificate)
+    async with (
+        serve(critic(silent), probe_port=port, **files) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        request = health_pb2.HealthCheckRequest()
+        answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await ask(f"127.0.0.1:{port}")
+        assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        await ask(server.target, client_files(issuer, issuer.issue("gateway")))
 
 
 async def test_a_renewed_server_certificate_is_served_without_a_restart(issuer: Authority) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
 from dramaturg.client import DramaturgClient
-from dramaturg.service.settings import Settings
+from dramaturg.service.settings import ServerSettings, Settings
 from gateway.launch.apps import UnknownServiceError, backends, find_app, service_names, settings_type
 from gateway.launch.platform import NO_MODEL, Overview, local_platform
 from tests.support.gateway import Fake
 from tests.support.grpc_servers import serve
+from tests.support.processes import free_port
 
 AGENTS = ("synthesize", "critic", "execute", "commonsense")
 SCRIPT_ROLES = (*AGENTS, "script-judge")
@@ -63,6 +64,13 @@ async def test_a_configured_judge_joins_and_its_default_stands(
     critics = {name: default for (role, name), (default, _) in found.items() if role == "critic"}
     assert critics == {"terse": True, "llm": False, "offline": False}
     assert found["execute", "offline"] == (True, "JUDGE_HEALTH_SERVING")
+
+
+async def test_the_port_for_probes_is_the_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are many servers in the process, and only one can have it."""
+    monkeypatch.setenv(ServerSettings.variable("probe_port"), str(free_port()))
+    async with local_platform(roles=["critic", "graph"]) as target, DramaturgClient(target) as client:
+        assert await client.list_judges()
 
 
 def test_every_service_is_found_by_name_with_its_settings() -> None:

@@ -61,6 +61,13 @@ def test_the_endpoint_takes_part_where_it_is_named() -> None:
     assert len({fingerprint(FULL), fingerprint(FULL, "a"), fingerprint(FULL, "b")}) == 3
 
 
+def test_the_owner_takes_part_where_the_endpoint_is_named() -> None:
+    """Recordings are played back to whoever asks."""
+    others = [replace(FULL, owner=owner) for owner in ("team-a", "team-b")]
+    assert len({fingerprint(call, "a") for call in (FULL, *others)}) == 3
+    assert {fingerprint(call) for call in others} == {fingerprint(FULL)}
+
+
 def test_what_only_looks_different_does_not() -> None:
     spaced = JsonForm("verdict", '{"type":  "object","properties": {"b": {},\n"a": {}}}')
     zero = replace(FULL.sampling, temperature=0)

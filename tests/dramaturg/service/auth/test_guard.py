@@ -18,7 +18,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
-from dramaturg.service.auth.caller import TENANT_METADATA, Caller, current
+from dramaturg.service.auth.caller import NOBODY, TENANT_METADATA, Caller, current
 from dramaturg.service.auth.outgoing import is_loopback
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 from dramaturg.service.channel import open_channel
@@ -36,6 +36,7 @@ from tests.support.grpc_servers import (
     critic,
     critique_request,
     relay,
+    serve,
     server_settings,
     silent,
 )
@@ -216,12 +217,49 @@ async def test_the_tenant_goes_along_from_service_to_service(tmp_path: Path) -> 
     assert [(caller.principal, caller.tenant) for caller in seen] == [("service@platform", "team-a")]
 
 
-@pytest.mark.parametrize("tenants", [["Team A"], ["a/b"], ["team-a", "team-b"], [""]])
-async def test_a_service_calls_for_one_tenant_with_a_proper_name(tmp_path: Path, tenants: list[str]) -> None:
+async def test_the_tenant_goes_along_where_services_do_not_tell_callers_apart(tmp_path: Path) -> None:
+    """As in one process, or behind policies of the network: the gateway alone asks who calls."""
+    seen: list[Caller] = []
+
+    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        seen.append(current())
+        return CritiqueResponse()
+
+    async with serve(critic(note)) as last, serve(critic(relay(last.target))) as middle:
+        first = replace(critic(relay(middle.target)), permission="evaluate")
+        async with (
+            guarded(tmp_path, first) as gateway,
+            channel_of(gateway.target, tmp_path, EVALUATOR) as channel,
+        ):
+            await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+        async with open_channel(middle.target) as channel:
+            await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+    assert seen == [Caller("", "team-a", frozenset()), NOBODY]
+
+
+async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenant() -> None:
+    seen: list[Caller] = []
+
+    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        seen.append(current())
+        return CritiqueResponse()
+
     async with (
-        guarded(tmp_path, critic(silent)) as server,
-        channel_of(server.target, tmp_path, GATEWAY) as channel,
+        serve(replace(critic(note), permission="evaluate")) as gateway,
+        open_channel(gateway.target) as channel,
     ):
+        metadata = [(TENANT_METADATA, "team-a")]
+        await CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
+    assert seen == [NOBODY]
+
+
+@pytest.mark.parametrize("told_apart", [True, False])
+@pytest.mark.parametrize("tenants", [["Team A"], ["a/b"], ["team-a", "team-b"], [""]])
+async def test_a_service_calls_for_one_tenant_with_a_proper_name(
+    tmp_path: Path, tenants: list[str], told_apart: bool
+) -> None:
+    server = guarded(tmp_path, critic(silent)) if told_apart else serve(critic(silent))
+    async with server as made, channel_of(made.target, tmp_path, GATEWAY) as channel:
         metadata = [(TENANT_METADATA, tenant) for tenant in tenants]
         call = CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
         assert (await refused(call)).code is grpc.StatusCode.UNAUTHENTICATED

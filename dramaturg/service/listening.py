@@ -1,0 +1,65 @@
+"""Where a server listens, and how."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from dramaturg.service.settings import ServerSettings
+
+Option: TypeAlias = tuple[str, Any]
+"""The name and the value of a channel argument of gRPC."""
+
+EXCLUSIVE: Final[Option] = ("grpc.so_reuseport", 0)
+"""Two servers on one port would silently share its calls."""
+
+_LONGEST_QUEUE = 100_000
+
+
+def bind(
+    server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
+) -> int:
+    """Takes a port for a server that is not started yet; returns the port.
+
+    Args:
+        server: The server.
+        host: The address.
+        port: The port; 0 takes a free one.
+        credentials: Those of the server. ``None``: plain text.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
+    address = f"{host}:{port}"
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise OSError(f"cannot listen on {address}: is the port in use?") from error
+
+
+def server_options(settings: ServerSettings) -> list[Option]:
+    """The options of a server of contracts."""
+
+    def milliseconds(seconds: float) -> int:
+        return round(seconds * 1000)
+
+    return [
+        EXCLUSIVE,
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        # gRPC's own queue drops calls of a burst with CANCELLED; the admission interceptor refuses them with
+        # a reason.
+        ("grpc.server.max_pending_requests", _LONGEST_QUEUE),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _LONGEST_QUEUE),
+        # gRPC spreads the age by a tenth either way, so that clients do not come back all at once. A call
+        # that is under way when the grace ends is lost, so the grace outlasts every call.
+        ("grpc.max_connection_age_ms", milliseconds(settings.max_connection_age_seconds)),
+        ("grpc.max_connection_age_grace_ms", milliseconds(settings.maximum_deadline_seconds + 60)),
+        ("grpc.keepalive_time_ms", milliseconds(settings.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", milliseconds(20)),
+        # Clients of this package probe as often as the server does; without this they are sent away for it.
+        ("grpc.http2.min_ping_interval_without_data_ms", milliseconds(settings.keepalive_seconds / 2)),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]

@@ -1,0 +1,95 @@
+"""Health on a port of its own: what a probe is told, and what nobody is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from dramaturg.service.channel import open_channel
+from dramaturg.service.server import Server
+from tests.support.grpc_servers import critic, critique_request, serve, server_settings, silent
+from tests.support.processes import free_port
+
+CONTRACT = "dramaturg.api.agents.v1.CriticService"
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+async def probe(port: int, service: str = "") -> int:
+    """What a probe hears, on a connection of its own."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+    return int(answer.status)
+
+
+async def code(call: Any) -> grpc.StatusCode:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    return raised.value.code()
+
+
+async def test_a_probe_asks_for_the_server_and_for_each_contract() -> None:
+    port = free_port()
+    async with serve(critic(silent), probe_port=port):
+        assert await probe(port) == await probe(port, CONTRACT) == SERVING
+        assert await code(probe(port, "x.Y")) is grpc.StatusCode.NOT_FOUND
+    assert await code(probe(port)) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_nothing_else_is_served_there() -> None:
+    port = free_port()
+    async with (
+        serve(critic(silent), probe_port=port),
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        listing = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        reflected = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+            listing, timeout=10
+        )
+        for call in (
+            CriticServiceStub(channel).Critique(critique_request(), timeout=10),
+            IdentityServiceStub(channel).GetIdentity(GetIdentityRequest(), timeout=10),
+            anext(aiter(reflected)),
+        ):
+            assert await code(call) is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_probes_hear_of_a_drain_until_the_last_call_has_ended() -> None:
+    entered, release = asyncio.Event(), asyncio.Event()
+
+    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        entered.set()
+        await release.wait()
+        return CritiqueResponse()
+
+    port = free_port()
+    async with serve(critic(work), probe_port=port) as server, open_channel(server.target) as channel:
+        call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(), timeout=20))
+        await asyncio.wait_for(entered.wait(), 10)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as watching:
+            watch = health_pb2_grpc.HealthStub(watching).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            draining = asyncio.create_task(server.drain())
+            assert (await watch.read()).status == NOT_SERVING
+            assert await watch.read() is grpc.aio.EOF
+        assert await probe(port, CONTRACT) == NOT_SERVING
+        release.set()
+        await call
+        await asyncio.wait_for(draining, 10)
+        assert await code(probe(port)) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_without_a_port_there_is_none_and_one_in_use_is_an_error() -> None:
+    async with serve(critic(silent)) as other:
+        taken = Server([critic(silent)], server_settings(probe_port=other.port))
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{other.port}"):
+            await taken.start()

@@ -1,0 +1,110 @@
+"""Two tenants ask the same: neither is given, or learns of, what the other bought."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
+from dramaturg.service.auth.caller import on_behalf_of
+from tests.support.generation import GOOD, Service, generation_service
+from tests.support.grpc_servers import until
+from tests.support.openai_server import OpenAIServer
+
+LATENCY_SECONDS = 0.5
+
+
+async def ask(service: Service, tenant: str, text: str = "Is it good?") -> pb.Completion:
+    """Asks as a service does that works for a tenant."""
+    with on_behalf_of(tenant):
+        return await service.generate(text)
+
+
+async def lost_calls(service: Service) -> Sequence[pb.LostCall]:
+    answer = await service.generation.GetLedgerStatus(pb.GetLedgerStatusRequest())
+    return answer.status.lost_calls
+
+
+def cached(completions: Sequence[pb.Completion]) -> list[bool]:
+    return [completion.calls[0].cached for completion in completions]
+
+
+async def test_what_one_tenant_bought_another_buys_for_itself() -> None:
+    async with OpenAIServer(lambda _: GOOD) as server, generation_service(server) as service:
+        asked = [await ask(service, tenant) for tenant in ("team-a", "team-b", "", "team-a", "team-b", "")]
+        assert cached(asked) == [False, False, False, True, True, True]
+        assert len(server.requests) == 3
+    fingerprints = [completion.fingerprint for completion in asked]
+    assert fingerprints[:3] == fingerprints[3:]
+    assert len(set(fingerprints)) == 3
+
+
+async def test_nobody_joins_anothers_call_under_way() -> None:
+    async with (
+        OpenAIServer(lambda _: GOOD, latency=LATENCY_SECONDS) as server,
+        generation_service(server) as service,
+    ):
+        tenants = ("team-a", "team-a", "team-b", "team-b")
+        asked = await asyncio.gather(*(ask(service, tenant) for tenant in tenants))
+        assert len(server.requests) == server.peak == 2
+    assert sorted(cached(asked[:2])) == sorted(cached(asked[2:])) == [False, True]
+
+
+async def test_an_operator_may_let_tenants_share() -> None:
+    async with (
+        OpenAIServer(lambda _: GOOD, latency=LATENCY_SECONDS) as server,
+        generation_service(server, share_completions=True) as service,
+    ):
+        together = await asyncio.gather(*(ask(service, tenant) for tenant in ("team-a", "team-b", "")))
+        later = await ask(service, "team-c")
+        assert len(server.requests) == 1
+    assert sorted(cached(together)) == [False, True, True]
+    assert cached([later]) == [True]
+
+
+async def test_what_is_written_for_a_tenant_is_its_own() -> None:
+    async def write(service: Service, tenant: str) -> bool:
+        with on_behalf_of(tenant):
+            written = await service.authoring.WriteScript(WriteScriptRequest(task=Task(goal="Make tea")))
+        return written.provenance.completions[0].cached
+
+    async with OpenAIServer(lambda _: "1. Boil water.") as server, generation_service(server) as service:
+        assert [await write(service, tenant) for tenant in ("team-a", "team-b", "team-a")] == [
+            False,
+            False,
+            True,
+        ]
+
+
+@pytest.mark.parametrize(("shared", "found"), [(False, [True, False]), (True, [True, True])])
+async def test_a_ledger_from_before_there_were_tenants_stays_valid(
+    tmp_path: Path, shared: bool, found: list[bool]
+) -> None:
+    ledger = str(tmp_path / "completions.sqlite3")
+    async with OpenAIServer(lambda _: GOOD) as server:
+        async with generation_service(server, ledger=ledger) as service:
+            await ask(service, "")
+        async with generation_service(server, ledger=ledger, share_completions=shared) as service:
+            assert cached([await ask(service, tenant) for tenant in ("", "team-a")]) == found
+
+
+async def test_a_call_given_up_is_noted_apart_from_anothers() -> None:
+    """The list of lost calls names them by fingerprint, too."""
+    async with (
+        OpenAIServer(lambda _: GOOD, latency=60) as server,
+        generation_service(server) as service,
+    ):
+        waiting = [asyncio.ensure_future(ask(service, tenant)) for tenant in ("team-a", "team-b")]
+        await until(lambda: server.in_flight == 2)
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        async with asyncio.timeout(20):
+            while len(lost := await lost_calls(service)) < 2:  # noqa: ASYNC110 - only asking tells
+                await asyncio.sleep(0.02)
+    assert len({call.fingerprint for call in lost}) == 2
