@@ -2,7 +2,10 @@
 
 PYTHON ?= python3
 VENV := .venv
+# How many processes run the tests.
+WORKERS ?= auto
 BIN := $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal
 RELEASE := .tools/release/bin
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes
@@ -22,16 +25,16 @@ demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with fou
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
-	@$(BIN)/python -m pytest -q -m "not slow and not k8s and not endurance"
+	@$(PYTEST) -m "not slow and not k8s and not endurance"
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(BIN)/python -m pytest -q -m "slow and not k8s and not endurance"
+	@$(PYTEST) -m "slow and not k8s and not endurance"
 
 test-endurance: $(VENV)/.dev ## Runs what takes many minutes: a cluster rolled under load, hostile clients, deaths of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
 k8s-check: $(VENV)/.dev $(TSC) ## Renders and checks the manifests, the Dockerfile and the locks.
-	@$(BIN)/python -m pytest -q -m k8s
+	@$(PYTEST) -m k8s tests/k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
 	@$(BIN)/ruff check $(CODE)

@@ -18,6 +18,9 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGrap
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from tests.support.graphs import message
 
+BLOCKED_SECONDS = 0.25
+"""A pause that is no busy machine's any more. What would block the loop here takes seconds."""
+
 
 async def failure(call: Awaitable[object]) -> ServiceError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -224,7 +227,7 @@ async def test_a_cancelled_call_frees_its_solver_and_the_loop_never_blocks(
         assert (await graph_service.MeasureEditDistance(small, timeout=30)).proven
 
     pauses = [await longest_pause(cancel_and_call_again()) for _ in range(2)]
-    assert min(pauses) < 0.05
+    assert min(pauses) < BLOCKED_SECONDS
 
 
 async def longest_pause(work: Awaitable[object]) -> float:
@@ -275,7 +278,7 @@ async def test_hostile_requests_do_not_block_the_event_loop(
     ]
     for call in calls:
         # The best of three: other processes may take the processor for longer than that.
-        assert min([await longest_pause(call()) for _ in range(3)]) < 0.05
+        assert min([await longest_pause(call()) for _ in range(3)]) < BLOCKED_SECONDS
 
 
 async def test_larger_graphs_are_refused(graph_service: rpc.GraphServiceAsyncStub) -> None:
