@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from dramaturg import conformance as kit
+from dramaturg.cli.options import AsJson
 from dramaturg.judge.roles import ROLES
 
 app = typer.Typer()
@@ -21,7 +22,7 @@ def conformance(
     target: Annotated[str, typer.Option(help="Where the judge listens, as HOST:PORT.")],
     model: Annotated[str, typer.Option(help="The model that the judge is asked to use.")] = "",
     timeout: Annotated[float, typer.Option(help="The most seconds that one answer may take.")] = 60.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Checks that a running judge keeps its contract. Exit code 1: it does not.
 

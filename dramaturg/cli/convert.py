@@ -56,6 +56,9 @@ def convert_coscript(
             fail(f"{source}: {error.strerror or error}")
         except (ValueError, RecursionError) as error:
             fail(f"{source}: {error}")
+    for source, (_, rows) in zip(sources, files, strict=True):
+        if not rows:
+            fail(f"{source}: there are no rows")
     conversion = coscript.convert(files)
     write_messages(destination, conversion.requests)
     for skipped in conversion.skipped:

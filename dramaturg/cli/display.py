@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsResponse
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import OUTCOMES, SampleTally, Tally
 
 
@@ -29,19 +29,18 @@ class ProgressBar:
 
     Args:
         total: How many samples there are.
-        noun: What judgements are called, such as "verdicts".
+        noun: What judgements are called, such as "verdicts". Empty: there are none.
         judged: How many of them an event brings.
     """
 
     def __init__(self, total: int, noun: str, judged: Callable[[Any], Judged]) -> None:
+        judged_text = f"{{task.fields[count]}} {noun}, {{task.fields[abstained]}} abstained"
         self._progress = Progress(
             TextColumn("samples"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn(
-                f"{{task.fields[count]}} {noun}, {{task.fields[abstained]}} abstained{{task.fields[spent]}}"
-            ),
+            *([TextColumn(f"{judged_text}{{task.fields[spent]}}")] if noun else []),
             console=Console(stderr=True),
         )
         self._task = self._progress.add_task("", total=total, count=0, abstained=0, spent="")
@@ -77,24 +76,19 @@ def verdicts_judged(event: EvaluateScriptsResponse) -> Judged:
 def show_tables(console: Console, tally: Tally) -> None:
     """Prints the verdicts by criterion, by model where there are several, by tag, and the abstentions."""
     by_criterion = {name: tally.by_criterion[name] for name in tally.criteria()}
-    console.print(_verdict_table("criterion", {**by_criterion, "all": tally.verdicts}))
+    tables = [_verdict_table("criterion", {**by_criterion, "all": tally.verdicts})]
     if len(tally.by_model) > 1:
-        console.print(_verdict_table("model", tally.by_model))
+        tables.append(_verdict_table("model", tally.by_model))
     if tally.group_by:
-        console.print(_verdict_table(tally.group_by, dict(sorted(tally.by_tag.items()))))
-    if tally.abstentions:
-        table = Table("abstained because", box=None)
-        table.add_column("verdicts", justify="right")
-        for reason, count in tally.abstentions.most_common():
-            table.add_row(reason, str(count))
-        console.print(table)
+        tables.append(_verdict_table(tally.group_by, dict(sorted(tally.by_tag.items()))))
+    abstained = Table("abstained because", figures=("verdicts",))
+    for reason, count in tally.abstentions.most_common():
+        abstained.add_row(reason, str(count))
+    print_tables(console, *tables, abstained)
 
 
 def _verdict_table(name: str, rows: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table(name, box=None)
-    for outcome in OUTCOMES:
-        table.add_column(outcome, justify="right")
-    table.add_column("PASS of judged", justify="right")
+    table = Table(name, figures=(*OUTCOMES, "PASS of judged"))
     for label, counts in rows.items():
         judged = counts.get("PASS", 0) + counts.get("FAIL", 0)
         share = f"{counts.get('PASS', 0) / judged:.1%}" if judged else "-"
@@ -106,7 +100,7 @@ def spent(usage: Usage) -> str:
     """What was consumed, to be put after a comma. Empty: nothing is known of it."""
     tokens = usage.prompt_token_count + usage.completion_token_count
     text = f", {tokens:,} tokens" if tokens else ""
-    if usage.HasField("cost_usd"):
+    if usage.HasField("cost_usd") and (usage.cost_usd or not usage.unpriced_call_count):
         bound = "at least " if usage.unpriced_call_count else ""
         text += f", {bound}${usage.cost_usd:.4f}"
     return text

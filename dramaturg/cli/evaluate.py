@@ -12,19 +12,8 @@ from dramaturg.cli.dialogues.command import dialogues
 from dramaturg.cli.display import show_tables, verdicts_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.graphs.evaluating import graphs
-from dramaturg.cli.options import (
-    AsJson,
-    Concurrency,
-    File,
-    FileFormat,
-    GoldAnswer,
-    Judges,
-    Limit,
-    Mechanism,
-    Out,
-    Target,
-    Timeout,
-)
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.options import GoldAnswer, JudgeModels, Judges, Mechanism
 from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.pairs.command import pairs
 from dramaturg.cli.platform import fail
@@ -39,25 +28,16 @@ def evaluate() -> None:
 
 
 @app.command("scripts")
+@takes_groups
 def scripts(
-    file: File,
-    target: Target = None,
+    job: Job,
     judge: Judges = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
-    ] = None,
+    model: JudgeModels = None,
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
-    out: Out = None,
-    as_json: AsJson = False,
-    concurrency: Concurrency = 8,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="A tag by whose values verdicts are also counted.")
     ] = "",
-    limit: Limit = None,
-    form: FileFormat = None,
-    timeout: Timeout = 600.0,
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
@@ -80,7 +60,7 @@ def scripts(
     except ValueError as error:
         fail(str(error))
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout, form),
+        job,
         Evaluation(
             request=EvaluateScriptsRequest,
             roles=("synthesize", "critic", "execute", "commonsense", "script-judge"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,13 +19,13 @@ from rich.console import Console
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.display import Judged, ProgressBar
-from dramaturg.cli.platform import UsageError, fail, gateway, output, run
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.platform import UsageError, gateway, output, run
 from dramaturg.cli.results import ResultWriter
-from dramaturg.cli.rows import Row, RowFile, RowsError, open_rows
+from dramaturg.cli.rows import Row, RowFile, checked_rows
 from dramaturg.cli.running import evaluate_rows
 from dramaturg.cli.tally import SampleTally
 from dramaturg.client import DramaturgClient, ServiceError
-from dramaturg.datasets import Format
 
 Request = TypeVar("Request", bound=Message)
 Kept = TypeVar("Kept", bound=SampleTally[Any])
@@ -37,24 +36,24 @@ WINDOW = 16
 
 @dataclass(frozen=True)
 class Job:
-    """What every such command is told."""
+    """What every such command is told: the options that all have (``dramaturg.cli.grouping``)."""
 
-    file: str
+    file: File
     """The file of rows; "-" is standard input."""
-    target: str | None
-    """The gateway. None: one is started for the command."""
-    out: Path | None
-    """The folder of the results. None: one named by the time."""
-    as_json: bool
-    """Whether one JSON object is printed, and no table."""
-    concurrency: int
-    """How many samples are evaluated at once."""
-    limit: int | None
+    format: FileFormat = None
+    """How it is written. None: as the end of its name tells, else JSON Lines."""
+    limit: Limit = None
     """Only the first so many samples. None: all."""
-    timeout: float
+    target: Target = None
+    """The gateway. None: one is started for the command."""
+    out: Out = None
+    """The folder of the results. None: one named by the time."""
+    as_json: AsJson = False
+    """Whether one JSON object is printed, and no table."""
+    concurrency: Concurrency = 8
+    """How many samples are evaluated at once."""
+    timeout: Timeout = 600.0
     """The most seconds for one sample."""
-    format: Format | None = None
-    """How the file is written. None: as the end of its name tells, else JSON Lines."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,8 @@ class Evaluation(Generic[Request, Kept]):
     """The roles that it asks; a gateway started for the command serves no others. Empty: all."""
     judges: Sequence[tuple[str, str]] = ()
     """The (role, judge) pairs that the command line names; they are looked up before anything is asked."""
+    unjudged: bool = False
+    """Whether nobody judges: nothing is said of judges, then."""
     conclude: Callable[[str], Awaitable[None]] | None = None
     """Works out the figures when every row is done, given the gateway's address."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None
@@ -100,16 +101,7 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
     """
     folder = job.out or default_folder()
     tally = evaluation.tally
-    with ExitStack() as stack:
-        try:
-            rows = stack.enter_context(open_rows(job.file, evaluation.request, job.limit, job.format))
-            total = rows.check()
-        except OSError as error:
-            fail(f"{job.file}: {error.strerror or error}")
-        except RowsError as error:
-            fail(f"{job.file}: {error.count} problems\n{error}")
-        if not total:
-            fail(f"{job.file}: there are no rows")
+    with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
         try:
             run(_evaluate(job, evaluation, rows, total, folder))
         finally:
@@ -121,7 +113,10 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
 async def _evaluate(
     job: Job, evaluation: Evaluation[Request, Kept], rows: RowFile[Request], total: int, folder: Path
 ) -> None:
-    async with gateway(job.target, evaluation.roles) as address, DramaturgClient(address) as client:
+    async with (
+        gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
+        DramaturgClient(address) as client,
+    ):
 
         def evaluate(request: Request) -> AsyncGenerator[Any]:
             evaluation.apply(request)
@@ -135,7 +130,11 @@ async def _evaluate(
         samples = rows if evaluation.spread is None else _spread(rows, evaluation.spread)
         with (
             writer,
-            ProgressBar(total * evaluation.spread_count, evaluation.noun, evaluation.judged) as progress,
+            ProgressBar(
+                total * evaluation.spread_count,
+                "" if evaluation.unjudged else evaluation.noun,
+                evaluation.judged,
+            ) as progress,
         ):
             await evaluate_rows(
                 evaluate, samples, writer, evaluation.tally, progress, concurrency=job.concurrency

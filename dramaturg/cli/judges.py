@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.table import Table
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.client import DramaturgClient, ServiceError
 
 app = typer.Typer()
@@ -21,10 +22,8 @@ TIMEOUT = 60.0
 
 @app.command("judges")
 def judges(
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: Target = None,
+    as_json: AsJson = False,
 ) -> None:
     """Lists the registered judges, who they are and whether they answer.
 
@@ -41,7 +40,7 @@ def judges(
     if as_json:
         typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
-        output().print(_table(listed))
+        print_tables(output(), _table(listed))
 
 
 async def _list(target: str | None) -> Sequence[Judge]:
@@ -67,17 +66,18 @@ def _describe(judge: Judge) -> dict[str, Any]:
 
 
 def _table(listed: Sequence[Judge]) -> Table:
-    table = Table("role", "judge", "default", "health", "implementation", "target", "error", box=None)
+    table = Table("role", "judge", texts=("default", "health", "implementation", "target", "error"))
     for judge in listed:
         health = _health(judge)
         table.add_row(
             judge.role,
             judge.name,
             "yes" if judge.default_for_role else "",
-            f"[{'green' if health == 'SERVING' else 'red'}]{health}[/]",
+            health,
             f"{judge.identity.name} {judge.identity.version}".strip(),
             judge.target,
             judge.error,
+            style="" if health == "SERVING" else "red",
         )
     return table
 

@@ -24,10 +24,12 @@ from dramaturg.cli import (
 )
 from dramaturg.cli.compare import command as comparing
 from dramaturg.cli.dialogues import checking, simulating
+from dramaturg.cli.help import Commands
 from dramaturg.cli.platform import platform_commands
 
 app = typer.Typer(
     name="dramaturg",
+    cls=Commands,
     help="Evaluates what language models write. Exit codes: 0 fine, 1 some samples failed, 2 wrong usage.",
     no_args_is_help=True,
     add_completion=False,

@@ -24,6 +24,10 @@ FileFormat = Annotated[
 Target = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
 ]
+AlignmentTarget = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
+]
 Judges = Annotated[
     list[str] | None,
     typer.Option(
@@ -34,6 +38,10 @@ ModelsUnderTest = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="MODEL", help="A model under test; may stand several times."),
 ]
+JudgeModels = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
+]
 Mechanism = Annotated[
     MechanismName | None, typer.Option(help="Who judges. Default: as the row says, else agents.")
 ]
@@ -41,7 +49,10 @@ GoldAnswer = Annotated[
     GoldAnswerName | None,
     typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
 ]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", metavar="DIR", help="Where results go. Default: out/<time, UTC>."),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
 ]

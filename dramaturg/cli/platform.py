@@ -59,12 +59,15 @@ def platform_commands() -> typer.Typer:
 
 
 @asynccontextmanager
-async def gateway(target: str | None, roles: Sequence[str] = ()) -> AsyncIterator[str]:
+async def gateway(
+    target: str | None, roles: Sequence[str] = (), *, quiet: bool = False
+) -> AsyncIterator[str]:
     """The address of the gateway to use: the target given, else one started here for as long as it is used.
 
     Args:
         target: Where a gateway runs. None: nowhere yet.
         roles: The roles that one started here must serve. Empty: all.
+        quiet: Whether nothing is said of who judges there.
 
     Raises:
         UsageError: The services cannot be started.
@@ -75,7 +78,7 @@ async def gateway(target: str | None, roles: Sequence[str] = ()) -> AsyncIterato
     console = Console(stderr=True)
 
     def announce(overview: _Overview) -> None:
-        if overview.notice:
+        if overview.notice and not quiet:
             console.print(overview.notice, style="yellow", highlight=False)
 
     async with _local_platform(announce, roles) as local:

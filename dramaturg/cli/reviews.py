@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from dramaturg.cli.platform import fail
 from dramaturg.cli.sheets import read_sheet
+from dramaturg.cli.wording import counted
 
 
 class Review(Protocol):
@@ -38,5 +39,5 @@ def reviewed(file: Path, read: Callable[[list[tuple[int, Mapping[str, str]]]], S
     except (ValueError, TypeError) as error:
         fail(f"{file}: {error}")
     if found.problems:
-        fail(f"{file}: {len(found.problems)} problems\n" + "\n".join(found.problems))
+        fail(f"{file}: {counted(len(found.problems), 'problem')}\n" + "\n".join(found.problems))
     return found

@@ -11,15 +11,17 @@ from typing import Annotated, Any, NamedTuple
 import grpc
 import typer
 from google.protobuf.json_format import MessageToDict
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.wording import counted
+from dramaturg.cli.writing import check_writable
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -60,9 +62,7 @@ def roles(
             metavar="FILE", help='JSON Lines with a member "source" (or "text"), or one plain text in .txt.'
         ),
     ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    target: Target = None,
     objective: Annotated[
         str, typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}, or none.")
     ] = SUMMARISATION,
@@ -75,7 +75,7 @@ def roles(
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the roles are written.")] = Path(
         "roles.jsonl"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, and no table.")] = False,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Texts worked on at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
 ) -> None:
@@ -103,6 +103,7 @@ def roles(
         fail(f"{file}: {error.strerror or error}")
     except ValueError as error:
         fail(f"{file}: {error}")
+    check_writable(out)
     wish = Wish("" if objective == "none" else objective, coarse, fine, eps, model, timeout)
     found = run(_find_all(texts, wish, target, concurrency))
     described = [{"id": text.id, **MessageToDict(known)} for text, known in zip(texts, found, strict=True)]
@@ -117,13 +118,15 @@ def roles(
         typer.echo(json.dumps({**summary, "rows": str(out)}, ensure_ascii=False))
     else:
         _print(texts, found)
-        typer.echo(f"roles of {len(texts)} texts to {out}")
+        typer.echo(f"roles of {counted(len(texts), 'text')} to {out}")
     raise typer.Exit(1 if failed else 0)
 
 
 def _read(file: Path) -> Iterator[Text]:
     content = file.read_text(encoding="utf-8-sig")
     if file.suffix == ".txt":
+        if not content.strip():
+            raise ValueError("there is no text")
         yield Text(file.stem, content)
         return
     number = 0
@@ -184,11 +187,11 @@ async def _find(channel: grpc.aio.Channel, text: Text, wish: Wish) -> RolesKnown
 
 
 def _print(texts: Sequence[Text], found: Sequence[RolesKnown]) -> None:
-    table = Table("text", "origin", "type", "description", box=None)
+    table = Table("text", "origin", "type", "description")
     for text, known in zip(texts, found, strict=True):
         for role in known.roles:
             origin = RoleOrigin.Name(role.origin).removeprefix("ROLE_ORIGIN_").removeprefix("SUBJECTIVE_")
-            table.add_row(escape(text.id), origin.lower(), escape(role.type), escape(role.description))
+            table.add_row(text.id, origin.lower(), role.type, role.description)
         if known.failure:
-            table.add_row(escape(text.id), "", "", escape(known.failure), style="yellow")
-    output().print(table)
+            table.add_row(text.id, "", "", known.failure, style="yellow")
+    print_tables(output(), table)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Generic, NamedTuple, NoReturn, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from dramaturg.cli.platform import fail
+from dramaturg.cli.wording import counted
 from dramaturg.datasets import DatasetError, DatasetReader, Format, InvalidRow, Row, format_of, open_source
 from dramaturg.datasets.source import spooled
 from dramaturg.service.errors import Violation
 
-__all__ = ["SHOWN", "Problem", "Row", "RowFile", "RowsError", "open_rows"]
+__all__ = ["SHOWN", "Problem", "Row", "RowFile", "RowsError", "checked_rows", "open_rows", "refuse"]
 
 SHOWN = 50
 """The most problems that are listed one by one."""
@@ -146,6 +149,46 @@ def open_rows(
             yield RowFile(file, request, limit, form)
     except DatasetError as error:
         raise RowsError([Problem(error.line, str(error))], 1) from error
+
+
+@contextmanager
+def checked_rows(
+    source: str,
+    request: type[Request],
+    limit: int | None = None,
+    format: Format | None = None,  # noqa: A002 - the contract's name for it
+) -> Iterator[tuple[RowFile[Request], int]]:
+    """The rows of a file, all of them valid, and how many there are: at least one.
+
+    Args:
+        source: As ``open_rows`` has it.
+        request: The type of request that each row is.
+        limit: Only the first so many rows count. None: all.
+        format: How the rows are written. None: as the end of the name tells, else JSON Lines.
+
+    Raises:
+        typer.Exit: 2 with a message that names every bad row, or says why the file cannot be read.
+    """
+    with ExitStack() as stack:
+        try:
+            rows = stack.enter_context(open_rows(source, request, limit, format))
+            count = rows.check()
+        except (OSError, RowsError) as error:
+            refuse(source, error)
+        if not count:
+            fail(f"{source}: there are no rows")
+        yield rows, count
+
+
+def refuse(source: str | Path, error: OSError | RowsError) -> NoReturn:
+    """Ends a command whose rows cannot be used.
+
+    Raises:
+        typer.Exit: 2 with a message, always.
+    """
+    if isinstance(error, OSError):
+        fail(f"{source}: {error.strerror or error}")
+    fail(f"{source}: {counted(error.count, 'problem')}\n{error}")
 
 
 def _described(line: int, violations: Sequence[Violation]) -> list[Problem]:

@@ -14,6 +14,8 @@ ACCEPTED, EDITED, REJECTED = "accepted", "edited", "rejected"
 """What can stand in the column "status"."""
 STATUSES = (ACCEPTED, EDITED, REJECTED)
 """All of these."""
+REQUIRED = ("id", "status")
+"""The columns that every sheet has."""
 NOT_REVIEWED = "not reviewed"
 """How a row without a status is counted."""
 
@@ -46,12 +48,15 @@ def read_sheet(file: Path) -> list[tuple[int, Mapping[str, str]]]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not such a file; the message names the line.
+        ValueError: It is not such a file; the message names the line or the column.
     """
     text = file.read_text(encoding="utf-8-sig")
     rows = list(_json_rows(text) if text.lstrip().startswith("{") else _csv_rows(text))
     if not rows:
         raise ValueError("has no rows")
+    for column in REQUIRED:
+        if not any(column in row for _, row in rows):
+            raise ValueError(f"has no column {column!r}: is it such a sheet?")
     return [
         (line, {name: "" if value is None else str(value).strip() for name, value in row.items()})
         for line, row in rows

@@ -25,11 +25,12 @@ from dramaturg.cli.dialogues.reviewing_tasks import review
 from dramaturg.cli.dialogues.tally import KIND_NAMES
 from dramaturg.cli.dialogues.task_sheet import COLUMNS, sheet_row, task_row
 from dramaturg.cli.duplicates import find_duplicates
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.rows import checked_rows
 from dramaturg.cli.scripts.expanding import expand
 from dramaturg.cli.sheets import write_sheet
-from dramaturg.cli.writing import write_messages
+from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 
@@ -56,9 +57,7 @@ app.command("review")(review)
 def write(
     examples: Annotated[str, typer.Argument(metavar="TASKS.jsonl", help="Tasks to learn from, one a line.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file of new tasks to write.")],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    target: Target = None,
     model: Annotated[str, typer.Option(metavar="MODEL", help="The model that writes.")] = "",
     kind: Annotated[list[KindName] | None, typer.Option(help="The kind. Default: both kinds.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="Tasks of each kind.")] = 10,
@@ -70,7 +69,7 @@ def write(
     sheet: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where a sheet for people goes, too. Default: nowhere.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Tasks written at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one task.")] = 300.0,
 ) -> None:
@@ -87,14 +86,9 @@ def write(
 
         dramaturg tasks write tasks.jsonl new.jsonl --count 20 --kind stateful --seed 7 --sheet out/tasks
     """
-    try:
-        with open_rows(examples, SimulateDialogueRequest) as rows:
-            rows.check()
-            known = [row.request.task for row in rows]
-    except OSError as error:
-        fail(f"{examples}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{examples}: {error.count} problems\n{error}")
+    with checked_rows(examples, SimulateDialogueRequest) as (rows, _):
+        known = [row.request.task for row in rows]
+    check_writable(destination)
     asked: dict[str, WriteSimulationTaskRequest] = {}
     for wanted in kind or KindName:
         mine = [task for task in known if KIND_NAMES.get(task.kind) == wanted]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,6 +11,22 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from dramaturg.cli.platform import fail
+
+
+def check_writable(*files: Path) -> None:
+    """Refuses files that cannot be written, before anything is paid for that should stand in them.
+
+    Raises:
+        typer.Exit: 2 with a message that names the first such file.
+    """
+    for file in files:
+        there = file if file.exists() else file.parent
+        if file.is_dir():
+            fail(f"{file}: is a folder")
+        if not file.parent.is_dir():
+            fail(f"{file}: there is no folder {file.parent}")
+        if not os.access(there, os.W_OK):
+            fail(f"{file}: cannot be written to")
 
 
 def write_messages(file: Path, messages: Iterable[Message]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 LONGEST_LABEL = 28
@@ -11,6 +11,7 @@ LONGEST_LABEL = 28
 _CELL_WIDTH, _CELL_HEIGHT = 92, 30
 _CHARACTER = 7.2  # of the small font, about
 _SLANT = 0.62
+_LIGHT, _FULL = 0.56, 0.7  # where dark and light ink are read equally well, by night and by day
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,16 @@ class Cell:
     x: float
     y: float
     share: float | None
-    """How full its colour is, in [0, 1]. None: there is no value."""
+    """How full its colour is, in [0, 1]. None: it has none."""
     text: str
     title: str
+
+    @property
+    def ink(self) -> str:
+        """Which ink is read best on it: the names of the style sheet's classes."""
+        if self.share is None or self.share <= _LIGHT:
+            return "low"
+        return "high" if self.share > _FULL else "mid"
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ def heat_map(
     columns: Sequence[str],
     values: Mapping[tuple[str, str], Value],
     scale: tuple[float, float] = (0.0, 1.0),
+    uncoloured: Collection[str] = (),
 ) -> HeatMap:
     """A heat map of named rows and columns.
 
@@ -70,6 +79,7 @@ def heat_map(
         columns: The names, from the left.
         values: By (row, column); one that is not there stays blank.
         scale: The value of an empty and of a full colour.
+        uncoloured: Rows on another scale, whose colours would say nothing: they have their values only.
     """
     left = 20 + _CHARACTER * max((len(_short(name)) for name in rows), default=0)
     longest = max((len(_short(name)) for name in columns), default=0)
@@ -78,7 +88,8 @@ def heat_map(
     for j, row in enumerate(rows):
         for i, column in enumerate(columns):
             if (value := values.get((row, column))) is not None:
-                cells.append(_cell(value, left + i * _CELL_WIDTH, top + j * _CELL_HEIGHT, row, column, scale))
+                place = left + i * _CELL_WIDTH, top + j * _CELL_HEIGHT
+                cells.append(_cell(value, *place, row, column, None if row in uncoloured else scale))
     return HeatMap(
         width=left + _CELL_WIDTH * len(columns) + _CHARACTER * 0.8 * longest,
         height=top + _CELL_HEIGHT * len(rows) + 4,
@@ -93,12 +104,14 @@ def heat_map(
     )
 
 
-def _cell(value: Value, x: float, y: float, row: str, column: str, scale: tuple[float, float]) -> Cell:
-    low, high = scale
+def _cell(value: Value, x: float, y: float, row: str, column: str, scale: tuple[float, float] | None) -> Cell:
     title = f"{row}, {column}: {value.judged} of {value.judgements} judged"
     if value.value is None:
         return Cell(x, y, None, "–", title)
-    share = min(1.0, max(0.0, (value.value - low) / (high - low))) if high > low else 0.5
+    share = None
+    if scale is not None:
+        low, high = scale
+        share = min(1.0, max(0.0, (value.value - low) / (high - low))) if high > low else 0.5
     return Cell(x, y, share, f"{value.value:.2f}", f"{title}, mean {value.value:.4f}")
 
 

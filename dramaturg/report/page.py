@@ -148,7 +148,9 @@ def _maps(
             (measure, model): figures.by_model[model, measure].value() for model, measure in figures.by_model
         }
         note = "The mean of the judgements that were reached. A dash: none was."
-        yield "Criterion by model", note, heat_map(measures, models, _bounded(cells, scale), scale)
+        if odd := _off_scale(cells, scale):
+            note += f" Without colour: not on the scale of {scale[0]:g} to {scale[1]:g}."
+        yield "Criterion by model", note, heat_map(measures, models, cells, scale, odd)
     for name, sums in sorted(figures.shown_groups().items()):
         values = sorted({value for value, _ in sums})
         cells = {key: of_cell.value() for key, of_cell in sums.items()}
@@ -156,13 +158,12 @@ def _maps(
         yield f"{name.capitalize()} by model", note, heat_map(values, models, cells, scale)
 
 
-def _bounded(cells: dict[tuple[str, str], Value], scale: tuple[float, float]) -> dict[tuple[str, str], Value]:
-    """Without the measures of another scale, whose colours would say nothing."""
+def _off_scale(cells: dict[tuple[str, str], Value], scale: tuple[float, float]) -> set[str]:
+    """The measures of which a mean is not on the scale."""
     low, high = scale
-    odd = {
+    return {
         row for (row, _), cell in cells.items() if cell.value is not None and not low <= cell.value <= high
     }
-    return {key: cell for key, cell in cells.items() if key[0] not in odd}
 
 
 @cache

@@ -6,12 +6,18 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
+    GRAPH_TASK_GENERATE,
+    GRAPH_TASK_PIPELINE,
     EvaluateGraphsRequest,
     EvaluateGraphsResponse,
     GraphsResult,
     MeasuredGraph,
 )
+from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
 from dramaturg.api.generation.v1.edge_service_pb2 import (
     EDGE_METHOD_END_TO_END,
     EDGE_METHOD_PAIRWISE,
@@ -21,15 +27,44 @@ from dramaturg.api.generation.v1.edge_service_pb2 import (
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import EventEdge, ScriptGraph
 from dramaturg.client import DramaturgClient
+from dramaturg.service.errors import ServiceError
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
 from tests.support.evaluations import CALL, Method, contract
+from tests.support.graphs import message
 from tests.support.grpc_servers import serve
 
 Texts = Iterable[tuple[str, str]]
 """Edges between events by their texts."""
+
+PAIRWISE = EDGE_METHOD_PAIRWISE
+GENERATE, PIPELINE = GRAPH_TASK_GENERATE, GRAPH_TASK_PIPELINE
+TEXTS = {"1": "find a pan", "2": "heat oil", "3": "break the eggs", "4": "fry the eggs"}
+"""The events of ``eggs``."""
+
+
+def eggs(edges: str = "1>2 2>4 3>4", texts: dict[str, str] | None = None) -> ScriptGraph:
+    """A script of four events, or of others, in an order such as "1>2 2>3"."""
+    made = message(edges, texts or TEXTS, "eggs")
+    made.scenario = "fry eggs"
+    return made
+
+
+def asked(**fields: Any) -> EvaluateGraphsRequest:
+    """A request about ``eggs`` and one model, with these fields."""
+    return EvaluateGraphsRequest(**{"reference": eggs(), "models": ["m"], **fields})
+
+
+def edge(source: str, target: str) -> EventEdge:
+    """An edge between two events by their ids."""
+    return EventEdge(source_id=source, target_id=target)
+
+
+def edges_of(graph: ScriptGraph) -> set[tuple[str, str]]:
+    """A graph's edges by the ids of its events."""
+    return {(edge.source_id, edge.target_id) for edge in graph.edges}
 
 
 @asynccontextmanager
@@ -98,10 +133,10 @@ def predicting(edges: Texts) -> Method:
 
     async def predict(request: PredictEdgesRequest) -> PredictEdgesResponse:
         ids = {event.text: event.id for event in request.events}
-        if request.method != EDGE_METHOD_PAIRWISE:
+        if request.method != PAIRWISE:
             return end_to_end(request, [(ids[first], ids[second]) for first, second in sorted(wanted)])
         return PredictEdgesResponse(
-            method=EDGE_METHOD_PAIRWISE,
+            method=PAIRWISE,
             probabilities=[
                 PairProbability(
                     source_id=ids[first],
@@ -125,7 +160,21 @@ def end_to_end(request: PredictEdgesRequest, edges: Texts) -> PredictEdgesRespon
         method=EDGE_METHOD_END_TO_END,
         graph=ScriptGraph(
             events=request.events,
-            edges=[EventEdge(source_id=source, target_id=target) for source, target in edges],
+            edges=[edge(source, target) for source, target in edges],
         ),
         provenance=CALL,
     )
+
+
+def writing(graph: ScriptGraph, **fields: Any) -> Method:
+    """An author that writes this graph, bought for one call."""
+
+    async def write(request: WriteScriptGraphRequest) -> WriteScriptGraphResponse:
+        return WriteScriptGraphResponse(graph=graph, provenance=CALL, **fields)
+
+    return write
+
+
+async def refusing(request: Any) -> Any:
+    """A service that is out of order."""
+    raise ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_UNSPECIFIED, "out of order")

@@ -9,21 +9,23 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
-from dramaturg.cli import options
 from dramaturg.cli.ablate.figures import criteria_of
 from dramaturg.cli.ablate.running import run_variants
 from dramaturg.cli.ablate.tables import show_variants
 from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, parse_variants
-from dramaturg.cli.align.gold import RULES, read_gold
+from dramaturg.cli.align.gold import MORE_THAN_HALF, Majority, read_gold
 from dramaturg.cli.evaluations import Job, default_folder
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.results import RESULTS
-from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.rows import checked_rows
 
 
+@takes_groups
 def ablate(
-    file: Annotated[str, typer.Argument(metavar="FILE.jsonl", help="Rows of evaluate scripts.")],
+    job: Job,
     variant: Annotated[
         list[str] | None,
         typer.Option(
@@ -38,25 +40,9 @@ def ablate(
             metavar="LABELS", help="What people say. Without it variants are compared with the base."
         ),
     ] = None,
-    majority: Annotated[
-        str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")
-    ] = "more-than-half",
-    target: options.Target = None,
-    judge: options.Judges = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all, in every variant."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where results go. Default: out/<time, UTC>."),
-    ] = None,
-    as_json: options.AsJson = False,
-    concurrency: options.Concurrency = 8,
-    limit: options.Limit = None,
-    timeout: options.Timeout = 600.0,
+    majority: Majority = MORE_THAN_HALF,
+    judge: Judges = None,
+    model: JudgeModels = None,
 ) -> None:
     """Judges the same scripts in several ways, side by side (ABSEval, Tables 2 and 3, Figures 4 and 7).
 
@@ -81,30 +67,21 @@ def ablate(
         variants = parse_variants(variant or (), base)
     except ValueError as error:
         fail(str(error))
-    if target is not None and any(one.prompts for one in variants):
+    if job.target is not None and any(one.prompts for one in variants):
         fail(
             "--variant prompts:... needs services of its own: go without --target, or register a judge that "
             "uses the prompts and name it with judge:ROLE=NAME"
         )
-    people = None if labels is None else read_gold(labels, majority, "", target)
+    people = None if labels is None else read_gold(labels, majority, "", job.target)
     for one in [] if people is None else people.left_out:
         typer.echo(f"left out: {one}", err=True)
-    folder = out or default_folder()
-    job = Job(file, target, folder, as_json, concurrency, limit, timeout)
-    try:
-        with open_rows(file, EvaluateScriptsRequest, limit) as rows:
-            total = rows.check()
-            if not total:
-                fail(f"{file}: there are no rows")
-            figures, missing = run(run_variants(job, variants, rows, total, folder, people))
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
+    folder = job.out or default_folder()
+    with checked_rows(job.file, EvaluateScriptsRequest, job.limit, job.format) as (rows, total):
+        figures, missing = run(run_variants(job, variants, rows, total, folder, people))
     places = {one.name: folder / one.folder / RESULTS for one in variants}
     if people is not None and not missing and not any(one.groups for one in figures):
         missing = "no label is of a candidate of the rows: an item is TASK/CANDIDATE, with the rows' ids"
-    if as_json:
+    if job.as_json:
         summary = {
             "rows": total,
             "criteria": criteria_of(figures),

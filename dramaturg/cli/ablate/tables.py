@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.cli.ablate.figures import Figures, criteria_of, describe_group, pass_rate
 from dramaturg.cli.decisions.figures import ALL
+from dramaturg.cli.tables import Table, print_tables
 
 SHORT = {
     "no_missing_steps": "NM",
@@ -34,17 +34,10 @@ def show_variants(console: Console, figures: Sequence[Figures], compared_with: s
     criteria = criteria_of(figures)
     if any(one.groups for one in figures):
         title = f"verdicts equal to {compared_with}, of those that decide"
-        console.print(
-            _table(
-                title, figures, criteria, _agreement, ("95 %", "majority", "kappa", "MSE", "over"), _overall
-            )
-        )
-    console.print(_table("PASS, of the verdicts that decide", figures, criteria, _passes))
-    console.print(_table("verdicts that decide", figures, criteria, _decided))
-    calls = Table("variant", title="calls and abstentions", title_justify="left", box=None)
-    for head in ("samples", "failed", "bought", "from the ledger"):
-        calls.add_column(head, justify="right")
-    calls.add_column("abstained because")
+        heads = ("95 %", "majority", "kappa", "MSE", "over")
+        print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
+    heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
+    calls = Table("variant", figures=heads, title="calls and abstentions")
     for one in figures:
         usage = one.tally.usage
         reasons = ", ".join(f"{count} {reason}" for reason, count in one.tally.abstentions.most_common())
@@ -55,7 +48,12 @@ def show_variants(console: Console, figures: Sequence[Figures], compared_with: s
             usage.cache_hit_count,
         )
         calls.add_row(one.name, *map(str, counts), reasons)
-    console.print(calls)
+    print_tables(
+        console,
+        _table("PASS, of the verdicts that decide", figures, criteria, _passes),
+        _table("verdicts that decide", figures, criteria, _decided),
+        calls,
+    )
 
 
 def _table(
@@ -67,9 +65,8 @@ def _table(
     cells: Callable[[Figures], Sequence[str]] = lambda _: (),
 ) -> Table:
     """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
-    table = Table("variant", title=title, title_justify="left", box=None)
-    for head in (*(SHORT.get(name, name) for name in criteria), ALL, *heads):
-        table.add_column(head, justify="right")
+    columns = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
+    table = Table("variant", figures=columns, title=title)
     for one in figures:
         table.add_row(one.name, *(cell(one, name) for name in [*criteria, ALL]), *cells(one))
     return table

@@ -9,22 +9,10 @@ import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.cli.align import bias, calibration, ranks, report, verdicts
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.gold import RULES, rule_named
-from dramaturg.cli.align.options import (
-    AsJson,
-    Cluster,
-    File,
-    Level,
-    Resamples,
-    Seed,
-    Target,
-    choices,
-    print_json,
-    tell,
-)
+from dramaturg.cli.align.gold import MORE_THAN_HALF, Majority, TieLabel, rule_named
+from dramaturg.cli.align.options import Cluster, File, Resampled
 from dramaturg.cli.align.rows import Rows, add_annotations, add_scores
-from dramaturg.cli.platform import output
+from dramaturg.cli.grouping import takes_groups
 
 __all__ = ["app"]
 
@@ -39,14 +27,8 @@ _DISTANCES = {
 
 
 @app.command()
-def scores(
-    file: File,
-    target: Target = None,
-    resamples: Resamples = 2000,
-    level: Level = 0.95,
-    seed: Seed = 0,
-    as_json: AsJson = False,
-) -> None:
+@takes_groups
+def scores(file: File, asked: Resampled) -> None:
     """Correlates every numeric column with the column "human".
 
     Prints Pearson's r, Spearman's rho and Kendall's tau-b with bootstrap intervals, the number of rows that
@@ -54,21 +36,17 @@ def scores(
 
     Example: dramaturg align scores scores.jsonl --json
     """
-    request = correlation_pb2.CorrelateScoresRequest(
-        resample_count=resamples, confidence_level=level, seed=seed
-    )
+    request = correlation_pb2.CorrelateScoresRequest(**asked.request)
     left_out = add_scores(request, Rows.read(file))
-    response = call_alignment(target, lambda stub: stub.CorrelateScores(request))
-    tell(left_out)
-    if as_json:
-        print_json({**choices(request), **report.correlations(response)}, left_out)
-    else:
-        report.print_correlations(response, output())
+    response = asked.call(lambda stub: stub.CorrelateScores(request))
+    asked.show(report.correlations(response), report.correlation_tables(response), left_out)
 
 
 @app.command()
+@takes_groups
 def labels(
     file: File,
+    asked: Resampled,
     distance: Annotated[
         str, typer.Option(help=f"How labels differ, for Krippendorff's alpha: {', '.join(_DISTANCES)}.")
     ] = "nominal",
@@ -76,23 +54,14 @@ def labels(
         str, typer.Option(help='The column to measure apart by; by default "criterion" or "group", if there.')
     ] = "",
     cluster: Cluster = "",
-    majority: Annotated[
-        str, typer.Option(metavar="RULE", help=f"How the label of an item is found: {', '.join(RULES)}.")
-    ] = "more-than-half",
-    tie_label: Annotated[
-        str, typer.Option(metavar="LABEL", help="The label of items left undecided. Default: none.")
-    ] = "",
+    majority: Majority = MORE_THAN_HALF,
+    tie_label: TieLabel = "",
     majorities: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.jsonl", dir_okay=False, help="Where the majority label of each item is written."
         ),
     ] = None,
-    target: Target = None,
-    resamples: Resamples = 2000,
-    level: Level = 0.95,
-    seed: Seed = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Measures how far annotators agree, from rows with the columns "item", "annotator" and "label".
 
@@ -104,27 +73,23 @@ def labels(
     if distance not in _DISTANCES:
         raise typer.BadParameter(f"{distance!r} is none of {', '.join(_DISTANCES)}", param_hint="--distance")
     rows = Rows.read(file)
+    rows.require(group_by, option="--group-by")
+    rows.require(cluster, option="--cluster")
     request = agreement_pb2.MeasureAgreementRequest(
         distance=_DISTANCES[distance],
         group_tag=group_by or next((name for name in ("criterion", "group") if rows.has(name)), ""),
-        resample_count=resamples,
-        confidence_level=level,
-        seed=seed,
+        **asked.request,
         cluster_tag=cluster,
         majority_rule=rule_named(majority),
         tie_label=tie_label,
         list_majorities=majorities is not None,
     )
     left_out = add_annotations(request, rows)
-    response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
+    response = asked.call(lambda stub: stub.MeasureAgreement(request))
     if majorities is not None:
         report.write_majorities(response, request.group_tag, majorities)
-    tell(left_out)
-    if as_json:
-        groups = [report.agreement(group) for group in response.groups]
-        print_json({**choices(request), "distance": distance, "groups": groups}, left_out)
-    else:
-        report.print_agreement(response, output())
+    groups = [report.agreement(group) for group in response.groups]
+    asked.show({"distance": distance, "groups": groups}, report.agreement_tables(response), left_out)
 
 
 app.command("verdicts")(verdicts.verdicts)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import bias_pb2
 from dramaturg.cli.align.columns import Cells
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.options import AsJson, File, GroupBy, Level, Target, print_json, tell
-from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
+from dramaturg.cli.align.options import Asked, File, GroupBy
+from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
 from dramaturg.cli.align.rows import Rows
-from dramaturg.cli.platform import output
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.tables import Table
+from dramaturg.cli.wording import p_value
 
 _SIDES = {
     "first": bias_pb2.PREFERENCE_FIRST,
@@ -30,15 +29,14 @@ _KINDS = {"length": "the longer", "own_family": "the judge's own family", "posit
 _SHARES = ("judge_share", "human_share", "excess")
 
 
+@takes_groups
 def bias(
     file: File,
+    asked: Asked,
     judge_family: Annotated[
         str, typer.Option(metavar="FAMILY", help="The family of the model that judged, such as llama.")
     ] = "",
     group_by: GroupBy = "",
-    target: Target = None,
-    level: Level = 0.95,
-    as_json: AsJson = False,
 ) -> None:
     """Measures what besides the texts' worth goes with a pair judge's choices.
 
@@ -49,18 +47,16 @@ def bias(
     Example: dramaturg align bias judged.jsonl --judge-family llama
     """
     rows = Rows.read(file)
+    rows.require("first", "second", "judged")
+    rows.require(group_by, option="--group-by")
     request = bias_pb2.MeasurePairBiasRequest(
-        judge_family=judge_family, group_tag=group_by, confidence_level=level
+        judge_family=judge_family, group_tag=group_by, confidence_level=asked.level
     )
     for line, row in rows.rows:
         _add(request, Cells(rows, line, row), rows)
-    response = call_alignment(target, lambda stub: stub.MeasurePairBias(request))
-    tell([])
-    if as_json:
-        groups = [_group(one) for one in response.groups]
-        print_json({"confidence_level": level, "judge_family": judge_family, "groups": groups}, [])
-    else:
-        _print(response, output())
+    response = asked.call(lambda stub: stub.MeasurePairBias(request))
+    groups = [_group(one) for one in response.groups]
+    asked.show({"judge_family": judge_family, "groups": groups}, _tables(response))
 
 
 def _add(request: bias_pb2.MeasurePairBiasRequest, cells: Cells, rows: Rows) -> None:
@@ -87,7 +83,8 @@ def _text(cells: Cells, side: str) -> bias_pb2.JudgedText:
 def _side(cells: Cells, rows: Rows, column: str) -> bias_pb2.Preference.ValueType:
     said = cells.text(column).lower()
     if said not in _SIDES:
-        rows.refuse(cells.line, f"has none of first, second and tie in column {column!r}")
+        problem = f"has {cells.quoted(column)} in column {column!r}, none of first, second and tie"
+        rows.refuse(cells.line, problem)
     return _SIDES[said]
 
 
@@ -120,23 +117,24 @@ def _group(group: bias_pb2.PairBiasGroup) -> Mapping[str, Any]:
     }
 
 
-def _print(response: bias_pb2.MeasurePairBiasResponse, console: Console) -> None:
-    table = new_table("group", "choices that name", "by the judge", "by people", "excess", "n")
-    swaps = new_table("group", "same both times", "first both times", "second both times", "tie once", "n")
+def _tables(response: bias_pb2.MeasurePairBiasResponse) -> Iterator[Table | str]:
+    table = Table("group", "choices that name", figures=("by the judge", "by people", "excess", "n"))
+    heads = ("same both times", "first both times", "second both times", "tie once", "n")
+    swaps = Table("group", figures=heads)
     for group in response.groups:
-        name = escape(group.group) or "all"
+        name = group.group or WHOLE
         for kind, label in _KINDS.items():
             one = getattr(group, kind)
             shares = (shown(getattr(one, share)) for share in _SHARES)
             table.add_row(name, label, *shares, f"{one.judge_share.count}/{group.judgement_count}")
         said = group.swaps
-        counts = (said.first_both_count, said.second_both_count, said.tie_once_count)
-        rests = f"{said.consistent_share.count}/{said.pair_count}"
-        swaps.add_row(name, shown(said.consistent_share), *map(str, counts), rests)
-    print_tables(console, table, swaps)
+        if said.pair_count:
+            counts = (said.first_both_count, said.second_both_count, said.tie_once_count)
+            rests = f"{said.consistent_share.count}/{said.pair_count}"
+            swaps.add_row(name, shown(said.consistent_share), *map(str, counts), rests)
+    yield table
+    yield swaps if swaps.row_count else "no pair was judged in both orders"
     whole = response.groups[0]
-    p = f", p {whole.first_share_p:.4f} against a half" if whole.HasField("first_share_p") else ""
-    console.print(
-        f"{whole.judgement_count} judgements: {whole.tie_count} ties, {whole.abstained_count} abstentions{p}",
-        highlight=False,
-    )
+    yield f"{whole.judgement_count} judgements: {whole.tie_count} ties, {whole.abstained_count} abstentions"
+    if whole.HasField("first_share_p"):
+        yield f"choices of the first shown, against a half: p {p_value(whole.first_share_p)}"

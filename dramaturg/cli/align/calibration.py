@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import calibration_pb2
 from dramaturg.cli.align.columns import Cells
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.options import (
-    AsJson,
-    Cluster,
-    File,
-    GroupBy,
-    Level,
-    Resamples,
-    Seed,
-    Target,
-    choices,
-    print_json,
-    tell,
-)
-from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
+from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
+from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
 from dramaturg.cli.align.rows import Rows
-from dramaturg.cli.platform import output
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.tables import Table
 
 _FIGURES = (
     "expected_calibration_error",
@@ -40,8 +26,10 @@ _FIGURES = (
 _HALVES = ("chosen_accuracy", "held_out_accuracy", "held_out_coverage")
 
 
+@takes_groups
 def calibration(
     file: File,
+    asked: Resampled,
     target_accuracy: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Look for the confidence from which on answers are so accurate."),
@@ -52,11 +40,6 @@ def calibration(
     ] = False,
     group_by: GroupBy = "",
     cluster: Cluster = "",
-    target: Target = None,
-    resamples: Resamples = 2000,
-    level: Level = 0.95,
-    seed: Seed = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Measures how far confidences can be taken at their word.
 
@@ -73,12 +56,13 @@ def calibration(
         bin_count=bins,
         binning=calibration_pb2.BINNING_EQUAL_COUNT if equal_count else calibration_pb2.BINNING_EQUAL_WIDTH,
         target_accuracy=target_accuracy,
-        confidence_level=level,
-        resample_count=resamples,
-        seed=seed,
+        **asked.request,
     )
-    if not rows.has("confidence"):
-        rows.refuse(0, 'has no column "confidence"')
+    rows.require("confidence")
+    if not rows.has("correct"):
+        rows.require("label", "predicted")
+    rows.require(group_by, option="--group-by")
+    rows.require(cluster, option="--cluster")
     for line, row in rows.rows:
         cells = Cells(rows, line, row)
         request.items.add(
@@ -86,14 +70,10 @@ def calibration(
             correct=_correct(cells),
             tags={name: cells.text(name) for name in (group_by, cluster) if name and cells.text(name)},
         )
-    response = call_alignment(target, lambda stub: stub.MeasureCalibration(request))
+    response = asked.call(lambda stub: stub.MeasureCalibration(request))
     unused = sum(not (one.HasField("confidence") and one.HasField("correct")) for one in request.items)
     left_out = [f"{unused} rows without an answer or a confidence"] if unused else []
-    tell(left_out)
-    if as_json:
-        print_json({**choices(request), "groups": [_group(one) for one in response.groups]}, left_out)
-    else:
-        _print(response, output())
+    asked.show({"groups": [_group(one) for one in response.groups]}, _tables(response), left_out)
 
 
 def _correct(cells: Cells) -> bool | None:
@@ -131,16 +111,17 @@ def _group(group: calibration_pb2.CalibrationGroup) -> Mapping[str, Any]:
     return found
 
 
-def _print(response: calibration_pb2.MeasureCalibrationResponse, console: Console) -> None:
-    table = new_table("group", "ECE", "largest", "Brier", "discrimination", "accuracy", "confidence", "n")
-    bins = new_table("group", "confidence", "mean", "accuracy", "n")
-    thresholds = new_table("group", "target", "threshold", "on its half", "on the other", "kept", "n")
+def _tables(response: calibration_pb2.MeasureCalibrationResponse) -> Sequence[Table]:
+    heads = ("ECE", "largest", "Brier", "discrimination", "accuracy", "confidence", "n")
+    table = Table("group", figures=heads)
+    bins = Table("group", "confidence", figures=("mean", "accuracy", "n"))
+    thresholds = Table("group", figures=("target", "threshold", "on its half", "on the other", "kept", "n"))
     for group in response.groups:
-        name = escape(group.group) or "all"
+        name = group.group or WHOLE
         count = f"{group.accuracy.count}/{group.item_count}"
         table.add_row(name, *(shown(getattr(group, figure)) for figure in _FIGURES), count)
         for one in group.bins:
-            span = f"{one.lower:.2f} to {one.upper:.2f}"
+            span = f"{one.lower:.3f} to {one.upper:.3f}"
             bins.add_row(
                 name, span, f"{one.mean_confidence:.3f}", shown(one.accuracy), str(one.accuracy.count)
             )
@@ -150,4 +131,4 @@ def _print(response: calibration_pb2.MeasureCalibrationResponse, console: Consol
             halves = (shown(getattr(found, figure)) for figure in _HALVES)
             rests = str(found.held_out_accuracy.count)
             thresholds.add_row(name, f"{found.target_accuracy:g}", value, *halves, rests)
-    print_tables(console, *(one for one in (table, bins, thresholds) if one.row_count))
+    return table, bins, thresholds

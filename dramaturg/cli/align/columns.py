@@ -7,6 +7,8 @@ from typing import Any
 
 from dramaturg.cli.align.rows import Rows, number
 
+QUOTED = 40
+"""The most characters of a cell that a message repeats."""
 _TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -26,6 +28,11 @@ class Cells:
         """What stands in a column; empty where nothing does."""
         value = self._row.get(column)
         return "" if value is None else str(value).strip()
+
+    def quoted(self, column: str) -> str:
+        """What stands in a column, for messages: cut where it is long."""
+        text = self.text(column)
+        return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}...")
 
     def required(self, column: str) -> str:
         """What stands in a column.
@@ -47,7 +54,8 @@ class Cells:
             return None
         found = number(self._row[column])
         if found is None or not lowest <= found <= highest:
-            self._rows.refuse(self.line, f"has no number from {lowest:g} to {highest:g} in column {column!r}")
+            wanted = f"no number from {lowest:g} to {highest:g}"
+            self._rows.refuse(self.line, f"has {self.quoted(column)} in column {column!r}, {wanted}")
         return found
 
     def truth(self, column: str) -> bool | None:
@@ -59,5 +67,6 @@ class Cells:
         if not (text := self.text(column).lower()):
             return None
         if text not in _TRUTHS:
-            self._rows.refuse(self.line, f"has neither true nor false in column {column!r}")
+            refused = f"has {self.quoted(column)} in column {column!r}, neither true nor false"
+            self._rows.refuse(self.line, refused)
         return _TRUTHS[text]

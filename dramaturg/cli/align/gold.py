@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -12,11 +13,17 @@ from dramaturg.api.alignment.v1 import agreement_pb2
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.rows import Rows, add_annotations
 
+MORE_THAN_HALF = "more-than-half"
 RULES = {
-    "more-than-half": agreement_pb2.MAJORITY_RULE_MORE_THAN_HALF,
+    MORE_THAN_HALF: agreement_pb2.MAJORITY_RULE_MORE_THAN_HALF,
     "plurality": agreement_pb2.MAJORITY_RULE_PLURALITY,
 }
 """How the label of an item is found, by the name of the rule."""
+
+Majority = Annotated[str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")]
+TieLabel = Annotated[
+    str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
+]
 
 _GOOD = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
 

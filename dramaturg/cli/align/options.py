@@ -1,20 +1,30 @@
-"""Options that the commands of alignment have in common, and how they print."""
+"""What the commands of alignment have in common: options, the call, and how they end."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
-File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="JSON Lines, or CSV with a header.")]
-Target = Annotated[
-    str | None,
-    typer.Option(help="Where AlignmentService listens, as HOST:PORT. Without it one is started here."),
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.platform import output
+from dramaturg.cli.tables import Table, print_tables
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+Response = TypeVar("Response")
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="JSON Lines, or CSV with a header."),
 ]
 Resamples = Annotated[int, typer.Option(min=0, max=20_000, help="Bootstrap resamples; 0: no intervals.")]
 Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="The level of the intervals.")]
@@ -28,7 +38,69 @@ Cluster = Annotated[
 GroupBy = Annotated[
     str, typer.Option(metavar="COLUMN", help="The column to measure apart by. Default: none.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What every such command is told."""
+
+    target: AlignmentTarget = None
+    level: Level = 0.95
+    as_json: AsJson = False
+
+    @property
+    def choices(self) -> Mapping[str, Any]:
+        """How intervals are made."""
+        return {"confidence_level": self.level}
+
+    def call(self, method: Callable[[AlignmentServiceAsyncStub], Awaitable[Response]]) -> Response:
+        """Calls AlignmentService.
+
+        Raises:
+            typer.Exit: With a message: where the call failed, or (2) where there is no service to be started.
+        """
+        return call_alignment(self.target, method)
+
+    def show(
+        self,
+        figures: Mapping[str, Any],
+        tables: Iterable[Table | str],
+        left_out: Sequence[str] = (),
+    ) -> None:
+        """Prints what came of it; on standard error what was not used.
+
+        Args:
+            figures: What ``--json`` prints beside the choices and what was left out.
+            tables: What is printed else.
+            left_out: What was not used, in words.
+        """
+        tell(left_out)
+        if self.as_json:
+            print_json({**self.choices, **figures}, left_out)
+        else:
+            print_tables(output(), *tables)
+
+
+@dataclass(frozen=True)
+class Resampled(Asked):
+    """What the commands are told besides that resample."""
+
+    resamples: Resamples = 2000
+    seed: Seed = 0
+
+    @property
+    def choices(self) -> Mapping[str, Any]:
+        """How intervals are made."""
+        return {**super().choices, "resamples": self.resamples, "seed": self.seed}
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """The same as fields of a request."""
+        return {
+            "confidence_level": self.level,
+            "resample_count": self.resamples,
+            "seed": self.seed,
+        }
 
 
 def tell(left_out: Sequence[str]) -> None:
@@ -41,12 +113,3 @@ def print_json(figures: Mapping[str, Any], left_out: Sequence[str]) -> None:
     """Prints one JSON object."""
     printed = {**figures, "left_out": list(left_out)}
     sys.stdout.write(json.dumps(printed, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def choices(request: Any) -> dict[str, Any]:
-    """How intervals were made."""
-    return {
-        "confidence_level": request.confidence_level,
-        "resamples": request.resample_count,
-        "seed": request.seed,
-    }

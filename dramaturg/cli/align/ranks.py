@@ -6,33 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import ranking_pb2
 from dramaturg.cli.align.columns import Cells
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.options import (
-    AsJson,
-    Cluster,
-    File,
-    Level,
-    Resamples,
-    Seed,
-    Target,
-    choices,
-    print_json,
-    tell,
-)
-from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
+from dramaturg.cli.align.options import Cluster, File, Resampled
+from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
 from dramaturg.cli.align.rows import Rows, number
-from dramaturg.cli.platform import output
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.tables import Table
 
 _ITEM, _SYSTEM = "item", "system"
 
 
+@takes_groups
 def ranks(
     file: File,
+    asked: Resampled,
     group_by: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="Rank apart by it too, such as topic or size; may be repeated."),
@@ -48,11 +37,6 @@ def ranks(
         typer.Option(metavar="COLUMN", help="The column whose values weigh the same, such as criterion."),
     ] = "",
     cluster: Cluster = "",
-    target: Target = None,
-    resamples: Resamples = 2000,
-    level: Level = 0.95,
-    seed: Seed = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Ranks systems by each of several methods, and says how alike and how stable the rankings are.
 
@@ -63,15 +47,17 @@ def ranks(
     Example: dramaturg align ranks scores.csv --group-by topic --quantiles length=4 --macro criterion
     """
     rows = Rows.read(file)
+    rows.require(_ITEM, _SYSTEM)
+    rows.require(*(group_by or []), option="--group-by")
+    rows.require(macro, option="--macro")
+    rows.require(cluster, option="--cluster")
     parts = _parts(rows, quantiles or [])
     grouped = list(dict.fromkeys([*(group_by or []), *parts]))
     request = ranking_pb2.RankSystemsRequest(
         group_tags=grouped,
         macro_tag=macro,
         cluster_tag=cluster,
-        confidence_level=level,
-        resample_count=resamples,
-        seed=seed,
+        **asked.request,
     )
     tags = list(dict.fromkeys([*grouped, *filter(None, (macro, cluster))]))
     columns = list(dict.fromkeys(name for _, row in rows.rows for name in row))
@@ -84,12 +70,9 @@ def ranks(
             scores={name: score for name in methods if (score := _score(row.get(name))) is not None},
             tags={name: value for name in tags if (value := parts.get(name, {}).get(line, cells.text(name)))},
         )
-    response = call_alignment(target, lambda stub: stub.RankSystems(request))
-    tell(left_out)
-    if as_json:
-        print_json({**choices(request), "groups": [_group(one) for one in response.groups]}, left_out)
-    else:
-        _print(response, output(), resampled=resamples > 0)
+    response = asked.call(lambda stub: stub.RankSystems(request))
+    groups = [_group(one) for one in response.groups]
+    asked.show({"groups": groups}, _tables(response, resampled=asked.resamples > 0), left_out)
 
 
 def _methods(rows: Rows, columns: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -119,6 +102,7 @@ def _parts(rows: Rows, quantiles: Sequence[str]) -> Mapping[str, Mapping[int, st
             raise typer.BadParameter(
                 f"{wanted!r} is not COLUMN=N with N of 2 or more", param_hint="--quantiles"
             )
+        rows.require(name, option="--quantiles")
         numbers = {line: Cells(rows, line, row).number(name) for line, row in rows.rows}
         known = sorted(value for value in numbers.values() if value is not None)
         if not known:
@@ -181,29 +165,28 @@ def _system(system: ranking_pb2.RankedSystem) -> Mapping[str, Any]:
     }
 
 
-def _print(response: ranking_pb2.RankSystemsResponse, console: Console, *, resampled: bool) -> None:
-    table = new_table("group", "method", "rank", "system", "mean", "ranks", "first in", "n")
-    alike = new_table("group", "methods", "Spearman", "Kendall", "systems")
-    stable = new_table("group", "method", "mean tau with resampled rankings")
+def _tables(response: ranking_pb2.RankSystemsResponse, *, resampled: bool) -> Sequence[Table]:
+    table = Table("group", "method", "rank", "system", figures=("mean", "ranks", "first in", "n"))
+    alike = Table("group", "methods", figures=("Spearman", "Kendall", "systems"))
+    stable = Table("group", "method", figures=("mean tau with resampled rankings",))
     for group in response.groups:
-        name = escape(f"{group.tag} {group.value}") if group.tag else "all"
+        name = f"{group.tag} {group.value}" if group.tag else WHOLE
         for method in group.methods:
             for one in method.systems:
                 ranked = one.HasField("rank_lower")
                 table.add_row(
                     name,
-                    escape(method.method),
+                    method.method,
                     f"{one.rank:g}" if one.HasField("rank") else "",
-                    escape(one.system),
+                    one.system,
                     shown(one.mean),
                     f"{one.rank_lower:g} to {one.rank_upper:g}" if ranked else "",
                     f"{one.first_share:.0%}" if ranked else "",
                     f"{one.mean.count}/{one.mean.total}",
                 )
             if resampled:
-                stable.add_row(name, escape(method.method), shown(method.stability))
+                stable.add_row(name, method.method, shown(method.stability))
         for pair in group.correlations:
-            methods = escape(f"{pair.first_method} - {pair.second_method}")
-            figures_of_pair = (shown(pair.spearman), shown(pair.kendall))
-            alike.add_row(name, methods, *figures_of_pair, str(pair.kendall.count))
-    print_tables(console, *(one for one in (table, alike, stable) if one.row_count))
+            methods = f"{pair.first_method} - {pair.second_method}"
+            alike.add_row(name, methods, shown(pair.spearman), shown(pair.kendall), str(pair.kendall.count))
+    return table, alike, stable

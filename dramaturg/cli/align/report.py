@@ -7,19 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import Cell, Table
+from dramaturg.cli.wording import figure, p_value
 
 _COEFFICIENTS = ("pearson", "spearman", "kendall")
 _AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
-_NAME_WIDTH = 24
-"""Columns of the terminal that a name is given whatever else wants to stand beside it."""
+WHOLE = "all"
+"""How tables name all items."""
 
 
 def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
@@ -103,68 +100,46 @@ def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
     return {**found, "undefined": undefined} if undefined else found
 
 
-def print_correlations(response: correlation_pb2.CorrelateScoresResponse, console: Console) -> None:
-    """Prints a line for each measure, and one for every two."""
-    table = new_table("measure", *_COEFFICIENTS, "n")
+def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Sequence[Table]:
+    """A line for each measure, and one for every two."""
+    measures = Table("measure", figures=(*_COEFFICIENTS, "n"))
     for one in response.measures:
-        table.add_row(
-            escape(one.measure),
-            *(shown(getattr(one, name)) for name in _COEFFICIENTS),
-            str(one.pearson.count),
-        )
-    print_tables(console, table)
-    if not response.differences:
-        return
-    table = new_table("first", "second", "Williams t", "p", "difference of tau", "n")
+        cells = (shown(getattr(one, name)) for name in _COEFFICIENTS)
+        measures.add_row(one.measure, *cells, str(one.pearson.count))
+    differences = Table("first", "second", figures=("Williams t", "p", "difference of tau", "n"))
     for pair in response.differences:
-        p = f"{pair.williams_p:.4f}" if pair.HasField("williams_p") else ""
-        table.add_row(
-            escape(pair.first_measure),
-            escape(pair.second_measure),
+        differences.add_row(
+            pair.first_measure,
+            pair.second_measure,
             shown(pair.williams_t),
-            p,
+            p_value(pair.williams_p) if pair.HasField("williams_p") else "",
             shown(pair.kendall_difference),
             str(pair.kendall_difference.count),
         )
-    print_tables(console, table)
+    return measures, differences
 
 
-def print_agreement(response: agreement_pb2.MeasureAgreementResponse, console: Console) -> None:
-    """Prints a line for each group, and for each pair of annotators and majority label in it."""
-    table = new_table("group", "Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
-    pairs = new_table("group", "annotators", "Cohen kappa", "n")
-    majorities = new_table("group", "majority label", "items")
+def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequence[Table]:
+    """A line for each group, and for each pair of annotators and majority label in it."""
+    heads = ("Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
+    groups = Table("group", figures=heads)
+    pairs = Table("group", "annotators", figures=("Cohen kappa", "n"))
+    majorities = Table("group", "majority label", figures=("items",))
     for group in response.groups:
-        name = escape(group.group) or "all"
-        table.add_row(name, *(shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count))
+        name = group.group or WHOLE
+        groups.add_row(
+            name, *(shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count)
+        )
         for pair in group.pairs:
-            annotators = escape(f"{pair.first_annotator} - {pair.second_annotator}")
+            annotators = f"{pair.first_annotator} - {pair.second_annotator}"
             pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
-            majorities.add_row(name, escape(label) or "(none)", str(count))
-    print_tables(console, table, pairs, majorities)
+            majorities.add_row(name, label or "(none)", str(count))
+    return groups, pairs, majorities
 
 
-def new_table(*columns: str) -> Table:
-    """A table whose cells are folded where they are too wide."""
-    table = Table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
-
-
-def print_tables(console: Console, *tables: Table) -> None:
-    """Prints tables; what their rows are named by stays in one piece unless it is very long."""
-    for table in tables:
-        name = table.columns[0]
-        name.min_width = min(_NAME_WIDTH, max((cell_len(str(cell)) for cell in name.cells), default=0))
-        console.print(table)
-
-
-def shown(estimate: Estimate) -> str:
-    """A figure with its interval, or why there is none; markup escaped."""
-    if not estimate.HasField("value"):
-        return escape(f"undefined: {estimate.undefined}")
-    if not estimate.HasField("lower"):
-        return f"{estimate.value:.3f}"
-    return escape(f"{estimate.value:.3f} [{estimate.lower:.3f}, {estimate.upper:.3f}]")
+def shown(estimate: Estimate) -> Cell:
+    """A figure with its interval, or a note why there is none."""
+    value = estimate.value if estimate.HasField("value") else None
+    interval = (estimate.lower, estimate.upper) if estimate.HasField("lower") else None
+    return figure(value, interval, estimate.undefined)

@@ -52,6 +52,21 @@ class Rows:
         """Whether any row has the column."""
         return any(column in row for _, row in self.rows)
 
+    def require(self, *columns: str, option: str = "") -> None:
+        """Refuses a file in which a column is missing.
+
+        Args:
+            columns: The columns; an empty name is none.
+            option: The option that names them. Empty: the command needs them.
+
+        Raises:
+            typer.BadParameter: No row has one of them.
+        """
+        for column in columns:
+            if column and not self.has(column):
+                named = f", which {option} names" if option else ""
+                self.refuse(0, f"has no column {column!r}{named}")
+
     def refuse(self, line: int, problem: str) -> NoReturn:
         """Refuses the file for what is wrong in a line."""
         _refuse(self.file, line, problem)
@@ -101,6 +116,7 @@ def add_annotations(request: agreement_pb2.MeasureAgreementRequest, rows: Rows) 
     Raises:
         typer.BadParameter: A row names no item or annotator, or repeats another's.
     """
+    rows.require("item", "annotator", "label")
     items: dict[tuple[str, str], agreement_pb2.AnnotatedItem] = {}
     judged: set[tuple[str, str, str]] = set()
     unlabelled = 0

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import accuracy_pb2
-from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.gold import RULES, Gold, read_gold
+from dramaturg.cli.align.gold import MORE_THAN_HALF, Gold, Majority, TieLabel, read_gold
 from dramaturg.cli.align.judged import judged
-from dramaturg.cli.align.options import AsJson, Level, Resamples, Seed, Target, choices, print_json, tell
-from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
+from dramaturg.cli.align.options import Resampled
+from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
 from dramaturg.cli.compare.report import policy_name
-from dramaturg.cli.platform import fail, output
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import Table
 from dramaturg.report.reading import ResultsError, read_results
 
 _CRITERION, _SAMPLE = "criterion", "sample"
@@ -32,6 +31,7 @@ _FIGURES = (
 _OUTCOMES = {True: "PASS", False: "FAIL", None: ""}
 
 
+@takes_groups
 def verdicts(
     results: Annotated[
         Path,
@@ -50,6 +50,7 @@ def verdicts(
             help="Labels of people: item, criterion, annotator and label, PASS or FAIL.",
         ),
     ],
+    asked: Resampled,
     sets: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,17 +59,8 @@ def verdicts(
             help="Criteria to measure together under a name; may be repeated.",
         ),
     ] = None,
-    majority: Annotated[
-        str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")
-    ] = "more-than-half",
-    tie_label: Annotated[
-        str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
-    ] = "",
-    target: Target = None,
-    resamples: Resamples = 2000,
-    level: Level = 0.95,
-    seed: Seed = 0,
-    as_json: AsJson = False,
+    majority: Majority = MORE_THAN_HALF,
+    tie_label: TieLabel = "",
 ) -> None:
     """Measures how often verdicts agree with the labels of people, for each criterion and for named sets.
 
@@ -78,25 +70,19 @@ def verdicts(
 
     Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct
     """
-    gold = read_gold(labels, majority, tie_label, target)
+    gold = read_gold(labels, majority, tie_label, asked.target)
     request = accuracy_pb2.MeasureAccuracyRequest(
         groupings=[accuracy_pb2.Grouping(), accuracy_pb2.Grouping(tags=[_CRITERION])],
         subsets=[_subset(one) for one in sets or []],
         macro_tag=_CRITERION,
         cluster_tag=_SAMPLE,
-        confidence_level=level,
-        resample_count=resamples,
-        seed=seed,
+        **asked.request,
     )
     left_out = [*gold.left_out, *_add(request, results, gold)]
-    response = call_alignment(target, lambda stub: stub.MeasureAccuracy(request))
+    response = asked.call(lambda stub: stub.MeasureAccuracy(request))
     # A criterion by itself has no named sets.
     groups = [one for one in response.groups if not one.tags or one.subset == "all"]
-    tell(left_out)
-    if as_json:
-        print_json({**choices(request), "groups": [_group(one) for one in groups]}, left_out)
-    else:
-        _print(groups, output())
+    asked.show({"groups": [_group(one) for one in groups]}, _tables(groups), left_out)
 
 
 def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Gold) -> list[str]:
@@ -162,21 +148,19 @@ def _policy(policy: accuracy_pb2.PolicyFigures) -> Mapping[str, Any]:
     }
 
 
-def _print(groups: Sequence[accuracy_pb2.AccuracyGroup], console: Console) -> None:
-    table = new_table(
-        "criteria", "abstentions", "accuracy", "balanced", "precision", "F1", "MSE", "kappa", "n"
-    )
+def _tables(groups: Sequence[accuracy_pb2.AccuracyGroup]) -> Iterator[Table | str]:
+    heads = ("accuracy", "balanced", "precision", "F1", "MSE", "kappa", "n")
+    table = Table("criteria", "abstentions", figures=heads)
     for group in groups:
         named = "" if group.subset == "all" else f"{group.subset} ({len(group.subset_values)} criteria)"
         for policy in group.policies:
             table.add_row(
-                escape(named or group.tags.get(_CRITERION, "") or "all"),
+                named or group.tags.get(_CRITERION, "") or WHOLE,
                 policy_name(policy.policy),
                 *(shown(getattr(policy, figure)) for figure in _FIGURES),
                 f"{policy.accuracy.count}/{policy.accuracy.total}",
             )
-    print_tables(console, table)
+    yield table
     for group in groups:
         if group.missing_values:
-            missing = ", ".join(group.missing_values)
-            console.print(f"{group.subset}: no item of {missing}", markup=False, highlight=False)
+            yield f"{group.subset}: no item of {', '.join(group.missing_values)}"

@@ -9,10 +9,11 @@ import typer
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.gold import Gold, read_gold
-from dramaturg.cli.align.options import AsJson, Level, Resamples, Seed, Target, print_json, tell
+from dramaturg.cli.align.gold import MORE_THAN_HALF, Gold, Majority, TieLabel, read_gold
+from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
 from dramaturg.cli.compare.runs import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
+from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.report.reading import ResultsError
 
@@ -55,12 +56,8 @@ def compare(
             help="Labels of people: compare how often verdicts agree with them, not how often they pass.",
         ),
     ] = None,
-    majority: Annotated[
-        str, typer.Option(metavar="RULE", help="How annotators decide: more-than-half or plurality.")
-    ] = "more-than-half",
-    tie_label: Annotated[
-        str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
-    ] = "",
+    majority: Majority = MORE_THAN_HALF,
+    tie_label: TieLabel = "",
     match: Annotated[
         str,
         typer.Option(
@@ -81,7 +78,7 @@ def compare(
     permutations: Annotated[
         int, typer.Option(min=1, max=100_000, help="Permutations drawn where they are too many.")
     ] = 9999,
-    target: Target = None,
+    target: AlignmentTarget = None,
     resamples: Resamples = 0,
     level: Level = 0.95,
     seed: Seed = 0,

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.cli.align.judged import KINDS
-from dramaturg.cli.align.report import figures, new_table, print_tables, rests_on, shown
+from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.wording import p_value
 
 _GATES = {
     compare_pb2.GATE_GO: "GO",
@@ -55,42 +56,25 @@ def print_comparison(
     response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Console
 ) -> None:
     """Prints a line for each comparison under each policy, and what the gate says."""
-    table = new_table(
-        "criterion",
-        "run",
-        "abstentions",
-        "baseline",
-        "run's",
-        "difference",
-        "p (Holm)",
-        "detectable",
-        "n",
-        "gate",
-    )
+    heads = ("baseline", "run's", "difference", "p (Holm)", "detectable", "n", "gate")
+    table = Table("criterion", "run", "abstentions", figures=heads)
     for one in response.comparisons:
         for part in one.policies:
-            p = f"{part.adjusted_p_value:.4f}" if part.HasField("adjusted_p_value") else ""
             effect = part.minimum_detectable_effect
             table.add_row(
-                escape(one.group) or "all",
-                escape(one.system),
+                one.group or WHOLE,
+                one.system,
                 policy_name(part.policy),
                 shown(part.baseline_mean),
                 shown(part.system_mean),
                 shown(part.difference),
-                p,
+                p_value(part.adjusted_p_value) if part.HasField("adjusted_p_value") else "",
                 f"{effect:.3f}" if part.HasField("minimum_detectable_effect") else "",
                 f"{part.difference.count}/{part.difference.total}",
                 _GATES[part.gate],
             )
-    print_tables(console, table)
-    console.print(
-        f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}",
-        markup=False,
-        highlight=False,
-    )
-    for reason in response.gate_reasons:
-        console.print(reason, markup=False, highlight=False)
+    value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
+    print_tables(console, table, value, *response.gate_reasons)
     console.print(_GATES[response.gate], style="bold", highlight=False)
 
 

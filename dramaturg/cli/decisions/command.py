@@ -17,7 +17,7 @@ from dramaturg.cli.decisions.figures import Figures, accuracy_request, read_accu
 from dramaturg.cli.decisions.tables import show_decisions
 from dramaturg.cli.decisions.tally import DecisionsTally, choices_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.grouping import takes_groups
 from dramaturg.cli.overrides import parse_judges, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.service.channel import open_channel
@@ -74,9 +74,9 @@ class DecisionOverrides:
             request.option_order = _ORDERS[self.order]
 
 
+@takes_groups
 def decisions(
-    file: File,
-    target: Target = None,
+    job: Job,
     model: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="A model that decides; may stand several times.")
     ] = None,
@@ -90,12 +90,6 @@ def decisions(
         list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who asks the models: author=NAME.")
     ] = None,
     macro: Annotated[bool, typer.Option("--macro", help="Also the mean over the levels, equally.")] = False,
-    out: Out = None,
-    as_json: AsJson = False,
-    concurrency: Concurrency = 8,
-    limit: Limit = None,
-    form: FileFormat = None,
-    timeout: Timeout = 600.0,
 ) -> None:
     """Puts decisions to models and scores what they choose (Choice-75).
 
@@ -119,7 +113,7 @@ def decisions(
     overrides = DecisionOverrides(judges, tuple(model or ()), tuple(prompt or ()), order)
     tally = DecisionsTally()
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout, form),
+        job,
         Evaluation(
             request=EvaluateDecisionsRequest,
             roles=("author", "alignment"),

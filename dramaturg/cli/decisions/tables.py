@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.decisions.figures import ALL, Figures
 from dramaturg.cli.decisions.tally import DecisionsTally
+from dramaturg.cli.tables import Table, print_tables
 
 _NO_MODEL = "(default)"
 
@@ -19,22 +19,20 @@ def show_decisions(console: Console, tally: DecisionsTally) -> None:
     """Prints accuracy, confusion, position bias and abstentions."""
     for setup, figures in groupby(tally.figures, key=lambda one: tuple(one.setup.values())):
         listed = list(figures)
-        console.print(_accuracy(_title(setup), listed))
+        print_tables(console, _accuracy(_title(setup), listed))
         for one in listed:
             if (one.format, one.level) == (ALL, ALL):
-                console.print(_confusion(one))
+                print_tables(console, _confusion(one))
     if tally.missing_figures:
         console.print(f"no figures: {tally.missing_figures}", style="yellow", highlight=False)
     if tally.unscored:
         console.print(f"{tally.unscored} choices are not scored: their right choice is not known")
     if tally.bias:
-        console.print(_bias(tally))
-    if tally.abstentions:
-        table = Table("abstained because", box=None)
-        table.add_column("choices", justify="right")
-        for reason, count in tally.abstentions.most_common():
-            table.add_row(reason, str(count))
-        console.print(table)
+        print_tables(console, _bias(tally))
+    abstained = Table("abstained because", figures=("choices",))
+    for reason, count in tally.abstentions.most_common():
+        abstained.add_row(reason, str(count))
+    print_tables(console, abstained)
 
 
 def _title(setup: Sequence[str]) -> str:
@@ -43,13 +41,9 @@ def _title(setup: Sequence[str]) -> str:
 
 
 def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
-    table.add_column("format")
-    table.add_column("level")
     macro = any(one.group.HasField("macro_accuracy") for one in figures)
     heads = ("n", "answered", "accuracy", "95 %", "abstained wrong", "abstained right", "majority", "people")
-    for head in (*heads, *(["macro"] if macro else [])):
-        table.add_column(head, justify="right")
+    table = Table("format", "level", figures=(*heads, *(["macro"] if macro else [])), title=title)
     for one in figures:
         group = one.group
         cells = [
@@ -71,9 +65,7 @@ def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
 def _confusion(figures: Figures) -> Table:
     cells = {(cell.gold, cell.predicted): cell.count for cell in figures.group.confusion}
     predicted = list(_ordered({label for _, label in cells}))
-    table = Table("right \\ chosen", box=None)
-    for label in predicted:
-        table.add_column(label or "(abstained)", justify="right")
+    table = Table("right \\ chosen", figures=[label or "(abstained)" for label in predicted])
     for gold in _ordered({label for label, _ in cells}):
         table.add_row(gold, *(str(cells.get((gold, label), 0)) for label in predicted))
     return table
@@ -85,9 +77,8 @@ def _ordered(labels: set[str]) -> Iterator[str]:
 
 
 def _bias(tally: DecisionsTally) -> Table:
-    table = Table("model", "prompt", title="both orders", title_justify="left", box=None)
-    for head in ("decisions", "answered twice", "same choice", "chose the first shown"):
-        table.add_column(head, justify="right")
+    heads = ("decisions", "answered twice", "same choice", "chose the first shown")
+    table = Table("model", "prompt", figures=heads, title="both orders")
     for (model, prompt), bias in tally.bias.items():
         shares = bias.describe()
         table.add_row(

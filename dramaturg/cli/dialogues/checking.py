@@ -20,6 +20,7 @@ from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
 from dramaturg.cli.decisions.figures import estimate
 from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
 from dramaturg.service.errors import from_rpc_error
 
@@ -89,11 +90,8 @@ def sample(
 @app.command("review")
 def review(
     sheet: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The sheet that people filled in.")],
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: AlignmentTarget = None,
+    as_json: AsJson = False,
 ) -> None:
     """Tells how many ratings people find reasonable, and whether the others are too generous.
 
@@ -140,6 +138,8 @@ def read_checked(rows: Sequence[Mapping[str, Any]]) -> Checked:
     Raises:
         ValueError: A cell holds something else, or nothing was checked; the message names the row.
     """
+    if not any("reasonable" in row for row in rows):
+        raise ValueError("has no column 'reasonable': is it a sheet of ratings?")
     counts = {"yes": 0, "no": 0, "": 0, "high": 0, "low": 0}
     for number, row in enumerate(rows, start=1):
         answer = (row.get("reasonable") or "").strip().casefold()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +13,8 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, 
 from dramaturg.cli.dialogues.tables import show_dialogues
 from dramaturg.cli.dialogues.tally import DialoguesTally, replies_judged
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.options import Judges
 from dramaturg.cli.overrides import parse_judges, parse_models, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.judge.roles import TEXT_SCORER
@@ -84,13 +85,9 @@ class DialogueOverrides:
             request.replies_scored = True
 
 
+@takes_groups
 def dialogues(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="The scripts, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    job: Job,
     model: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="A model that replies; may stand several times.")
     ] = None,
@@ -98,10 +95,7 @@ def dialogues(
         list[str] | None,
         typer.Option(metavar="MODEL,MODEL", help="Two to compare, several times if need be; all: every two."),
     ] = None,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="The judge of a role; a role named again gets a panel."),
-    ] = None,
+    judge: Judges = None,
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
     ] = None,
@@ -109,20 +103,11 @@ def dialogues(
     keep_aced: Annotated[
         bool, typer.Option("--keep-aced", help="Keep scripts in the figures that every model aces.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts evaluated at once.")] = 8,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many scripts.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 600.0,
 ) -> None:
     """Lets models continue test scripts, rates the replies from 1 to 10 and compares them (SimulBench).
 
-    Each line is an EvaluateDialoguesRequest in protobuf's JSON, as "dramaturg convert simulbench" and
-    "dramaturg simulate" write them. All lines are checked before anything is asked. DIR/results.jsonl gets
+    Each line or row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
+    "dramaturg simulate" write them. All are checked before anything is asked. DIR/results.jsonl gets
     one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME" also
     has each reply scored, for toxicity or whatever the scorer scores; none comes with the platform.
 
@@ -143,7 +128,7 @@ def dialogues(
     except ValueError as error:
         fail(str(error))
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout),
+        job,
         Evaluation(
             request=EvaluateDialoguesRequest,
             roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),

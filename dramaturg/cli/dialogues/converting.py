@@ -64,11 +64,14 @@ def simulbench(
 
 def _read(file: Path) -> Sequence[tuple[int, Any]]:
     try:
-        return parse_lines(file.read_text(encoding="utf-8"))
+        rows = parse_lines(file.read_text(encoding="utf-8"))
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
     except (ValueError, RecursionError) as error:
         fail(f"{file}: {error}")
+    if not rows:
+        fail(f"{file}: there are no rows")
+    return rows
 
 
 def _read_object(file: Path) -> dict[str, Any]:

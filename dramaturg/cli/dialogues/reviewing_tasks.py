@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.cli.dialogues.task_sheet import read_review
+from dramaturg.cli.options import AsJson
 from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.writing import write_messages
 
@@ -18,7 +19,7 @@ def review(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="TASKS.jsonl", help="The rows of simulate to write.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Makes rows of "simulate" of the simulation tasks that people accepted or edited.
 

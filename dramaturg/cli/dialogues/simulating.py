@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import ParseDict
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
@@ -22,10 +22,13 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 from dramaturg.cli.dialogues.tally import KIND_NAMES, SUBSET_NAMES
 from dramaturg.cli.display import Judged
 from dramaturg.cli.evaluations import Evaluation, Job, default_folder, evaluate_file
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.options import Timeout
 from dramaturg.cli.overrides import parse_judges, parse_models, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.results import RESULTS
 from dramaturg.cli.rows import Row
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import SampleTally, reason_name
 from dramaturg.cli.writing import write_messages
 
@@ -82,14 +85,17 @@ class SimulationTally(SampleTally[SimulatedDialogue]):
         }
 
 
+@dataclass(frozen=True)
+class Simulation(Job):
+    """What the command is told that others are too; a dialogue takes longer than a sample of theirs."""
+
+    timeout: Timeout = 1800.0
+
+
 @app.command("simulate")
+@takes_groups
 def simulate(
-    file: Annotated[
-        str, typer.Argument(metavar="TASKS.jsonl", help="The tasks, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    job: Simulation,
     simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = "",
     user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = "",
     dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
@@ -102,20 +108,11 @@ def simulate(
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Dialogues held at once.")] = 8,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one dialogue.")] = 1800.0,
 ) -> None:
     """Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).
 
-    Each line is a SimulateDialogueRequest in protobuf's JSON, as "dramaturg convert simulbench --tasks" and
-    "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
+    Each line or row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench
+    --tasks" and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
     DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
     dialogues that failed.
 
@@ -139,9 +136,9 @@ def simulate(
         request.user_model = user or request.user_model
         request.max_turn_count = turns or request.max_turn_count
 
-    folder = out or default_folder()
+    folder = job.out or default_folder()
     evaluate_file(
-        Job(file, target, folder, as_json, concurrency, limit, timeout),
+        replace(job, out=folder),
         Evaluation(
             request=SimulateDialogueRequest,
             roles=("author", "challenge-judge"),
@@ -198,23 +195,19 @@ async def _write_scripts(folder: Path) -> None:
 
 
 def _show(console: Console, tally: SimulationTally) -> None:
-    counts: Mapping[str, Mapping[Any, int]] = {
-        "whole turns": dict(sorted(tally.turns.items())),
-        "first challenging turn": dict(sorted(tally.challenging_turns.items())),
-        "ended early": dict(tally.ended_early.most_common()),
-    }
-    for name, numbers in counts.items():
-        if numbers:
-            console.print(_counts(name, "dialogues", numbers))
-    if tally.strategies:
-        console.print(_counts("user's strategy", "requests", dict(tally.strategies.most_common())))
     scripts = {", ".join(filter(None, key)): count for key, count in sorted(tally.scripts.items())}
-    console.print(_counts("test scripts of", "scripts", scripts))
+    print_tables(
+        console,
+        _counts("whole turns", "dialogues", dict(sorted(tally.turns.items()))),
+        _counts("first challenging turn", "dialogues", dict(sorted(tally.challenging_turns.items()))),
+        _counts("ended early", "dialogues", dict(tally.ended_early.most_common())),
+        _counts("user's strategy", "requests", dict(tally.strategies.most_common())),
+        _counts("test scripts of", "scripts", scripts),
+    )
 
 
 def _counts(name: str, noun: str, numbers: Mapping[Any, int]) -> Table:
-    table = Table(name, box=None)
-    table.add_column(noun, justify="right")
+    table = Table(name, figures=(noun,))
     for label, number in numbers.items():
         table.add_row(str(label), str(number))
     return table

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.cli.dialogues.attributes import HIGH, AttributeScore
 from dramaturg.cli.dialogues.figures import STATEFUL, STATELESS, Rated, TaskScore, scores, task_scores
 from dramaturg.cli.dialogues.intervals import Mean
 from dramaturg.cli.dialogues.tally import DialoguesTally
+from dramaturg.cli.tables import Table, print_tables
 
 LISTED_TASKS = 10
 """How many of the hardest and of the easiest tasks of each kind are shown (Table 2)."""
@@ -23,33 +22,26 @@ def show_dialogues(console: Console, tally: DialoguesTally) -> None:
     if tally.aced and not tally.keep_aced:
         console.print(f"{len(tally.aced)} scripts that every model aces are set aside", highlight=False)
     if kept:
-        console.print(_scores(kept))
+        print_tables(console, _scores(kept))
     for kind in (STATELESS, STATEFUL, ""):
         mine = [one for one in task_scores(kept) if one.kind == kind]
         if len(mine) > 1:
-            console.print(_tasks(kind, mine))
+            print_tables(console, _tasks(kind, mine))
     if tally.pairs():
-        console.print(_pairs(tally))
+        print_tables(console, _pairs(tally))
     if scored := tally.attributes.figures():
-        console.print(_attributes(scored))
-    if tally.unusable_replies:
-        table = Table("no usable reply of", "because", box=None)
-        table.add_column("scripts", justify="right")
-        for (model, reason), count in tally.unusable_replies.most_common():
-            table.add_row(model, reason, str(count))
-        console.print(table)
-    if tally.abstentions:
-        table = Table("rating abstained because", box=None)
-        table.add_column("ratings", justify="right")
-        for reason, count in tally.abstentions.most_common():
-            table.add_row(reason, str(count))
-        console.print(table)
+        print_tables(console, _attributes(scored))
+    unusable = Table("no usable reply of", "because", figures=("scripts",))
+    for (model, reason), count in tally.unusable_replies.most_common():
+        unusable.add_row(model, reason, str(count))
+    abstained = Table("rating abstained because", figures=("ratings",))
+    for reason, count in tally.abstentions.most_common():
+        abstained.add_row(reason, str(count))
+    print_tables(console, unusable, abstained)
 
 
 def _scores(kept: Sequence[Rated]) -> Table:
-    table = Table("model", "scripts of", box=None)
-    for head in ("n", "rated", "mean", "95 %"):
-        table.add_column(head, justify="right")
+    table = Table("model", "scripts of", figures=("n", "rated", "mean", "95 %"))
     for one in scores(kept):
         table.add_row(one.model, one.group, str(one.scripts), str(one.mean.n), *_mean(one.mean))
     return table
@@ -57,19 +49,15 @@ def _scores(kept: Sequence[Rated]) -> Table:
 
 def _tasks(kind: str, found: Sequence[TaskScore]) -> Table:
     listed = min(LISTED_TASKS, len(found) // 2)
-    table = Table(title=f"{kind} tasks".strip(), title_justify="left", box=None)
-    for head in ("hardest", "easiest"):
-        table.add_column(head)
-        table.add_column("mean", justify="right")
+    table = Table("hardest", "mean", "easiest", "mean", title=f"{kind} tasks".strip())
     for hard, easy in zip(found[:listed], found[::-1][:listed], strict=True):
         table.add_row(hard.task, _mean(hard.mean)[0], easy.task, _mean(easy.mean)[0])
     return table
 
 
 def _pairs(tally: DialoguesTally) -> Table:
-    table = Table("first", "second", "judge", "scripts of", box=None)
-    for head in ("win", "tie", "lose", "abstained", "difference"):
-        table.add_column(head, justify="right")
+    heads = ("win", "tie", "lose", "abstained", "difference")
+    table = Table("first", "second", "judge", "scripts of", figures=heads)
     for (first, second, judge, group), count in tally.pairs().items():
         difference = "-" if count.difference is None else f"{count.difference:+.2%}"
         numbers = (count.win, count.tie, count.lose, count.abstained)
@@ -78,13 +66,12 @@ def _pairs(tally: DialoguesTally) -> Table:
 
 
 def _attributes(found: Sequence[AttributeScore]) -> Table:
-    table = Table("model", "scored for", "by", box=None)
-    for head in ("replies", "scored", "mean", "95 %", f"above {HIGH}"):
-        table.add_column(head, justify="right")
+    heads = ("replies", "scored", "mean", "95 %", f"above {HIGH}")
+    table = Table("model", "scored for", "by", figures=heads)
     for one in found:
         high = "-" if one.high_share is None else f"{one.high_share:.1%}"
         numbers = (str(one.replies), f"{one.coverage:.0%}", *_mean(one.mean), high)
-        table.add_row(escape(one.model), escape(one.attribute) or "-", escape(one.judge), *numbers)
+        table.add_row(one.model, one.attribute or "-", one.judge, *numbers)
     return table
 
 

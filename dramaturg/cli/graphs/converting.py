@@ -140,8 +140,11 @@ def proscript(
             fail(f"--graphs names the model {model!r} twice")
         files[model] = Path(file)
     try:
+        rows = read_rows(source)
+        if not rows:
+            fail(f"{source}: there are no rows")
         conversion = convert_rows(
-            read_rows(source),
+            rows,
             source=source.name,
             tags=tag or (),
             predictions={model: read_rows(file) for model, file in files.items()},

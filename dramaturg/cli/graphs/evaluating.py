@@ -18,7 +18,7 @@ from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
 from dramaturg.cli.graphs.tables import show_graphs
 from dramaturg.cli.graphs.tally import GROUP, GraphsTally, graphs_judged
-from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.grouping import takes_groups
 from dramaturg.cli.overrides import parse_judges, set_judges
 from dramaturg.cli.platform import fail
 from dramaturg.service.channel import open_channel
@@ -97,9 +97,9 @@ class GraphOverrides:
             request.reduce = self.reduce
 
 
+@takes_groups
 def graphs(
-    file: File,
-    target: Target = None,
+    job: Job,
     task: Annotated[
         TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
     ] = None,
@@ -125,15 +125,9 @@ def graphs(
         bool | None,
         typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: as the row says."),
     ] = None,
-    out: Out = None,
-    as_json: AsJson = False,
-    concurrency: Concurrency = 8,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="A tag by whose values figures are broken down.")
     ] = "",
-    limit: Limit = None,
-    form: FileFormat = None,
-    timeout: Timeout = 600.0,
 ) -> None:
     """Lets models order or write script graphs and measures them (proScript).
 
@@ -159,7 +153,7 @@ def graphs(
     overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
     tally = GraphsTally(group_by)
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout, form),
+        job,
         Evaluation(
             request=EvaluateGraphsRequest,
             roles=("author", "edges", "graph"),

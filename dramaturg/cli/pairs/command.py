@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from pathlib import Path
 from typing import Annotated
 
 import grpc
@@ -13,6 +12,8 @@ import typer
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.cli.evaluations import Evaluation, Job, evaluate_file
+from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.overrides import parse_judges, parse_models
 from dramaturg.cli.pairs.figures import measure
 from dramaturg.cli.pairs.options import Baselines, Order, RoleSet
@@ -30,13 +31,9 @@ MOST_SUBJECTIVE = 50
 """The most subjective roles that the command line asks for."""
 
 
+@takes_groups
 def pairs(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE.jsonl", help="The pairs, one a line; - reads standard input.")
-    ],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    job: Job,
     order: Order = None,
     baseline: Baselines = None,
     roles: RoleSet = "",
@@ -56,14 +53,8 @@ def pairs(
         int | None,
         typer.Option(min=0, help="Draws which text of a row stands first. Default: the row's first."),
     ] = None,
-    judge: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="The judge of a role; pair-judge named again gets a panel."),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
-    ] = None,
+    judge: Judges = None,
+    model: JudgeModels = None,
     no_judge: Annotated[
         bool, typer.Option("--no-judge", "--offline", help="Only text metrics and length; no model is asked.")
     ] = False,
@@ -73,24 +64,15 @@ def pairs(
             help=f"A text metric; may stand several times, or be none. Default: {', '.join(METRICS)}."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where results go. Default: out/<time, UTC>.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-    ] = False,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Pairs compared at once.")] = 8,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="A tag by whose values accuracy is also measured.")
     ] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one pair.")] = 600.0,
 ) -> None:
     """Compares pairs of texts as readers would (DRPE), beside simpler measures and against people.
 
-    Each line is a CompareTextsRequest in protobuf's JSON ("dramaturg convert goyal" writes them). All lines
-    are checked before anything is asked. DIR/results.jsonl gets one TextsResult a line, a sweep one for each
-    number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people
+    Each line or row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them.
+    All are checked before anything is asked. DIR/results.jsonl gets one TextsResult a line, a sweep one for
+    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people
     with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams' test against
     the best baseline. "longer" prefers the longer text and costs nothing.
 
@@ -121,13 +103,14 @@ def pairs(
     if no_judge and (judge or model or baseline or sweep or k is not None):
         fail("--no-judge asks nobody: --judge, --model, --baseline, --k and --sweep do not go with it")
     evaluate_file(
-        Job(file, target, out, as_json, concurrency, limit, timeout),
+        job,
         Evaluation(
             request=CompareTextsRequest,
-            roles=("roles", "pair-judge", "alignment", "embedding"),
+            roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
             evaluate=comparison.compare,
             apply=lambda _: None,
             noun="votes",
+            unjudged=no_judge,
             judged=comparisons_judged,
             tally=comparison.tally,
             show=show_pairs,

@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.pairs.goyal import BEST, WORST, Study, agreement_request, read_study, vote_shares
 from dramaturg.cli.pairs.presentation import SEED_TAG
 from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.wording import counted
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
 
@@ -28,11 +29,8 @@ def goyal(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The study, such as cnn_human.json.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file to write.")],
     seed: Annotated[int, typer.Option(min=0, help="Decides which text of a pair stands first.")] = 0,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="A gateway or AlignmentService. Default: one started here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: AlignmentTarget = None,
+    as_json: AsJson = False,
 ) -> None:
     """Converts the human study of Goyal et al. 2022 into pairs of texts, as DRPE does (section 4.1).
 
@@ -49,6 +47,8 @@ def goyal(
         study = read_study(json.loads(source.read_text(encoding="utf-8")), seed)
     except OSError as error:
         fail(f"{source}: {error.strerror or error}")
+    except json.JSONDecodeError as error:
+        fail(f"{source}: is not JSON: {error}")
     except (ValueError, TypeError, RecursionError) as error:
         fail(f"{source}: {error}")
     write_messages(destination, study.requests)
@@ -103,16 +103,14 @@ def _shares(study: Study) -> dict[str, dict[str, float]]:
 def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None:
     console = output()
     if study.articles:
-        table = Table("chosen by two or more", box=None)
         shares = _shares(study)
-        for name in shares:
-            table.add_column(name, justify="right")
+        table = Table("chosen by two or more", figures=tuple(shares))
         for system in shares["best"]:
-            table.add_row(escape(system), *(f"{found[system]:.1%}" for found in shares.values()))
+            table.add_row(system, *(f"{found[system]:.1%}" for found in shares.values()))
         table.add_row("Krippendorff alpha (MASI)", *(_shown(alphas[choice]) for choice in _NAMES))
-        console.print(table)
+        print_tables(console, table)
     for reason, count in sorted(Counter(one.reason for one in study.left_out).items()):
-        console.print(f"{count} articles left out: {reason}", highlight=False)
+        console.print(f"{counted(count, 'article')} left out: {reason}", highlight=False)
     console.print(f"{len(study.requests)} pairs to {destination}", highlight=False, soft_wrap=True)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.cli.pairs.tally import PairsTally
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.wording import figure, p_value
 
 _COEFFICIENTS = ("pearson", "spearman", "kendall")
 
@@ -18,14 +18,14 @@ def show_pairs(console: Console, tally: PairsTally) -> None:
     """Prints accuracy and correlations by method, Williams' test, accuracy by tag, and what went wrong."""
     figures = tally.figures
     if figures.get("methods"):
-        console.print(_methods(figures["methods"]))
+        print_tables(console, _methods(figures["methods"]))
         unlabelled = len(tally.pairs) - figures["labelled"]
         if unlabelled:
             console.print(f"{unlabelled} pairs without a preference of people are in no figure")
     if williams := figures.get("williams"):
         _show_williams(console, williams)
     for tag, values in figures.get("by_tag", {}).items():
-        console.print(_by_tag(tag, values))
+        print_tables(console, _by_tag(tag, values))
     for reason, count in tally.failures.most_common():
         console.print(f"{count} comparisons: {reason}", style="yellow", markup=False, highlight=False)
     for problem in tally.problems:
@@ -33,17 +33,16 @@ def show_pairs(console: Console, tally: PairsTally) -> None:
 
 
 def _methods(methods: Mapping[str, Any]) -> Table:
-    table = Table("method", box=None)
-    for name in ("accuracy", "answered", "Pearson", "Spearman", "Kendall"):
-        table.add_column(name, justify="right")
+    table = Table("method", figures=("accuracy", "answered", "Pearson", "Spearman", "Kendall"))
     for method, found in methods.items():
         correlation = found.get("correlation", {})
+        why = correlation.get("undefined", {})
         table.add_row(
-            escape(method),
-            _with_interval(found["accuracy"], found["accuracy_interval"]),
+            method,
+            figure(found["accuracy"], found["accuracy_interval"], "nothing was answered"),
             f"{found['answered']} of {found['n']}",
             *(
-                _with_interval(correlation.get(name), correlation.get(f"{name}_interval"))
+                figure(correlation.get(name), correlation.get(f"{name}_interval"), why.get(name, ""))
                 for name in _COEFFICIENTS
             ),
         )
@@ -55,21 +54,19 @@ def _show_williams(console: Console, williams: Mapping[str, Any]) -> None:
     if not williams["tests"]:
         console.print(f"best baseline by Pearson: {best}", markup=False, highlight=False)
         return
-    table = Table(f"against {escape(best)}", box=None)
-    for name in ("Williams t", "p", "n"):
-        table.add_column(name, justify="right")
+    table = Table(f"against {best}", figures=("Williams t", "p", "n"))
     for test in williams["tests"]:
-        table.add_row(
-            escape(test["tested"]), _number(test["williams_t"]), _number(test["williams_p"]), str(test["n"])
-        )
-    console.print(table)
+        p = test["williams_p"]
+        p = "-" if p is None else p_value(p)
+        table.add_row(test["tested"], _number(test["williams_t"]), p, str(test["n"]))
+    print_tables(console, table)
 
 
 def _by_tag(tag: str, values: Mapping[str, Mapping[str, Any]]) -> Table:
     methods = list(dict.fromkeys(method for found in values.values() for method in found))
-    table = Table(escape(tag), *map(escape, methods), box=None)
+    table = Table(tag, figures=methods)
     for value, found in sorted(values.items()):
-        table.add_row(escape(value) or "(none)", *(_share(found.get(method)) for method in methods))
+        table.add_row(value or "(none)", *(_share(found.get(method)) for method in methods))
     return table
 
 
@@ -79,13 +76,5 @@ def _share(found: Mapping[str, Any] | None) -> str:
     return f"{found['accuracy']:.3f} of {found['answered']}"
 
 
-def _with_interval(value: float | None, interval: Sequence[float] | None) -> str:
-    if value is None:
-        return "undefined"
-    return (
-        _number(value) if interval is None else escape(f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]")
-    )
-
-
 def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3f}"
+    return "-" if value is None else f"{value:.3f}"

@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-from rich.table import Table
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.perturb.detection import (
     PASSED_BEFORE,
     Detection,
@@ -25,7 +25,8 @@ from dramaturg.cli.perturb.detection import (
 )
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.results import ERRORS, RESULTS
-from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.rows import checked_rows
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.errors import from_rpc_error
 
@@ -41,11 +42,8 @@ def report(
     results: Annotated[
         Path, typer.Argument(metavar="RESULTS", help="The folder of results, or its results.jsonl.")
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: AlignmentTarget = None,
+    as_json: AsJson = False,
 ) -> None:
     """Reports which faults judges detect, and how often they see one where there is none.
 
@@ -62,13 +60,8 @@ def report(
     """
     file = results / RESULTS if results.is_dir() else results
     try:
-        with open_rows(str(file), ScriptsResult) as rows:
-            rows.check()
+        with checked_rows(str(file), ScriptsResult) as (rows, _):
             found = Findings.read(row.request for row in rows)
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
     except NotPerturbedError as error:
         fail(f"{file}: a result {error}")
     if not found.faults and not found.alarms:
@@ -89,8 +82,7 @@ def report(
         typer.echo(json.dumps(summary, ensure_ascii=False))
         return
     console = output()
-    console.print(_detection_table(detections))
-    console.print(_alarm_table(alarms))
+    print_tables(console, _detection_table(detections), _alarm_table(alarms))
     console.print(
         f"{len(found.faults)} faults in {found.untouched} scripts, which are judged untouched too.\n{LEGEND}",
         highlight=False,
@@ -124,7 +116,6 @@ def _failed_samples(file: Path) -> int:
 
 
 def _detection_table(detections: Sequence[Detection]) -> Table:
-    table = Table("fault", "made by", title="detected", title_justify="left", box=None)
     heads = (
         "scripts",
         "judged",
@@ -136,8 +127,7 @@ def _detection_table(detections: Sequence[Detection]) -> Table:
         "95 %",
         "J",
     )
-    for head in heads:
-        table.add_column(head, justify="right")
+    table = Table("fault", "made by", figures=heads, title="detected")
     for one in detections:
         described = one.describe()
         table.add_row(
@@ -153,9 +143,8 @@ def _detection_table(detections: Sequence[Detection]) -> Table:
 
 
 def _alarm_table(alarms: Mapping[str, AccuracyGroup]) -> Table:
-    table = Table("criterion", title="false alarms on the untouched", title_justify="left", box=None)
-    for head in ("scripts", "judged", "flagged", "of judged", "95 %", "of all", "95 %"):
-        table.add_column(head, justify="right")
+    heads = ("scripts", "judged", "flagged", "of judged", "95 %", "of all", "95 %")
+    table = Table("criterion", figures=heads, title="false alarms on the untouched")
     for name in ABSEVAL:
         if name in alarms:
             described = describe_flags(alarms[name])

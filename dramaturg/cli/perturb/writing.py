@@ -12,12 +12,13 @@ import typer
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.align.gold import read_gold
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.perturb.by_model import Perturber
 from dramaturg.cli.perturb.originals import Originals
 from dramaturg.cli.perturb.variants import UNTOUCHED, Skipped, Variant, by_rule, chosen_rules
 from dramaturg.cli.platform import fail, run
-from dramaturg.cli.rows import RowsError, open_rows
-from dramaturg.cli.writing import write_messages
+from dramaturg.cli.rows import checked_rows
+from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.perturbations.categories import BY_MODEL, Category
 from dramaturg.perturbations.rules import RULES
 from dramaturg.service.validation import violations
@@ -54,10 +55,8 @@ def write(
         ),
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: Target = None,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Calls of the model at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
 ) -> None:
@@ -87,16 +86,12 @@ def write(
         fail("--category and --operation have no rule in common")
     # What annotators are split on is no label that finds it right.
     people = None if labels is None else read_gold(labels, "more-than-half", "FAIL", target)
-    try:
-        with open_rows(file, EvaluateScriptsRequest, limit) as rows:
-            rows.check()
-            originals = Originals.read(rows, people)
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
+    with checked_rows(file, EvaluateScriptsRequest, limit) as (rows, _):
+        originals = Originals.read(rows, people)
     if not originals.scripts:
         fail(f"{file}: there is no script that a fault can be put into")
+    record = out.with_suffix(".changes.jsonl")
+    check_writable(out, record)
     skipped = Skipped()
     if asks_model:
         perturber = Perturber(target, model, concurrency, timeout)
@@ -109,7 +104,6 @@ def write(
         for original, made in zip(originals.scripts, faulty, strict=True)
         for variant in (Variant(original, original.steps), *made)
     ]
-    record = out.with_suffix(".changes.jsonl")
     _write(out, record, variants, seed, keep_others=keep_others)
     counts = Counter(one.perturbation.operation or UNTOUCHED for one in variants)
     summary = {

@@ -72,16 +72,17 @@ def describe(run: Run) -> dict[str, Any]:
     }
 
 
-def describe_progress(progress: RunProgress) -> str:
-    """How far a run is, in one line."""
+def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUNNING) -> str:
+    """How far a run is, in one line; how fast only while it runs."""
+    running = state == RunState.RUN_STATE_RUNNING
     done = progress.succeeded_count + progress.failed_count
     share = f" ({done / progress.sample_count:.1%})" if progress.sample_count else ""
     parts = [f"{done:,} of {progress.sample_count:,} samples{share}"]
     if progress.failed_count:
         parts.append(f"{progress.failed_count:,} failed")
-    if progress.HasField("samples_per_second"):
+    if running and progress.HasField("samples_per_second"):
         parts.append(f"{progress.samples_per_second:.3g}/s")
-    if progress.HasField("remaining_time"):
+    if running and progress.HasField("remaining_time"):
         parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
     parts.append(f"{progress.judgement_count:,} judgements")
     parts.append(f"{progress.abstention_count:,} abstained")

@@ -6,14 +6,13 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetLeaderboardResponse
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import usage_summary
 
 app = typer.Typer()
@@ -39,7 +38,7 @@ def leaderboard(
         typer.echo(json.dumps(_describe_board(board), ensure_ascii=False))
         return
     console = output()
-    console.print(_board_table(board))
+    print_tables(console, _board_table(board))
     if not board.final:
         console.print("the run has not ended: these figures will change", style="yellow")
 
@@ -72,14 +71,13 @@ def _describe_entry(entry: LeaderboardEntry) -> dict[str, Any]:
 
 def _board_table(board: GetLeaderboardResponse) -> Table:
     measures = sorted({name for entry in board.entries for name in entry.means_by_measure})
-    table = Table("rank", "model", box=None)
-    for name in (board.measure or "mean", "95 % interval", "judged", "coverage", "abstained", *measures):
-        table.add_column(escape(name), justify="right")
+    heads = (board.measure or "mean", "95 % interval", "judged", "coverage", "abstained", *measures)
+    table = Table("rank", "model", figures=heads)
     for entry in board.entries:
         interval = f"{entry.lower:.3f} to {entry.upper:.3f}" if entry.HasField("lower") else "-"
         table.add_row(
             str(entry.rank or "-"),
-            escape(entry.model or "(default)"),
+            entry.model or "(default)",
             f"{entry.mean:.3f}" if entry.HasField("mean") else "-",
             interval,
             f"{entry.judged_count:,}/{entry.judgement_count:,}",

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as Grid
 
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
 from dramaturg.cli.options import AsJson
@@ -18,6 +18,7 @@ from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.describing import describe, describe_progress, kind_name, state_name
 from dramaturg.cli.runs.parts import SHOWN_ERRORS, parse_labels
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()
@@ -62,7 +63,7 @@ def list_runs(
     if as_json:
         typer.echo(json.dumps({"runs": [describe(run) for run in found]}, ensure_ascii=False))
     else:
-        output().print(_table(found))
+        print_tables(output(), _table(found) if found else "there are no such runs")
 
 
 @app.command("show")
@@ -77,7 +78,7 @@ def print_run(run: Run, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(describe(run), ensure_ascii=False))
         return
-    table = Table(box=None, show_header=False)
+    table = Grid(box=None, show_header=False, pad_edge=False)
     for name, value in _members(run):
         if value:
             table.add_row(name, escape(value))
@@ -106,12 +107,13 @@ async def _find(
 
 
 def _table(runs: Iterable[Run]) -> Table:
-    table = Table("run", "name", "evaluation", "state", "samples", "failed", "abstained", "created", box=None)
+    figures = ("samples", "failed", "abstained", "created")
+    table = Table("run", "name", texts=("evaluation", "state"), figures=figures)
     for run in runs:
         progress = run.progress
         table.add_row(
             run.id,
-            escape(run.spec.display_name),
+            run.spec.display_name,
             kind_name(run),
             state_name(run.state),
             f"{progress.succeeded_count + progress.failed_count:,}/{progress.sample_count:,}",
@@ -139,7 +141,7 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
         ),
     )
     yield "labels", ", ".join(f"{key}={value}" for key, value in described["labels"].items())
-    yield "progress", describe_progress(run.progress)
+    yield "progress", describe_progress(run.progress, run.state)
     yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
     yield "interrupted", str(run.progress.interrupted_sample_count or "")
     yield "dataset", run.dataset.uri or "sent with the request"

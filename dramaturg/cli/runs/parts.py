@@ -94,7 +94,7 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
         for row in manifest.errors[:SHOWN_ERRORS]
     )
     if not manifest.row_count:
-        fail(f"{file}: none of the {count:,} rows is a valid {name}{problems}")
+        fail(f"{file}: no row is a valid {name}{problems}")
     if manifest.invalid_row_count:
         share = f"{manifest.invalid_row_count:,} of {count:,} rows"
         typer.echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)

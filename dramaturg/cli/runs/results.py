@@ -9,8 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import MessageToDict
-from rich.markup import escape
-from rich.table import Table
 
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
@@ -18,6 +16,7 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import outcome_name, reason_name
 from dramaturg.run_client import RunClient
 
@@ -90,7 +89,7 @@ def results(
         described = [MessageToDict(one, preserving_proto_field_name=True) for one in listed]
         typer.echo(json.dumps({"results": described, "more": more}, ensure_ascii=False))
         return
-    output().print(_results_table(listed))
+    print_tables(output(), _results_table(listed) if listed else "there are no such judgements")
     if more:
         typer.echo(f"there are more than {limit}: --limit, or runs export", err=True)
 
@@ -121,22 +120,21 @@ async def _take(
 
 
 def _results_table(listed: Sequence[RunResult]) -> Table:
-    table = Table(
-        "sample", "id", "model", "candidate", "measure", "outcome", "value", "label", "judge", box=None
-    )
+    heads = ("outcome", "value", "label", "judge")
+    table = Table("sample", "id", "model", "candidate", "measure", texts=heads)
     for one in listed:
         outcome = outcome_name(one.outcome) if one.outcome else ""
         if one.abstain_reason:
             outcome = f"{outcome} ({reason_name(one.abstain_reason)})"
         table.add_row(
             str(one.sample_index),
-            escape(one.sample_id),
-            escape(one.model),
-            escape(one.candidate_id),
-            escape(one.measure),
+            one.sample_id,
+            one.model,
+            one.candidate_id,
+            one.measure,
             outcome,
             f"{one.value:g}" if one.HasField("value") else "",
-            escape(one.label),
-            escape(one.judge),
+            one.label,
+            one.judge,
         )
     return table

@@ -74,7 +74,7 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
         reason = f": {escape(ended.state_reason)}" if ended.state_reason else ""
         console = output()
         console.print(f"[bold]{state_name(ended.state)}[/]{reason}", highlight=False, soft_wrap=True)
-        console.print(describe_progress(ended.progress), highlight=False, soft_wrap=True)
+        console.print(describe_progress(ended.progress, ended.state), highlight=False, soft_wrap=True)
     raise typer.Exit(EXIT_CODES.get(ended.state, 1))
 
 

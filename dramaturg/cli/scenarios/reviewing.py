@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import grpc
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.cli.decisions.figures import ALL, estimate
 from dramaturg.cli.local import service_channel
+from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import output, run
 from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.scenarios.reviewed import (
@@ -26,6 +26,7 @@ from dramaturg.cli.scenarios.reviewed import (
     agreement_request,
     read_review,
 )
+from dramaturg.cli.tables import Noted, Table, print_tables
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
 
@@ -36,11 +37,8 @@ RESAMPLES = 2000
 def review(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The sheet that people filled in.")],
     out: Annotated[Path, typer.Option(metavar="ROWS.jsonl", help="The rows of evaluate decisions to write.")],
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: AlignmentTarget = None,
+    as_json: AsJson = False,
 ) -> None:
     """Makes rows of "evaluate decisions" of the scenarios that people accepted or edited.
 
@@ -118,25 +116,22 @@ def _describe_accuracy(group: AccuracyGroup) -> Mapping[str, Any]:
 
 def _show(console: Console, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
     if agreement:
-        table = Table("format", box=None)
-        for head in ("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"):
-            table.add_column(head, justify="right")
+        table = Table("format", figures=("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"))
         for group in agreement:
             described = _describe_agreement(group)
             kappa = described["fleiss_kappa"]
-            value = described["undefined"] or _number(kappa["value"])
+            reason = described["undefined"]
+            value = Noted("-", f"undefined: {reason}") if reason else _number(kappa["value"])
             observed = _number(described["observed_agreement"])
             table.add_row(described["format"], str(group.item_count), value, _interval(kappa), observed)
-        console.print(table)
+        print_tables(console, table)
     if accuracy:
-        table = Table("format", "level", box=None)
-        for head in ("labels", "right", "accuracy of people", "95 %"):
-            table.add_column(head, justify="right")
+        table = Table("format", "level", figures=("labels", "right", "accuracy of people", "95 %"))
         for one in map(_describe_accuracy, accuracy):
             right = one["accuracy"]
             numbers = (str(one["n"]), str(one["correct"]), _number(right["value"]), _interval(right))
             table.add_row(one["format"], one["level"], *numbers)
-        console.print(table)
+        print_tables(console, table)
 
 
 def _number(value: float | None) -> str:

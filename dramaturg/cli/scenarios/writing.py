@@ -24,8 +24,9 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.cli.duplicates import find_duplicates
 from dramaturg.cli.evaluations import default_folder
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.rows import RowsError, open_rows
+from dramaturg.cli.rows import checked_rows
 from dramaturg.cli.scenarios.sheet import write_sheet
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -63,9 +64,7 @@ class Draft:
 
 def write(
     file: Annotated[str, typer.Argument(metavar="BRIEFS.jsonl", help="The briefs, one a line.")],
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    target: Target = None,
     model: Annotated[str, typer.Option(metavar="MODEL", help="The model that writes.")] = "",
     form: Annotated[FormName | None, typer.Option(help="The form. Default: as the row says.")] = None,
     count: Annotated[int, typer.Option(min=1, max=100, help="Scenarios for each option.")] = 4,
@@ -78,7 +77,7 @@ def write(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the sheet goes. Default: out/<time, UTC>.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scenarios written at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one scenario.")] = 300.0,
 ) -> None:
@@ -95,16 +94,8 @@ def write(
 
         dramaturg scenarios write briefs.jsonl --form hard-verb-phrase --count 6 --model my-model
     """
-    try:
-        with open_rows(file, WriteScenarioRequest) as rows:
-            total = rows.check()
-            requests = [(row.line, row.request) for row in rows]
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
-    if not total:
-        fail(f"{file}: there are no rows")
+    with checked_rows(file, WriteScenarioRequest) as (rows, total):
+        requests = [(row.line, row.request) for row in rows]
     asked = [one for line, request in requests for one in _spread(line, request, count, form, model)]
     drafts, earlier, unchecked = run(_write(target, asked, near, concurrency, timeout))
     written = [draft for draft in drafts if draft.response.scenario]

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from dramaturg.cli.evaluations import default_folder
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, run
-from dramaturg.cli.rows import RowsError
+from dramaturg.cli.rows import RowsError, refuse
 from dramaturg.cli.scripts.expansion import expand_goals, spread
 from dramaturg.cli.scripts.goals import read_goals
 from dramaturg.cli.scripts.sheet import COLUMNS, sheet_row
@@ -33,9 +34,7 @@ def expand(
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Where the sheet goes. Default: out/<time, UTC>."),
     ] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
+    target: Target = None,
     model: Annotated[str, typer.Option(metavar="MODEL", help="The model that adds constraints.")] = "",
     constraints: Annotated[
         int | None, typer.Option(min=1, max=3, help="The most constraints. Default: as the row says, else 3.")
@@ -48,7 +47,7 @@ def expand(
         bool, typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet, do not drop them.")
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many goals.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Goals expanded at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one goal.")] = 300.0,
 ) -> None:
@@ -68,10 +67,8 @@ def expand(
     """
     try:
         rows = read_goals(file, limit)
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
+    except (OSError, RowsError) as error:
+        refuse(file, error)
     except ValueError as error:
         fail(f"{file}: {error}")
     if not rows:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dramaturg.cli.options import AsJson
 from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.scripts.sheet import read_review
 from dramaturg.cli.writing import write_messages
@@ -26,7 +27,7 @@ def review(
             help="Keep tasks without a status too, where all their constraints stand in their goal.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Makes rows of "scripts write" of the tasks that people accepted or edited.
 

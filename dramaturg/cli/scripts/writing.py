@@ -17,9 +17,10 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRe
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.cli.calling import call_each
+from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, run
-from dramaturg.cli.rows import Row, RowsError, open_rows
-from dramaturg.cli.writing import write_messages
+from dramaturg.cli.rows import Row, checked_rows
+from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.service.channel import open_channel
 
 DEFAULT_MODEL = "default"
@@ -70,10 +71,8 @@ def write(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For providers that draw by one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    target: Target = None,
+    as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts written at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 300.0,
 ) -> None:
@@ -92,19 +91,12 @@ def write(
         dramaturg scripts write tasks.jsonl --model llama --model qwen --temperature 0.7 -o scripts.jsonl
     """
     sampling = Sampling(temperature=temperature, top_p=top_p, max_output_tokens=max_output_tokens, seed=seed)
-    try:
-        with open_rows(file, WriteScriptRequest, limit) as rows:
-            rows.check()
-            asked = list(_spread(rows, list(dict.fromkeys(model or [""])), sampling))
-    except OSError as error:
-        fail(f"{file}: {error.strerror or error}")
-    except RowsError as error:
-        fail(f"{file}: {error.count} problems\n{error}")
-    if not asked:
-        fail(f"{file}: there are no rows")
+    with checked_rows(file, WriteScriptRequest, limit) as (rows, _):
+        asked = list(_spread(rows, list(dict.fromkeys(model or [""])), sampling))
+    record = out.with_suffix(".written.jsonl")
+    check_writable(out, record)
     written = run(_write(target, asked, concurrency, timeout))
     requests = script_rows(written)
-    record = out.with_suffix(".written.jsonl")
     write_messages(out, requests)
     try:
         with record.open("w", encoding="utf-8") as lines:

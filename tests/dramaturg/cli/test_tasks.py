@@ -140,3 +140,17 @@ def test_a_kind_without_examples_is_refused(tmp_path: Path) -> None:
     file.write_text('{"task": {"name": "x", "description": "y"}}\n', encoding="utf-8")
     result = run(file, tmp_path / "new.jsonl", "--target", "127.0.0.1:1")
     assert (result.exit_code, "no stateless task" in result.stderr) == (2, True)
+
+
+def test_where_nothing_can_be_written_nothing_is_asked(examples: Path, tmp_path: Path) -> None:
+    asked: list[Any] = []
+
+    async def never(request: WriteSimulationTaskRequest) -> WriteSimulationTaskResponse:
+        asked.append(request)
+        return await author(request)
+
+    with gateway_in_a_thread({"author": {"WriteSimulationTask": never}}) as target:
+        for destination in (tmp_path / "absent" / "new.jsonl", tmp_path):
+            result = run(examples, destination, "--target", target, "--count", 1)
+            assert (result.exit_code, str(destination) in result.stderr) == (2, True)
+    assert not asked

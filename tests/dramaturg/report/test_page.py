@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.report.charts import Cell, Value, heat_map
 from dramaturg.report.figures import Figures
 from dramaturg.report.page import Heading, render
 from dramaturg.report.reading import ResultsError, read_results
@@ -170,3 +171,21 @@ def test_a_line_that_is_no_result_is_named(line: str, said: str, tmp_path: Path)
     with pytest.raises(ResultsError, match=said) as caught:
         list(read_results(file))
     assert "some.jsonl:2" in str(caught.value)
+
+
+def test_a_measure_on_another_scale_is_shown_without_colour() -> None:
+    values = {("rating", "m"): Value(5.5, 2, 2), ("rude", "m"): Value(0.25, 2, 2)}
+    rated, rude = heat_map(["rating", "rude"], ["m"], values, (1.0, 10.0), {"rude"}).cells
+    assert (rated.share, rude.share, rude.text) == (0.5, None, "0.25")
+    dialogue = sample("dialogue")
+    dialogue.dialogue.scores.add(model="m", attribute="rude", judge="words").score.value = 0.25
+    html = page([dialogue])
+    assert "Without colour: not on the scale of 1 to 10." in html
+    assert re.search(r'<rect class="blank" [^>]*/><text class="low" [^>]*>0.25<', html)
+
+
+@pytest.mark.parametrize(
+    ("share", "ink"), [(None, "low"), (0.0, "low"), (0.5, "low"), (0.6, "mid"), (1.0, "high")]
+)
+def test_the_ink_of_a_cell_goes_with_its_colour(share: float | None, ink: str) -> None:
+    assert Cell(0, 0, share, "", "").ink == ink

@@ -184,7 +184,8 @@ def test_sets_and_numbers(tmp_path: Path) -> None:
     ("rows", "problem"),
     [
         ([{"item": 1, "annotator": "a", "label": "x"}] * 2, "line 2 labels item '1' a second time"),
-        ([{"item": 1, "label": "x"}], "line 1 names no annotator"),
+        ([{"item": 1, "label": "x"}], "no column 'annotator'"),
+        ([{"item": 1, "label": "x", "annotator": ""}], "line 1 names no annotator"),
         ([{"item": 1, "annotator": "a", "label": ""}], "no row with something in column"),
     ],
 )

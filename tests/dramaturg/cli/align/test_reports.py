@@ -140,7 +140,7 @@ def test_calibration(tmp_path: Path) -> None:
     assert whole["threshold"]["threshold"] == 0.9
     assert whole["threshold"]["held_out_accuracy"] == pytest.approx(0.9, abs=0.1)
     assert found["left_out"] == ["2 rows without an answer or a confidence"]
-    assert "0.90 to 0.90" in run("calibration", file, "--target-accuracy", "0.8").stdout
+    assert "0.900 to 0.900" in run("calibration", file, "--target-accuracy", "0.8").stdout
 
 
 def test_bias(tmp_path: Path) -> None:
@@ -191,20 +191,67 @@ def test_ranks_by_groups_and_quantiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "row", "problem"),
     [
-        ("calibration", {"confidence": 2, "correct": True}, "no number from 0 to 1 in column 'confidence'"),
+        (
+            "calibration",
+            {"confidence": 2, "correct": True},
+            "has '2' in column 'confidence', no number from 0 to 1",
+        ),
         (
             "calibration",
             {"confidence": 1, "correct": "perhaps"},
-            "neither true nor false in column 'correct'",
+            "has 'perhaps' in column 'correct', neither true nor false",
         ),
-        ("calibration", {"correct": True}, "no column"),
-        ("bias", {"first": "a", "judged": "tie"}, "nothing in column 'second'"),
-        ("bias", {"first": "a", "second": "b", "judged": "a"}, "none of first, second and tie"),
+        ("calibration", {"correct": True}, "no column 'confidence'"),
+        ("calibration", {"confidence": 0.5}, "no column 'label'"),
+        ("bias", {"first": "a", "judged": "tie"}, "no column 'second'"),
+        ("bias", {"first": "a", "second": "", "judged": "tie"}, "nothing in column 'second'"),
+        ("bias", {"first": "a", "second": "b"}, "no column 'judged'"),
+        (
+            "bias",
+            {"first": "a", "second": "b", "judged": "a"},
+            "has 'a' in column 'judged', none of first, second and tie",
+        ),
         ("ranks", {"item": "1", "system": "a", "m": "x"}, "no column of numbers"),
-        ("ranks", {"system": "a", "m": 1}, "nothing in column 'item'"),
+        ("ranks", {"system": "a", "m": 1}, "no column 'item'"),
+        ("ranks", {"item": "", "system": "a", "m": 1}, "nothing in column 'item'"),
+        ("labels", {"item": "a", "annotator": "x"}, "no column 'label'"),
     ],
 )
 def test_bad_rows_are_refused(tmp_path: Path, command: str, row: dict[str, Any], problem: str) -> None:
     refused = run(command, write(tmp_path / "x.jsonl", [row]))
     assert refused.exit_code == 2
     assert problem in " ".join(refused.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("ranks", ("--group-by", "--macro", "--cluster")),
+        ("calibration", ("--group-by", "--cluster")),
+        ("bias", ("--group-by",)),
+        ("labels", ("--group-by", "--cluster")),
+    ],
+)
+def test_a_column_that_an_option_names_and_the_file_has_not_is_refused(
+    tmp_path: Path, command: str, options: tuple[str, ...]
+) -> None:
+    row = {"item": "i", "system": "s", "m": 1, "annotator": "x", "label": "1", "predicted": "1"}
+    row |= {"confidence": 0.5, "first": "a", "second": "b", "judged": "tie"}
+    file = write(tmp_path / "x.jsonl", [row])
+    for option in options:
+        refused = run(command, file, option, "absent")
+        assert refused.exit_code == 2
+        assert f"no column 'absent', which {option} names" in " ".join(refused.output.split())
+
+
+def test_a_system_keeps_its_name_and_a_p_value_is_never_zero(tmp_path: Path) -> None:
+    name = "vendor/LLaMa3-70b-Instruct"
+    rows = [{"item": f"i{item}", "system": name, "rate": item / 9} for item in range(10)]
+    shown = CliRunner().invoke(
+        app, ["ranks", write(tmp_path / "r.jsonl", rows), "--resamples", "50"], env={"COLUMNS": "80"}
+    )
+    assert name in shown.stdout
+    pairs = [{"id": str(n), "first": "a", "second": "b", "judged": "first"} for n in range(40)]
+    stdout = run("bias", write(tmp_path / "b.jsonl", pairs)).stdout
+    assert "against a half: p <0.0001" in stdout
+    assert "no pair was judged in both orders" in stdout

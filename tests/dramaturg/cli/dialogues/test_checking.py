@@ -102,3 +102,10 @@ def test_every_row_is_equally_likely() -> None:
         drawn.update(row["id"] for row in draw(iter([{"id": str(n)} for n in range(8)]), 2, seed))
     assert sum(drawn.values()) == 4000
     assert all(400 < count < 600 for count in drawn.values())
+
+
+def test_another_file_is_no_sheet(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text("id,label\n1,PASS\n", encoding="utf-8")
+    result = run("review", file)
+    assert (result.exit_code, "has no column 'reasonable'" in result.stderr) == (2, True)

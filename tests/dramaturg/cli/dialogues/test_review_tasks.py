@@ -92,3 +92,11 @@ def test_a_file_that_is_no_sheet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl").write_text(json.dumps(ROW) + "\n{", encoding="utf-8")
     assert "line 2 is not JSON" in review(tmp_path / "broken.jsonl", "-o", tmp_path / "x").stderr
     assert review(tmp_path / "absent.csv", "-o", tmp_path / "x").exit_code == 2
+
+
+def test_another_file_is_no_sheet_and_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("id,label\n1,PASS\n", encoding="utf-8")
+    (tmp_path / "tasks.jsonl").write_text("kept", encoding="utf-8")
+    result = review(tmp_path / "labels.csv", "-o", tmp_path / "tasks.jsonl")
+    assert (result.exit_code, "has no column 'status'" in result.stderr) == (2, True)
+    assert (tmp_path / "tasks.jsonl").read_text(encoding="utf-8") == "kept"

@@ -305,3 +305,16 @@ async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: P
     assert [round(found[name]["accuracy"], 3) for name in names] == [0.753, 0.593, 0.802]
     intervals = [[round(end, 3) for end in found[name]["accuracy_interval"]] for name in names]
     assert intervals == [[0.649, 0.834], [0.484, 0.693], [0.703, 0.875]]
+
+
+async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> None:
+    rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
+    unset = dict.fromkeys(("OPENAI_BASE_URL", "OPENAI_API_KEY", "MODEL", "DRAMATURG_CONFIG"), "")
+    finished = await dramaturg(
+        *("evaluate", "pairs", rows, "--no-judge", "--metric", "rouge-1", "--out", tmp_path / "out"),
+        environment=unset,
+    )
+    assert finished.code == 0, finished.err
+    assert "longer" in finished.out
+    for word in ("judge", "votes", "abstained"):
+        assert word not in finished.err

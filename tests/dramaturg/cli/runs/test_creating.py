@@ -133,7 +133,7 @@ async def test_datasets_are_sent_or_referred_to(rows: Path) -> None:
         (("paris", "ROWS"), "No such command"),
         (
             ("decisions", "ROWS"),
-            "none of the 1 rows is a valid EvaluateDecisionsRequest\n  line 1: task: there",
+            "no row is a valid EvaluateDecisionsRequest\n  line 1: task: there",
         ),
     ],
 )

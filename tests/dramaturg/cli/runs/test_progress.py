@@ -73,3 +73,23 @@ def test_on_a_terminal_one_line_lives() -> None:
     assert "RUNNING" in out.getvalue()
     assert "512 of 1,500 samples" in out.getvalue()
     assert "the connection is lost" in out.getvalue()
+
+
+def test_in_a_narrow_terminal_the_state_is_whole_and_nothing_is_left_out() -> None:
+    out = io.StringIO()
+    with RunDisplay(Console(file=out, force_terminal=True, width=60)) as display:
+        display.show_run(Run(id="r", state=run_pb2.RUN_STATE_CANCELLED, progress=PROGRESS))
+    shown = " ".join(out.getvalue().split())
+    assert "CANCELLED" in shown
+    assert "at least $0.5000" in shown
+    assert "…" not in shown
+
+
+def test_a_run_that_stands_still_has_no_pace() -> None:
+    paused = describe_progress(PROGRESS, run_pb2.RUN_STATE_PAUSED)
+    assert paused.startswith("512 of 1,500 samples (34.1%), 12 failed, 3,500 judgements")
+
+
+def test_a_bound_of_nothing_is_not_told() -> None:
+    unpriced = RunProgress(usage=Usage(prompt_token_count=7, cost_usd=0, unpriced_call_count=2))
+    assert describe_progress(unpriced).endswith("0 abstained, 7 tokens")

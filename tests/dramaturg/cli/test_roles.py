@@ -1,0 +1,37 @@
+"""``dramaturg roles``: what is refused before a model is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dramaturg.cli.main import app
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "problem"),
+    [
+        ("a.txt", " \n", (), "a.txt: there is no text"),
+        ("a.jsonl", "", (), "a.jsonl: there are no rows"),
+        ("a.jsonl", '{"goal": "tea"}\n', (), 'line 1: has no string "source" or "text"'),
+        ("a.txt", "A text.", ("--objective", "bad"), "--objective 'bad': the sets are"),
+        ("a.txt", "A text.", ("--out", "absent/roles.jsonl"), "there is no folder"),
+        ("a.txt", "A text.", ("--out", "."), "is a folder"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    content: str,
+    options: tuple[str, ...],
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    result = CliRunner().invoke(app, ["roles", name, "--target", NOWHERE, *options])
+    assert (result.exit_code, problem in result.stderr) == (2, True), result.output

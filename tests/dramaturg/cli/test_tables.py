@@ -1,0 +1,108 @@
+"""Tables in terminals of any width."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from dramaturg.cli.tables import Noted, Table, print_tables
+
+MODEL, MEASURES = "vendor/model-70b-instruct", ("completes_goal", "no_missing_steps", "satisfies_constraints")
+
+
+def board() -> Table:
+    table = Table("rank", "model", texts=("state",), figures=("mean", "95 % interval", *MEASURES))
+    for rank in ("1", "2"):
+        table.add_row(rank, f"{MODEL}-{rank}", "SUCCEEDED", "0.737", "0.516 to 0.892", "0.1", "0.2", "0.3")
+    return table
+
+
+def printed(*shown: Table | str, width: int = 200) -> str:
+    out = io.StringIO()
+    print_tables(Console(file=out, width=width), *shown)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("width", [50, 80, 120, 200])
+def test_names_and_figures_are_whole_whatever_the_width(width: int) -> None:
+    lines = printed(board(), width=width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    words = " ".join(lines).split()
+    assert {f"{MODEL}-1", f"{MODEL}-2", "SUCCEEDED", "0.737", "0.516", "0.892", *MEASURES} <= set(words)
+    assert "…" not in " ".join(lines)
+
+
+def test_what_has_no_room_stands_below_beside_the_same_names() -> None:
+    assert printed(board()).count(f"{MODEL}-1") == 1
+    narrow = printed(board(), width=60)
+    assert narrow.count(f"{MODEL}-1") == narrow.count("rank") > 1
+
+
+def test_cells_fold_at_their_spaces_before_columns_move() -> None:
+    table = Table("measure", figures=("tau",))
+    table.add_row("rouge-1", "0.414 [-0.440, 0.949]")
+    assert [line.split() for line in printed(table, width=20).splitlines()] == [
+        ["measure", "tau"],
+        ["rouge-1", "0.414"],
+        ["[-0.440,"],
+        ["0.949]"],
+        [],
+    ]
+
+
+def test_a_word_longer_than_the_terminal_is_folded_and_not_cut() -> None:
+    table = Table("name", figures=("n",))
+    table.add_row("x" * 50, "5")
+    shown = printed(table, width=30)
+    assert (shown.count("x"), max(map(len, shown.splitlines()))) == (50, 30)
+
+
+def test_nothing_is_markup() -> None:
+    table = Table("model [a]", figures=("[b]",), title="[red]x")
+    table.add_row("[bold]m[/]", Noted("-", "see [c]"))
+    shown = printed(table, "line [d]")
+    for text in ("model [a]", "[b]", "[red]x", "[bold]m[/]", "see [c]", "line [d]"):
+        assert text in shown
+
+
+def test_what_is_to_be_said_of_cells_is_said_once() -> None:
+    table = Table("group", figures=("kappa", "alpha"))
+    table.add_row("a", Noted("-", "undefined: one label"), Noted("-", "undefined: no items"))
+    table.add_row("b", Noted("-", "undefined: one label"), "0.500")
+    assert printed(table).splitlines() == [
+        "group  kappa  alpha",
+        "a      - (1)  - (2)",
+        "b      - (1)  0.500",
+        "(1) undefined: one label",
+        "(2) undefined: no items",
+        "",
+    ]
+
+
+def test_tables_without_rows_and_columns_without_cells_are_left_out() -> None:
+    table = Table("run", texts=("error",), figures=("n",))
+    assert printed(table, "there is none") == "there is none\n"
+    table.add_row("a", "", "1")
+    assert printed(table) == "run  n\na    1\n\n"
+
+
+def test_a_row_has_a_cell_for_each_column() -> None:
+    with pytest.raises(ValueError, match="a row of 1 cells in a table of 2 columns"):
+        Table("a", "b").add_row("x")
+
+
+@pytest.mark.parametrize("width", [1, 5, 12])
+def test_a_terminal_without_room_is_survived(width: int) -> None:
+    table = Table("", "role", figures=("n",))
+    table.add_row("", "two\nlines", "1")
+    assert max(map(cell_len, printed(table, width=width).splitlines())) <= width
+
+
+def test_a_cell_of_several_lines_is_as_wide_as_the_longest() -> None:
+    table = Table("role", texts=("says",))
+    table.add_row("reader", "one line\nanother")
+    lines = [line.rstrip() for line in printed(table).splitlines()]
+    assert lines == ["role    says", "reader  one line", "        another", ""]
