@@ -44,15 +44,16 @@ class RunsSettings(Settings):
     concurrent_samples: int = Field(default=256, ge=1, le=4096)
     """The most samples that this gateway evaluates at once, of all runs together."""
     concurrent_batches: int = Field(default=64, ge=1, le=1000)
-    """The most batches of samples that a gateway works on at once, two at most of one run. Gateways that
-    share a store share this figure and the next: those of the last one to start hold."""
+    """The most batches of samples that this gateway works on at once, two at most of one run. Further ones
+    wait; tenants are served equally."""
     concurrent_runs: int = Field(default=64, ge=1, le=1000)
-    """The most runs that a gateway conducts at once, paused ones included; further ones wait."""
+    """The most runs that this gateway looks after at once. Further ones take turns of ``control_seconds``;
+    tenants have equally many."""
     outage_seconds: float = Field(default=120, ge=0)
     """How long judges that cannot be reached are waited for before the tries of a sample count."""
     stall_seconds: float = Field(default=600, ge=0)
-    """How long the batches of a run may fail, for an error that is no sample's, without a sample done in
-    between; then the run fails."""
+    """How long a run may fail, for an error that is no sample's, without a sample done in between; then it
+    ends."""
     control_seconds: float = Field(default=0.5, gt=0, le=5)
     """How often the state of a run is looked at: after so long a cancelled run begins no further call."""
     lease_seconds: float = Field(default=20, ge=1)

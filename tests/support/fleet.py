@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,10 +22,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample, RunSpec, Scripts
 from dramaturg.api.evaluation.v1.run_service_pb2 import CreateRunRequest, GetRunRequest, ListSamplesRequest
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from gateway.runs.records import ACTIVE
+from tests.support.accounts import Accounts, marked, settle
 from tests.support.engines import lines, script_rows
 from tests.support.openai_server import OpenAIServer
 from tests.support.processes import ServiceProcess, free_port
-from tests.support.scripted_model import judge
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceAsyncStub
@@ -51,6 +52,8 @@ class Fleet:
     synthesize: ServiceProcess
     judge: ServiceProcess
     gateways: Sequence[ServiceProcess]
+    deaths: list[tuple[float, float]] = field(default_factory=list)
+    """When processes were killed: just before and just after, in seconds since 1970."""
 
     async def create(self, count: int, **fields: Any) -> str:
         """Creates a run of so many tasks; returns its id."""
@@ -114,13 +117,18 @@ class Fleet:
 
     async def kill(self, process: ServiceProcess) -> int:
         """Kills a process; returns how many model calls were under way, or on their way, when it died."""
-        under_way, begun = self.model.in_flight, self.model.calls.total()
+        before, under_way, begun = time.time(), self.model.in_flight, self.model.calls.total()
         await process.kill()
+        self.deaths.append((before, time.time()))
         return under_way + self.model.calls.total() - begun
 
     def bought_twice(self) -> dict[str, int]:
         """What the model answered more than once, by fingerprint, and how often beyond once."""
         return {mark: count - 1 for mark, count in self.model.answered.items() if count > 1}
+
+    async def accounts(self, samples: Sequence[RunSample]) -> Accounts:
+        """What was paid for twice, and what the ledger says of it, once all samples are done."""
+        return await settle(self.model.answered, self.generation.target, samples, self.deaths)
 
 
 def scripts_spec(**fields: Any) -> RunSpec:
@@ -154,7 +162,7 @@ async def fleet(
     """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(
-            OpenAIServer(judge, latency=latency, record=False, port=_MODEL_PORT)
+            OpenAIServer(marked, latency=latency, record=False, port=_MODEL_PORT)
         )
         environment: dict[str, str] = {"DRAMATURG_CONFIG": str(folder / "dramaturg.toml")}
 

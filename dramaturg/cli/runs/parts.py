@@ -22,7 +22,10 @@ RunConcurrency = Annotated[
     typer.Option("--concurrency", min=0, max=1024, help="Samples evaluated at once, by all gateways. 0: 16."),
 ]
 Priority = Annotated[
-    int | None, typer.Option(min=-100, max=100, help="Runs of higher priority get their samples begun first.")
+    int | None,
+    typer.Option(
+        min=-100, max=100, help="Of a tenant's runs those of higher priority get their samples begun first."
+    ),
 ]
 MaxCost = Annotated[
     float | None, typer.Option(min=0, help="The run ends when so many US dollars are spent. 0: no limit.")

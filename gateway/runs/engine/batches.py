@@ -13,6 +13,7 @@ from gateway.runs.engine.patient import Patient
 from gateway.runs.engine.sampling import Sampler
 from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.states import is_under_way
+from gateway.runs.records import RunRecord
 from gateway.runs.store.base import RunStore
 
 logger = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ class Worker:
         sampler: Evaluates one sample.
         gateways: Tells who else works on runs.
         bells: Ring when something of a run may have changed.
-        slots: How many samples it evaluates at once.
+        samples: How many samples it evaluates at once.
+        batches: How many batches it works on at once; further ones wait here, as slots are shared.
         look_seconds: How often a run's state is looked at.
     """
 
@@ -39,7 +41,8 @@ class Worker:
         sampler: Sampler,
         gateways: Gateways,
         bells: Bells,
-        slots: int,
+        samples: int,
+        batches: int,
         look_seconds: float,
     ) -> None:
         self._store = store
@@ -47,7 +50,8 @@ class Worker:
         self._sampler = sampler
         self._gateways = gateways
         self._bells = bells
-        self._slots = Slots(slots)
+        self._slots = Slots(samples)
+        self._places = Slots(batches)
         self._look_seconds = look_seconds
         self._parts: dict[tuple[str, int], Part] = {}
         self._draining = False
@@ -57,14 +61,18 @@ class Worker:
 
         What is not begun, since the run is paused or at its budget or the process stops, stays pending.
         """
-        part = await self._join(run_id, attempt)
-        if part is None:
+        run = await self._wanted(run_id, attempt)
+        if run is None:
             return
-        try:
-            await part.evaluate(indices)
-        finally:
-            self._leave(part)
-            self._bells.ring(run_id)
+        async with self._places.single(run.tenant, run.spec.limits.priority):
+            part = await self._join(run_id, attempt)
+            if part is None:
+                return
+            try:
+                await part.evaluate(indices)
+            finally:
+                self._leave(part)
+                self._bells.ring(run_id)
 
     def stop(self) -> None:
         """Begins no further sample."""
@@ -77,11 +85,18 @@ class Worker:
         for part in self._parts.values():
             part.cut()
 
+    async def _wanted(self, run_id: str, attempt: int) -> RunRecord | None:
+        """A run, where there is something to do for it here."""
+        if self._draining:
+            return None
+        run = await self._patient(self._store.get_run, run_id)
+        return run if is_under_way(run, attempt) else None
+
     async def _join(self, run_id: str, attempt: int) -> Part | None:
         """This process's part in a run, shared by its batches; None where there is nothing to do."""
-        run = await self._patient(self._store.get_run, run_id)
+        run = await self._wanted(run_id, attempt)
         gateways = await self._gateways.peers()
-        if self._draining or run is None or not is_under_way(run, attempt):
+        if run is None or self._draining:
             return None
         # Nothing is awaited from here on, so that two batches make one part.
         part = self._parts.get((run_id, attempt))

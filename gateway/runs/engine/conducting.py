@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
-from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.bells import Bell
 from gateway.runs.engine.leases import Gateways
-from gateway.runs.engine.preparing import UnreadableDatasetError, read_samples, unusable
+from gateway.runs.engine.preparing import DatasetReaders, UnreadableDatasetError, unusable
 from gateway.runs.engine.stalls import Stall
 from gateway.runs.engine.states import is_prepared, is_under_way
 from gateway.runs.engine.threads import Threads
@@ -37,8 +37,9 @@ class Conductor:
         threads: Where the store is called.
         workflows: Where batches are enqueued.
         gateways: Who works on runs.
-        access: What may be read as a dataset.
+        readers: Read its dataset.
         bell: Rings when something of the run may have changed.
+        turn: Lets it look, within an ``async with`` block: gateways have many conductors.
         look_seconds: How often it looks without that.
         stall_seconds: How long its batches may fail without a sample done in between.
     """
@@ -52,8 +53,9 @@ class Conductor:
         threads: Threads,
         workflows: Workflows,
         gateways: Gateways,
-        access: DatasetAccess,
+        readers: DatasetReaders,
         bell: Bell,
+        turn: Callable[[], AbstractAsyncContextManager[None]],
         look_seconds: float,
         stall_seconds: float,
     ) -> None:
@@ -63,10 +65,11 @@ class Conductor:
         self._threads = threads
         self._workflows = workflows
         self._gateways = gateways
-        self._access = access
+        self._readers = readers
         self._bell = bell
+        self._turn = turn
         self._look_seconds = look_seconds
-        self._stall = Stall(stall_seconds)
+        self._stall = Stall(stall_seconds, "its batches fail")
         self._pace = Pace()
         self._after: int | None = None
         """The last sample that was put into a batch in this round; -1 at its beginning; None: not known."""
@@ -76,7 +79,7 @@ class Conductor:
         wait = self._look_seconds
         while True:
             try:
-                if not await self._step():
+                if not await self._look():
                     await self._workflows.forget_batches(self._id, self._attempt)
                     return
                 wait = self._look_seconds
@@ -85,47 +88,55 @@ class Conductor:
                 wait = min(2 * wait, _LONGEST_STORE_WAIT_SECONDS)
                 await asyncio.sleep(wait)
 
-    async def _step(self) -> bool:
-        """Looks once and does what is due; says whether there will be more to do."""
-        run = await self._threads(self._store.get_run, self._id)
-        if run is None or not is_under_way(run, self._attempt):
-            return False
+    async def _look(self) -> bool:
+        """Looks once and does what is due; says whether there will be more to do.
+
+        The wait after a look is part of its turn: so conductors that share turns look less often, and the
+        store is not asked more for their number.
+        """
+        async with self._turn():
+            run = await self._threads(self._store.get_run, self._id)
+            if run is None or not is_under_way(run, self._attempt):
+                return False
+            if is_prepared(run):
+                await self._step(run)
+        # After the turn: a run whose dataset is read, or that is paused, takes none from the others.
         if not is_prepared(run):
             await self._prepare(run)
-            return True
+        elif run.state == run_pb2.RUN_STATE_PAUSED:
+            # What failed before a pause says nothing of what comes after it.
+            self._stall.forget()
+            await self._bell.wait(max(_PAUSED_LOOK_SECONDS, self._look_seconds))
+        return True
+
+    async def _step(self, run: RunRecord) -> None:
+        """Does what is due for a run whose dataset was read."""
         if run.state == run_pb2.RUN_STATE_PREPARING:
             await self._change(run_pb2.RUN_STATE_RUNNING, run_pb2.RUN_STATE_PREPARING)
-            return True
-        if reason := unusable(run.manifest):
+        elif reason := unusable(run.manifest) or policy.too_many_failed(run.spec.policy, run.counts):
             await self._end(run_pb2.RUN_STATE_FAILED, reason)
-            return True
-        if reason := policy.too_many_failed(run.spec.policy, run.counts):
-            await self._end(run_pb2.RUN_STATE_FAILED, reason)
-            return True
-        if run.state == run_pb2.RUN_STATE_PAUSED:
-            await self._bell.wait(max(_PAUSED_LOOK_SECONDS, self._look_seconds))
-            return True
-        return await self._advance(run)
+        elif run.state != run_pb2.RUN_STATE_PAUSED:
+            await self._advance(run)
 
     async def _prepare(self, run: RunRecord) -> None:
         try:
-            await self._threads(read_samples, run, self._store, self._access)
+            await self._readers.read(run)
         except UnreadableDatasetError as error:
             await self._end(run_pb2.RUN_STATE_FAILED, str(error))
 
-    async def _advance(self, run: RunRecord) -> bool:
-        """Keeps the window full; ends the run when nothing is left. Says whether there will be more to do."""
+    async def _advance(self, run: RunRecord) -> None:
+        """Keeps the window full; ends the run when nothing is left."""
         out = await self._ongoing(run)
         # What is still worked on may yet bring a sample.
         if not out and (reason := self._stall.reason()):
             await self._end(run_pb2.RUN_STATE_FAILED, reason)
-            return True
+            return
         exhausted = policy.budget_reached(run.spec.budget, run.counts.usage)
         pause = 0.0 if exhausted else self._stall.pause()
         enqueued = 0 if exhausted or pause else await self._fill(run, out)
         if out or enqueued or pause:
             await self._bell.wait(self._look_seconds)
-            return True
+            return
         # Nothing is out, so every sample that is not done is one that nobody has.
         left = await self._threads(self._store.next_pending, self._id, -1, 1)
         if left and not exhausted:
@@ -134,7 +145,6 @@ class Conductor:
             await self._end(run_pb2.RUN_STATE_PARTIAL, exhausted)
         else:
             await self._conclude()
-        return True
 
     async def _ongoing(self, run: RunRecord) -> Sequence[Batch]:
         """The batches that wait or are worked on; takes note of those that failed, and forgets them."""
@@ -170,11 +180,9 @@ class Conductor:
         run = await self._threads(self._store.get_run, self._id)
         if run is None:
             return
-        failed = policy.too_many_failed(run.spec.policy, run.counts)
-        if reason := failed or policy.too_many_abstained(run.spec.policy, run.counts):
-            await self._end(run_pb2.RUN_STATE_FAILED, reason)
-        else:
-            await self._end(run_pb2.RUN_STATE_SUCCEEDED, "")
+        given, counts = run.spec.policy, run.counts
+        reason = policy.too_many_failed(given, counts) or policy.too_many_abstained(given, counts)
+        await self._end(run_pb2.RUN_STATE_FAILED if reason else run_pb2.RUN_STATE_SUCCEEDED, reason)
 
     async def _end(self, state: RunState.ValueType, reason: str) -> None:
         expected = [run_pb2.RUN_STATE_PREPARING, run_pb2.RUN_STATE_RUNNING]
@@ -187,12 +195,8 @@ class Conductor:
     async def _change(
         self, state: RunState.ValueType, *expected: RunState.ValueType, reason: str = ""
     ) -> bool:
+        change = self._store.change_state
         changed = await self._threads(
-            self._store.change_state,
-            self._id,
-            state,
-            expected=expected,
-            attempt=self._attempt,
-            reason=reason,
+            change, self._id, state, expected=expected, attempt=self._attempt, reason=reason
         )
         return changed is not None

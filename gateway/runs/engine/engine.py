@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from dramaturg.service.telemetry import tracing
@@ -17,7 +18,11 @@ from gateway.runs.engine.conducting import Conductor
 from gateway.runs.engine.database import executor_of, is_sqlite, migrate
 from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.patient import Patient
+from gateway.runs.engine.preparing import DatasetReaders
+from gateway.runs.engine.queues import open_queues
+from gateway.runs.engine.reviving import Reviver
 from gateway.runs.engine.sampling import Sampler
+from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.tending import Tender
 from gateway.runs.engine.threads import Threads
 from gateway.runs.engine.workflows import Workflows
@@ -42,27 +47,37 @@ class RunEngine:
     def __init__(
         self, settings: RunsSettings, store: RunStore, evaluations: Evaluations, bells: Bells
     ) -> None:
-        executor, alone = executor_of(settings), is_sqlite(settings.url)
+        executor = executor_of(settings)
         self._settings = settings
         self._store = store
         self._threads = Threads(_STORE_THREADS)
         self._bells = bells
-        self._workflows = Workflows(settings, executor)
+        self._patient = Patient(self._threads)
+        self._workflows = Workflows()
         # Of its own: a lease must not wait behind calls that wait for the store.
         self._lease_thread = Threads(1)
         self._gateways = Gateways(
-            executor, store, self._lease_thread, alone=alone, lease_seconds=settings.lease_seconds
+            executor,
+            store,
+            self._lease_thread,
+            alone=is_sqlite(settings.url),
+            lease_seconds=settings.lease_seconds,
         )
-        self._tender = Tender(store, self._threads, self._workflows, self._gateways)
+        reviver = Reviver(store, self._threads, self._workflows, settings.stall_seconds)
+        self._tender = Tender(store, self._threads, self._workflows, self._gateways, reviver)
         self._worker = Worker(
             store=store,
-            patient=Patient(self._threads),
+            patient=self._patient,
             sampler=Sampler(evaluations, settings.outage_seconds),
             gateways=self._gateways,
             bells=self._bells,
-            slots=settings.concurrent_samples,
+            samples=settings.concurrent_samples,
+            batches=settings.concurrent_batches,
             look_seconds=settings.control_seconds,
         )
+        access = DatasetAccess(settings.dataset_folders, settings.dataset_stores)
+        self._readers = DatasetReaders(store, access)
+        self._turns = Slots(settings.concurrent_runs)
         self._conducting: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -81,7 +96,7 @@ class RunEngine:
             if not self._gateways.alone:
                 await self._gateways.renew()
                 tasks.append(_begin(self._gateways.hold(self._settings.renew_seconds)))
-            async with self._workflows.open(self):
+            async with open_queues(self._settings, self._gateways.executor, self):
                 tasks.append(_begin(self._tender.tend(self._settings.renew_seconds)))
                 try:
                     yield
@@ -94,6 +109,7 @@ class RunEngine:
             for task in tasks:
                 task.cancel()
             self._threads.close()
+            self._readers.close()
             self._lease_thread.close()
 
     async def submit(self, run_id: str) -> None:
@@ -113,6 +129,9 @@ class RunEngine:
         self._conducting.add(task)
         settings = self._settings
         try:
+            run = await self._patient(self._store.get_run, run_id)
+            if run is None:
+                return
             with (
                 self._bells.listening(run_id) as bell,
                 tracing.spanning("conduct run", {"dramaturg.run.id": run_id}, root=True),
@@ -124,8 +143,9 @@ class RunEngine:
                     threads=self._threads,
                     workflows=self._workflows,
                     gateways=self._gateways,
-                    access=DatasetAccess(settings.dataset_folders, settings.dataset_stores),
+                    readers=self._readers,
                     bell=bell,
+                    turn=partial(self._turns.single, run.tenant),
                     look_seconds=settings.control_seconds,
                     stall_seconds=settings.stall_seconds,
                 ).conduct()

@@ -66,7 +66,7 @@ class Part:
         self._executor = executor
         self._bells = bells
         self._gateways = gateways
-        self._share = slots.open_share(0)
+        self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
         self._spending = Spending(run.counts.usage)
         self._lanes: set[asyncio.Task[None]] = set()

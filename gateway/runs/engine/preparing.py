@@ -9,7 +9,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.runs.datasets import DatasetAccess, SampleReader
+from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.states import is_under_way
+from gateway.runs.engine.threads import Threads
 from gateway.runs.records import NewSample, RunRecord
 from gateway.runs.store.base import RunStore
 
@@ -17,6 +19,8 @@ GROUP_SIZE = 500
 """The most samples of one transaction."""
 GROUP_BYTES = 4 << 20
 """The most bytes of requests of one transaction, unless one request alone has more."""
+DATASETS_AT_ONCE = 4
+"""The most datasets that one gateway reads at once."""
 _LOOK_SECONDS = 0.5
 
 
@@ -57,6 +61,30 @@ def read_samples(run: RunRecord, store: RunStore, access: DatasetAccess) -> bool
         raise UnreadableDatasetError(f"the dataset cannot be read: {error.message}") from error
     store.set_manifest(run.id, reader.manifest)
     return True
+
+
+class DatasetReaders:
+    """Reads datasets in threads of its own, so that large ones hold up no run that is evaluated.
+
+    Args:
+        store: Where the samples go.
+        access: What may be read.
+    """
+
+    def __init__(self, store: RunStore, access: DatasetAccess) -> None:
+        self._store = store
+        self._access = access
+        self._threads = Threads(DATASETS_AT_ONCE)
+        self._slots = Slots(DATASETS_AT_ONCE)
+
+    async def read(self, run: RunRecord) -> None:
+        """Reads a run's dataset when it is its turn (see ``read_samples``)."""
+        async with self._slots.single(run.tenant, run.spec.limits.priority):
+            await self._threads(read_samples, run, self._store, self._access)
+
+    def close(self) -> None:
+        """Begins to read no further dataset."""
+        self._threads.close()
 
 
 def unusable(manifest: DatasetManifest) -> str:

@@ -1,4 +1,4 @@
-"""Tells a run that stands still, since its batches fail, from one that moves."""
+"""Tells a run that stands still, since the engine fails at it, from one that moves."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 
 class Stall:
-    """The time since batches of a run began to fail without a sample done in between.
+    """The time since the engine began to fail at a run without a sample done in between.
 
-    A sample that cannot be evaluated fails alone. A batch fails where the engine itself cannot go on: a fault
-    of ours, or a gateway whose installation is broken while others replace it. Such may pass, so that the
-    batch is put out again, but not at once and not for ever.
+    A sample that cannot be evaluated fails alone. A batch, or a conductor, fails where the engine itself
+    cannot go on: a fault of ours, or a gateway whose installation is broken while others replace it. Such may
+    pass, so that it is tried again, but not at once and not for ever.
 
     Args:
         seconds: How long a run may stand still.
+        what: What fails, in words, such as "its batches fail".
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
+        self._what = what
         self._done: int | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets what failed."""
         self._began = 0.0
         self._pause = 0.0
         self._resumes = 0.0
@@ -34,11 +40,12 @@ class Stall:
 
         Args:
             done: How many of its samples are done.
-            errors: What batches failed of since the last look.
+            errors: What failed since the last look, in words.
         """
         now = time.monotonic()
         if done != self._done:
-            self._done, self._pause, self._resumes, self._error = done, 0.0, 0.0, ""
+            self._done = done
+            self.forget()
         if not errors:
             return
         if not self._error:
@@ -48,7 +55,7 @@ class Stall:
         self._resumes = now + self._pause
 
     def pause(self) -> float:
-        """For how many seconds no batch is to be put out; 0: one may be."""
+        """For how many seconds it is not to be tried again; 0: it may be."""
         return max(0.0, self._resumes - time.monotonic())
 
     def reason(self) -> str:
@@ -56,6 +63,6 @@ class Stall:
         if not self._error or time.monotonic() - self._began < self._seconds:
             return ""
         return (
-            f"no sample was done in {self._seconds:g} s, since its batches fail: {self._error}. "
+            f"no sample was done in {self._seconds:g} s, since {self._what}: {self._error}. "
             "Its results are kept; rerun what is missing"
         )

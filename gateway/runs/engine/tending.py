@@ -7,15 +7,16 @@ import logging
 
 from dbos import WorkflowStatus
 
-from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.telemetry import instruments
 from gateway.runs.engine import metrics
 from gateway.runs.engine.database import CONTRACT, contract_of
+from gateway.runs.engine.failing import fail
 from gateway.runs.engine.leases import Gateways
+from gateway.runs.engine.reviving import Reviver
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.engine.threads import Threads
 from gateway.runs.engine.workflows import Workflows, is_ours
-from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.records import RunRecord
 from gateway.runs.store.base import RunStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -31,13 +32,22 @@ class Tender:
         threads: Where it is called.
         workflows: What is under way.
         gateways: Who lives.
+        reviver: Begins runs anew whose conductor ended before them.
     """
 
-    def __init__(self, store: RunStore, threads: Threads, workflows: Workflows, gateways: Gateways) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        threads: Threads,
+        workflows: Workflows,
+        gateways: Gateways,
+        reviver: Reviver,
+    ) -> None:
         self._store = store
         self._threads = threads
         self._workflows = workflows
         self._gateways = gateways
+        self._reviver = reviver
 
     async def tend(self, every_seconds: float) -> None:
         """Looks for ever, every so often."""
@@ -63,7 +73,9 @@ class Tender:
         metrics.show_runs(runs)
         if instruments.counting():
             metrics.show_batches(*await self._workflows.queued_batches())
-        conductors = await self._workflows.conductors({(run.id, run.attempt) for run in runs})
+        attempts = {(run.id, run.attempt) for run in runs}
+        self._reviver.keep(attempts)
+        conductors = await self._workflows.conductors(attempts)
         for run in runs:
             await self._check(run, conductors.get((run.id, run.attempt)))
 
@@ -87,10 +99,8 @@ class Tender:
         elif conductor.status in _ENDED:
             # It may have ended since the runs were listed, and the run with it.
             current = await self._threads(self._store.get_run, run.id)
-            if is_under_way(current, run.attempt):
-                fields = {"run": run.id, "status": conductor.status}
-                logger.error("a run is begun anew whose conductor ended before it", extra={"fields": fields})
-                await self._workflows.begin_anew(run.id, run.attempt)
+            if current is not None and is_under_way(current, run.attempt):
+                await self._reviver.revive(current, conductor)
 
     async def _refuse(self, run: RunRecord, conductor: WorkflowStatus) -> None:
         """Fails a run that another version of the workflows began, where nobody is left who has it."""
@@ -101,11 +111,4 @@ class Tender:
             f"it was begun by a gateway whose runs have version {conductor.app_version}; those that are left "
             f"have version {CONTRACT} and cannot finish it. Its results are kept; rerun what is missing"
         )
-        await self._threads(
-            self._store.change_state,
-            run.id,
-            run_pb2.RUN_STATE_FAILED,
-            expected=ACTIVE,
-            attempt=run.attempt,
-            reason=reason,
-        )
+        await fail(run, reason, store=self._store, threads=self._threads)

@@ -49,17 +49,18 @@ async def test_a_kill_changes_no_result_and_buys_nothing_twice(
             await killed.start()
         run = await made.ended(run_id)
         samples = await made.samples(run_id)
-        twice = made.bought_twice()
+        accounts = await made.accounts(samples)
     report(
         killed=name,
         seed=seed,
         store=store_url.partition(":")[0],
         in_flight=in_flight,
-        twice=sum(twice.values()),
+        reported=accounts.reported.total(),
+        twice=accounts.twice.total(),
         interrupted=run.progress.interrupted_sample_count,
     )
     assert (run.state, run.progress.succeeded_count) == (SUCCEEDED, SAMPLES), run.state_reason
     assert comparable(samples) == undisturbed
-    # What the killed process had under way: a call for each sample at once. The model's server counts fewer
-    # in flight where it had answered and nobody had kept the answer yet.
-    assert sum(twice.values()) <= KILLS * CONCURRENCY
+    assert not accounts.unexplained, "paid for twice, and not under way at a kill"
+    # The model's server counts fewer in flight where it had answered and nobody had kept the answer yet.
+    assert accounts.reported.total() <= KILLS * CONCURRENCY

@@ -33,19 +33,21 @@ async def test_a_dead_gateways_work_is_taken_over(
         run = await made.ended(run_id)
         ended = time.monotonic()
         samples = await made.samples(run_id)
-        twice = sum(made.bought_twice().values())
+        accounts = await made.accounts(samples)
     report(
         gateways=gateways,
         dead=dead,
         seconds=round(ended - begun, 1),
         after_the_death=round(ended - died, 1),
         in_flight=in_flight,
-        twice=twice,
+        reported=accounts.reported.total(),
+        twice=accounts.twice.total(),
         interrupted=run.progress.interrupted_sample_count,
     )
     assert run.state == SUCCEEDED, run.state_reason
     assert comparable(samples) == undisturbed
-    assert twice <= CONCURRENCY
+    assert not accounts.unexplained, "paid for twice, and not under way at the death"
+    assert accounts.reported.total() <= CONCURRENCY
 
 
 async def test_a_gateway_that_froze_ends_itself_and_changes_nothing(

@@ -264,7 +264,7 @@ async def test_runs_of_higher_priority_come_first(sqlite_url: str) -> None:
         await runs.until(late, lambda run: gate.waiting == 2)
         urgent = await runs.create(scripts_spec(limits=RunLimits(priority=10)), rows("urgent"))
         # Its batches are in this gateway's hands, and no slot is free.
-        workflows = Workflows(runs.settings, "nobody")
+        workflows = Workflows()
         while True:
             if len([batch for batch in await workflows.batches(urgent, 1) if batch.executor]) == 2:
                 break

@@ -1,17 +1,20 @@
-"""A run whose batches fail waits ever longer, and in the end fails itself."""
+"""A run whose batches, or conductor, fail waits ever longer, and in the end fails itself."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from gateway.runs.engine import stalls
+from gateway.runs.engine.conducting import Conductor
 from gateway.runs.engine.parts import Part
 from gateway.runs.engine.stalls import Stall
-from tests.support.engines import runs_with, script_rows, scripts_spec
+from tests.support.engines import SECONDS, runs_with, script_rows, scripts_spec
 
 
 class Clock:
@@ -32,7 +35,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_pauses_double_to_the_longest(clock: Clock) -> None:
-    stall, pauses = Stall(600), []
+    stall, pauses = Stall(600, "its batches fail"), []
     for _ in range(7):
         stall.note(3, ["an error"])
         pauses.append(stall.pause())
@@ -42,7 +45,7 @@ def test_pauses_double_to_the_longest(clock: Clock) -> None:
 
 
 def test_a_run_has_stood_still_for_too_long(clock: Clock) -> None:
-    stall = Stall(600)
+    stall = Stall(600, "its batches fail")
     stall.note(3, [])
     clock.now += 1000
     assert stall.reason() == ""
@@ -55,7 +58,7 @@ def test_a_run_has_stood_still_for_too_long(clock: Clock) -> None:
 
 
 def test_a_sample_that_is_done_ends_it(clock: Clock) -> None:
-    stall = Stall(600)
+    stall = Stall(600, "its batches fail")
     stall.note(3, ["an error"])
     stall.note(3, ["an error"])
     clock.now += 700
@@ -64,6 +67,15 @@ def test_a_sample_that_is_done_ends_it(clock: Clock) -> None:
     # Whatever failed since then counts from then on.
     stall.note(5, ["another"])
     assert (stall.pause(), stall.reason()) == (1, "")
+
+
+def test_what_failed_can_be_forgotten(clock: Clock) -> None:
+    stall = Stall(600, "its batches fail")
+    stall.note(3, ["an error"])
+    stall.forget()
+    clock.now += 1000
+    stall.note(3, [])
+    assert (stall.pause(), stall.reason()) == (0, "")
 
 
 async def test_batches_that_keep_failing_fail_the_run(
@@ -102,3 +114,81 @@ async def test_batches_that_fail_for_a_while_do_not(sqlite_url: str, monkeypatch
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(30)))
     assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
     assert (run.counts.succeeded, run.counts.interrupted, len(failed)) == (30, 0, 3)
+
+
+async def test_a_pause_is_no_part_of_a_stall(
+    sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate, note, forget = Part.evaluate, Stall.note, Stall.forget
+    failed, noted, forgotten = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def fail_first(part: Part, indices: Sequence[int]) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise NameError("name 'gone' is not defined")
+        await evaluate(part, indices)
+
+    def see_note(stall: Stall, done: int, errors: Sequence[str]) -> None:
+        note(stall, done, errors)
+        if errors:
+            noted.set()
+
+    def see_forget(stall: Stall) -> None:
+        forget(stall)
+        if noted.is_set():
+            forgotten.set()
+
+    monkeypatch.setattr(Part, "evaluate", fail_first)
+    monkeypatch.setattr(Stall, "note", see_note)
+    monkeypatch.setattr(Stall, "forget", see_forget)
+    async with asyncio.timeout(SECONDS), runs_with(sqlite_url, control_seconds=0.05) as runs:
+        run_id = await runs.create(scripts_spec(), script_rows(3))
+        await noted.wait()
+        # The clock stands still: nothing is tried again.
+        await runs.change(run_id, run_pb2.RUN_STATE_PAUSED)
+        await forgotten.wait()
+        clock.now += 1000
+        await runs.change(run_id, run_pb2.RUN_STATE_RUNNING)
+        run = await runs.ended(run_id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
+
+
+async def test_a_conductor_that_keeps_failing_fails_the_run(
+    each_store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[float] = []
+
+    async def fail(conductor: Conductor) -> None:
+        begun.append(time.monotonic())
+        raise NameError("name 'gone' is not defined")
+
+    monkeypatch.setattr(Conductor, "conduct", fail)
+    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.5)
+    async with runs_with(each_store_url, stall_seconds=3, renew_seconds=0.05) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
+    assert run.state == run_pb2.RUN_STATE_FAILED
+    assert "since its conductor fails: NameError: name 'gone' is not defined" in run.state_reason
+    pauses = [after - before for before, after in pairwise(begun)]
+    # 0.5, 1 and 2 s, and what it takes to see that one has failed.
+    assert 2 <= len(pauses) <= 3
+    assert all(pause >= 0.5 * 2**place for place, pause in enumerate(pauses))
+
+
+async def test_a_conductor_that_fails_for_a_while_does_not(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conduct = Conductor.conduct
+    begun: list[Conductor] = []
+
+    async def fail_first(conductor: Conductor) -> None:
+        begun.append(conductor)
+        if len(begun) <= 2:
+            raise ImportError("no module of that name")
+        await conduct(conductor)
+
+    monkeypatch.setattr(Conductor, "conduct", fail_first)
+    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.05)
+    async with runs_with(sqlite_url, renew_seconds=0.05) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
+    assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
+    assert (run.counts.succeeded, len(begun)) == (3, 3)
