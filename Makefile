@@ -5,7 +5,7 @@ VENV := .venv
 # How many processes run the tests.
 WORKERS ?= auto
 BIN := $(VENV)/bin
-PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal
+PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10 --durations-min 10
 RELEASE := .tools/release/bin
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-config --quiet --universal \
 	--python-version 3.11 --generate-hashes

@@ -18,7 +18,9 @@ from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome
 RUNS = Gauge("dramaturg_runs", "Runs that have not ended, by state.", ("state",))
 PENDING = Gauge("dramaturg_run_samples_pending", "Samples of running runs that are not done.")
 BATCHES = Gauge(
-    "dramaturg_run_batches", "Batches of samples in the queue, by whether one works on them.", ("state",)
+    "dramaturg_run_batches",
+    "Batches of samples in the queue, by whether a gateway has taken them.",
+    ("state",),
 )
 UNDER_WAY = Gauge("dramaturg_run_samples_in_flight", "Samples of runs that this gateway evaluates.")
 SAMPLES = Counter(

@@ -82,7 +82,7 @@ class Workflows:
             await apart(DBOS.delete_workflows_async(ids))
 
     async def queued_batches(self) -> tuple[int, int]:
-        """How many batches of all runs wait, and how many are worked on."""
+        """How many batches of all runs wait in the queue, and how many gateways have taken."""
         found = await apart(_list(queue_name=BATCHES_QUEUE, status=_ONGOING))
         waiting = sum(status.status == "ENQUEUED" for status in found)
         return waiting, len(found) - waiting
