@@ -25,7 +25,8 @@ demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with fou
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
-	@$(PYTEST) -m "not slow and not k8s and not endurance"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone"
+	@$(BIN)/python -m pytest -q -m alone
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance"

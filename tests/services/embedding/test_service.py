@@ -16,7 +16,6 @@ from dramaturg.service.errors import ServiceError, from_rpc_error
 from services.embedding import embedder, weights
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import embedding_stub
-from tests.support.pauses import pauses
 
 
 async def failure(
@@ -145,6 +144,7 @@ def test_a_model_of_ones_own_needs_its_folder() -> None:
         EmbeddingSettings(model="mine")
 
 
+@pytest.mark.alone
 async def test_the_loop_stays_free_while_hundreds_of_texts_are_embedded(
     stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
 ) -> None:
@@ -152,10 +152,14 @@ async def test_the_loop_stays_free_while_hundreds_of_texts_are_embedded(
     call = asyncio.ensure_future(
         stub.Embed(EmbedRequest(texts=[f"Step {number}: stir the pot for a while." for number in range(500)]))
     )
-    lags = await pauses(call)
+    lags = []
+    while not call.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.002)
+        lags.append(time.perf_counter() - before - 0.002)
     assert len((await call).embeddings) == 500
     assert len(lags) > 20
-    # The largest few are other threads of this process.
+    # The largest few are the machine's other work.
     assert sorted(lags)[-3] < 0.05
 
 
