@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JUDGE_HEALTH_SERVING, Judge
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.criteria import ABSEVAL
 from tests.support.command_line import ROOT, dramaturg, finish, read_jsonl, start
+from tests.support.examples import running_judge
 from tests.support.gateway import evaluate_result, scripts_request, steps
+from tests.support.processes import ServiceProcess
 
 TASKS = ROOT / "examples" / "scripts" / "tasks.jsonl"
 ROLES = ("synthesize", "critic", "execute", "commonsense")
@@ -34,50 +35,41 @@ def assert_accounted(summary: dict[str, Any], candidates: int) -> None:
         assert sum(counts.values()) == candidates
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 @asynccontextmanager
 async def gateway_process(services: Mapping[str, list[str]], judges: str, folder: Path) -> AsyncIterator[str]:
-    """Starts every service as a process of its own, the gateway last, and yields the gateway's address."""
+    """Starts every service as a process of its own, and yields the gateway's address."""
+    config = folder / "dramaturg.toml"
     async with AsyncExitStack() as stack:
-        ports = {name: free_port() for name in (*services, "gateway")}
-        config = folder / "dramaturg.toml"
+        made = {
+            name: ServiceProcess(
+                "dramaturg.cli.main", folder, {"DRAMATURG_CONFIG": str(config)}, "serve", name, *options
+            )
+            for name, options in {**services, "gateway": []}.items()
+        }
+        ports = {name: process.port for name, process in made.items()}
         tables = [
             f'[{role}]\nembedding_target = "127.0.0.1:{ports["embedding"]}"'
             for role in ROLES
             if role in ports
         ]
         config.write_text("\n".join(tables) + "\n" + judges.format(**ports))
-        environment = {"DRAMATURG_CONFIG": str(config)}
-        for name, options in {**services, "gateway": []}.items():
-            command = ["serve", name, "--port", str(ports[name]), *options]
-            process = await stack.enter_async_context(start(*command, environment=environment))
-            # Nobody reads it; a full pipe would hold the process up.
-            stack.callback(asyncio.ensure_future(_discard(process.stderr)).cancel)
-        yield f"127.0.0.1:{ports['gateway']}"
-
-
-async def _discard(stream: asyncio.StreamReader | None) -> None:
-    while stream is not None and await stream.read(65536):
-        pass
+        for process in made.values():
+            stack.push_async_callback(process.stop)
+        await asyncio.gather(*(process.start() for process in made.values()))
+        yield made["gateway"].target
 
 
 async def all_serving(client: DramaturgClient, count: int) -> None:
     """Waits until so many judges are serving."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                judges = await client.list_judges(timeout=5)
-            except ServiceError:
-                judges = []
-            if sum(judge.health == 1 for judge in judges) == count:
-                return
-            await asyncio.sleep(0.1)
+    judges: Sequence[Judge] = []
+    try:
+        async with asyncio.timeout(60):
+            while sum(judge.health == JUDGE_HEALTH_SERVING for judge in judges) != count:
+                await asyncio.sleep(0.1)
+                with suppress(ServiceError):
+                    judges = await client.list_judges(timeout=5)
+    except TimeoutError:
+        raise AssertionError(f"not all serve: {judges}") from None
 
 
 async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: Path) -> None:
@@ -111,23 +103,16 @@ async def test_judges_that_ask_a_model_abstain_where_there_is_none(tmp_path: Pat
 
 @pytest.mark.slow
 async def test_every_service_as_a_process_of_its_own_and_a_third_partys_judge_by_name(tmp_path: Path) -> None:
-    port = free_port()
-    terse = await asyncio.create_subprocess_exec(
-        sys.executable, str(ROOT / "examples" / "judges" / "terse_critic.py"), "--port", str(port), cwd=ROOT
-    )
-    entry = '[[gateway.judges]]\nrole = "{role}"\nname = "{name}"\ntarget = "127.0.0.1:{port}"\n'
-    judges = "".join(entry.format(role=role, name="ours", port=f"{{{role}}}") for role in ROLES)
+    entry = '[[gateway.judges]]\nrole = "{role}"\nname = "{name}"\ntarget = "{target}"\n'
+    judges = "".join(entry.format(role=role, name="ours", target=f"127.0.0.1:{{{role}}}") for role in ROLES)
     judges = judges.replace('name = "ours"', 'name = "ours"\ndefault = true')
-    judges += entry.format(role="critic", name="terse", port=port)
     services = {"embedding": [], **{role: ["--backend", "offline"] for role in ROLES}}
-    try:
+    async with running_judge("terse_critic.py") as theirs:
+        judges += entry.format(role="critic", name="terse", target=theirs)
         async with gateway_process(services, judges, tmp_path) as target, DramaturgClient(target) as client:
             await all_serving(client, 5)
             panel = [("critic", "ours"), ("critic", "terse")]
             results = [await judged(client, pairs) for pairs in ([], panel, panel[1:])]
-    finally:
-        terse.terminate()
-        await terse.wait()
     names = [
         {one.assessment.provenance.name for one in result.assessments if one.role == "critic"}
         for result in results

@@ -18,7 +18,8 @@ from dramaturg.client import DramaturgClient
 from gateway.evaluations.metrics import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
-from tests.support.processes import ServiceProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import ServiceProcess
 from tests.support.scripted_model import judge
 from tests.support.telemetry import Collector, Scrape, Span, collector, scrape
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,15 +11,15 @@ from pathlib import Path
 
 import grpc
 
+from tests.support.ports import free_port
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @asynccontextmanager
 async def running_judge(file: str) -> AsyncIterator[str]:
     """Starts ``examples/judges/<file>`` as a process; yields its target. It must drain and end well."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(EXAMPLES / "judges" / file),

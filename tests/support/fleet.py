@@ -25,7 +25,8 @@ from gateway.runs.records import ACTIVE
 from tests.support.accounts import Accounts, marked, settle
 from tests.support.engines import lines, script_rows
 from tests.support.openai_server import OpenAIServer
-from tests.support.processes import ServiceProcess, free_port
+from tests.support.ports import free_port
+from tests.support.processes import ServiceProcess
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceAsyncStub

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.support.ports import free_port
 
 _NEEDED = ("initdb", "postgres")
 # Nothing that the tests write has to outlive the machine; what a killed server must not lose is written all
@@ -35,7 +36,7 @@ class PostgresServer:
             folder: An empty folder that belongs to whoever runs the server.
             durable: Whether commits reach the disk, as they do in production. Slower.
         """
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = folder
         self._settings = {} if durable else _FAST
         self._process: subprocess.Popen[bytes] | None = None
@@ -181,10 +182,3 @@ def _as_user() -> list[str]:
         user = _user()
         command += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     return [*command, "--"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -17,7 +17,7 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Server
 from tests.support.grpc_servers import critic, critique_request, serve, server_settings, silent
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 
 CONTRACT = "dramaturg.api.agents.v1.CriticService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING

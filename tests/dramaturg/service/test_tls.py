@@ -16,7 +16,7 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
 from tests.support.certificates import Authority, Certificate
 from tests.support.grpc_servers import critic, critique_request, serve, silent
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")

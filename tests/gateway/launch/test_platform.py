@@ -13,7 +13,7 @@ from gateway.launch.apps import UnknownServiceError, backends, find_app, service
 from gateway.launch.platform import NO_MODEL, Overview, local_platform
 from tests.support.gateway import Fake
 from tests.support.grpc_servers import serve
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 
 AGENTS = ("synthesize", "critic", "execute", "commonsense")
 SCRIPT_ROLES = (*AGENTS, "script-judge")

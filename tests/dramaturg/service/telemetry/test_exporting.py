@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from dramaturg.service.telemetry.exporting import BoundedProcessor, open_provider
 from dramaturg.service.telemetry.settings import TracesSettings
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 from tests.support.telemetry import Counts, counted
 
 

@@ -21,7 +21,7 @@ from dramaturg.service.telemetry.endpoint import serve_metrics
 from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
 from dramaturg.service.telemetry.running import new_registry
 from tests.support.grpc_servers import critic, critique_request, serve, serve_critic
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 from tests.support.telemetry import Counts, Scrape, counted, scrape
 
 METHOD = "dramaturg.api.agents.v1.CriticService/Critique"
