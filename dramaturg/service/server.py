@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -34,6 +34,7 @@ from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptors
 from dramaturg.service.listening import bind, server_options
 from dramaturg.service.probes import ProbeServer
+from dramaturg.service.registration import Registration
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
@@ -98,12 +99,14 @@ class Server:
             ),
             options=server_options(self._settings),
         )
+        # Generated code asks a server for no more than this.
+        registration = cast("grpc.aio.Server", Registration(server))
         for contract in self._contracts:
-            contract.add(contract.servicer, server)
+            contract.add(contract.servicer, registration)
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server(
-            IdentityServicer(self._contracts), server
+            IdentityServicer(self._contracts), registration
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
         reflection.enable_server_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))

@@ -1,7 +1,8 @@
 """Calls at a rate, until standard input ends: ``python -m tests.cluster.load TARGET --rate 50``.
 
-A call evaluates a script that was never seen before with all four agents. It fails when the call does, or
-when a verdict is not a pass: the model passes everything, so whatever abstains tells of a hop that failed.
+By turns, a call evaluates a script that was never seen before with all four agents, or has one of the three
+judges among them judge one, through the gateway. It fails when the call does, or when a verdict is not a
+pass: the model passes everything, so whatever abstains tells of a hop that failed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 
+import grpc
+
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, AbstainReason, Outcome, Verdict
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole, Question
 from tests.cluster.cluster import Cluster
 from tests.cluster.names import within
 from tests.k8s.rendered import ROOT
@@ -28,6 +32,8 @@ from tests.k8s.rendered import ROOT
 OPTIONS = JudgeOptions(model="openai/test-model")
 CALL_SECONDS = 60.0
 _MOST_AT_ONCE = 40
+_TURNS: Sequence[JudgeRole | None] = (None, CRITIC, EXECUTE, COMMONSENSE)
+"""Which judge is called; None: all of them, by an evaluation."""
 
 
 @dataclass
@@ -72,6 +78,17 @@ async def failure(client: DramaturgClient, mark: str) -> str:
     return wrong
 
 
+async def judge_failure(client: DramaturgClient, role: JudgeRole, mark: str) -> str:
+    """Has one judge called through the gateway; returns what went wrong, or nothing."""
+    asked = request(mark)
+    question = Question(asked.task, asked.candidates[0], reference=None, pool=(), options=OPTIONS)
+    try:
+        assessment = await role.ask(client.channel, question, CALL_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        return f"{role.name} {error.code().name}: {error.details()}"
+    return "; ".join(f"{role.name} {doubt}" for doubt in sorted(_doubts(assessment.verdicts)))
+
+
 def _doubts(verdicts: Sequence[Verdict]) -> set[str]:
     if not verdicts:
         return {"no verdicts"}
@@ -97,8 +114,8 @@ async def load(target: str, rate: float, name: str) -> Report:
     report = Report()
 
     async def call(number: int) -> None:
-        begin = loop.time()
-        wrong = await failure(client, f"{name}-{number}")
+        begin, role, mark = loop.time(), _TURNS[number % len(_TURNS)], f"{name}-{number}"
+        wrong = await (failure(client, mark) if role is None else judge_failure(client, role, mark))
         report.slowest_seconds = max(report.slowest_seconds, loop.time() - begin)
         room.release()
         if wrong:

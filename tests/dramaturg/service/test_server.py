@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -63,6 +64,22 @@ def test_a_contract_says_what_it_can_do() -> None:
     assert made.full_name == "dramaturg.api.agents.v1.CriticService"
     assert list(made.identity.criteria) == ["no_missing_steps"]
     assert dict(made.identity.limits) == {"max_steps": 40}
+
+
+async def test_a_call_costs_no_more_for_methods_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC waits for calls by one task, and by one more for each method that it is told of beforehand."""
+    waited_for: list[int] = []
+    wait = asyncio.wait
+
+    def counting(tasks: Collection[Any], **options: Any) -> Any:
+        waited_for.append(len(tasks))
+        return wait(tasks, **options)
+
+    monkeypatch.setattr(asyncio, "wait", counting)
+    async with serve(critic(silent)) as server:
+        await identity_of(server.target, "")
+    # The other is reflection's, which gRPC adds by itself.
+    assert max(waited_for) <= 2
 
 
 async def test_health_of_an_unknown_service_is_not_found() -> None:
