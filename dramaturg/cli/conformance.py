@@ -7,10 +7,10 @@ import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from dramaturg import conformance as kit
 from dramaturg.cli.options import AsJson
+from dramaturg.cli.terminal import Terminal
 from dramaturg.judge.roles import ROLES
 
 app = typer.Typer()
@@ -31,7 +31,7 @@ def conformance(
     if role not in kit.CHECKED_ROLES:
         names = ", ".join(kit.CHECKED_ROLES)
         raise typer.BadParameter(f"{role!r} has no checks; there are those of {names}", param_hint="ROLE")
-    console = Console(stderr=as_json)
+    console = Terminal(stderr=as_json)
 
     def show(outcome: kit.Outcome) -> None:
         mark = "[green]holds[/]" if outcome.passed else "[red]broken[/]"

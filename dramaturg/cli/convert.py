@@ -14,6 +14,7 @@ from dramaturg.cli.dialogues.converting import simulbench
 from dramaturg.cli.graphs.converting import proscript
 from dramaturg.cli.pairs.converting import goyal
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 app = typer.Typer(no_args_is_help=True, help="Converts other formats into rows of an evaluation.")
@@ -62,9 +63,9 @@ def convert_coscript(
     conversion = coscript.convert(files)
     write_messages(destination, conversion.requests)
     for skipped in conversion.skipped:
-        typer.echo(f"{skipped.source}: row {skipped.row}: {skipped.reason}", err=True)
+        echo(f"{skipped.source}: row {skipped.row}: {skipped.reason}", err=True)
     candidates = sum(len(request.candidates) for request in conversion.requests)
-    typer.echo(
+    echo(
         f"{len(conversion.requests)} tasks with {candidates} candidates to {destination}; "
         f"{len(conversion.skipped)} rows left out",
         err=True,

@@ -13,6 +13,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsResponse
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import OUTCOMES, SampleTally, Tally
+from dramaturg.cli.terminal import Terminal
 
 
 class Judged(NamedTuple):
@@ -41,7 +42,7 @@ class ProgressBar:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             *([TextColumn(f"{judged_text}{{task.fields[spent]}}")] if noun else []),
-            console=Console(stderr=True),
+            console=Terminal(stderr=True),
         )
         self._task = self._progress.add_task("", total=total, count=0, abstained=0, spent="")
         self._judged = judged

@@ -17,6 +17,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.service.settings import SettingsError, explain
 
 COMMANDS = "dramaturg.commands"
@@ -75,7 +76,7 @@ async def gateway(
     if target is not None:
         yield target
         return
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
 
     def announce(overview: _Overview) -> None:
         if overview.notice and not quiet:
@@ -110,8 +111,8 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 def output() -> Console:
     """Standard output, for tables. In a file or a pipe nothing is folded for want of a terminal's width."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, UNFOLDED_WIDTH))
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=max(console.width, UNFOLDED_WIDTH))
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
@@ -120,7 +121,7 @@ def fail(message: str, code: int = 2) -> NoReturn:
     Raises:
         typer.Exit: Always.
     """
-    typer.echo(message, err=True)
+    echo(message, err=True)
     raise typer.Exit(code)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
 from dramaturg.report.page import SAMPLES_SHOWN
 from dramaturg.report.reading import ResultsError
 from dramaturg.report.writing import write_report
@@ -48,4 +49,4 @@ def report(
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
-    typer.echo(f"report: {out} ({figures.samples} samples, {figures.judgements} judgements)")
+    echo(f"report: {out} ({figures.samples} samples, {figures.judgements} judgements)")

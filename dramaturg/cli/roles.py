@@ -20,6 +20,7 @@ from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.wording import counted
 from dramaturg.cli.writing import check_writable
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
@@ -118,7 +119,7 @@ def roles(
         typer.echo(json.dumps({**summary, "rows": str(out)}, ensure_ascii=False))
     else:
         _print(texts, found)
-        typer.echo(f"roles of {counted(len(texts), 'text')} to {out}")
+        echo(f"roles of {counted(len(texts), 'text')} to {out}")
     raise typer.Exit(1 if failed else 0)
 
 

@@ -14,6 +14,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
+from dramaturg.cli.terminal import printable
+
 GAP = 2
 """Characters between two columns."""
 
@@ -64,8 +66,9 @@ class Table:
 
     def _text(self, cell: Cell) -> str:
         if isinstance(cell, str):
-            return cell
-        return f"{cell.text} ({self._notes.setdefault(cell.note, len(self._notes) + 1)})"
+            return printable(cell)
+        number = self._notes.setdefault(printable(cell.note), len(self._notes) + 1)
+        return f"{printable(cell.text)} ({number})"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self._title:
@@ -140,7 +143,7 @@ def print_tables(console: Console, *shown: Table | str) -> None:
                 console.print(one)
                 console.print()
         else:
-            console.print(Text(one), highlight=False, soft_wrap=True)
+            console.print(Text(printable(one)), highlight=False, soft_wrap=True)
 
 
 def _taken(widths: Sequence[int]) -> int:

@@ -30,6 +30,7 @@ from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.rows import checked_rows
 from dramaturg.cli.scripts.expanding import expand
 from dramaturg.cli.sheets import write_sheet
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -103,9 +104,9 @@ def write(
         _write_sheet(sheet, asked, answers, repeated)
     for name, answer in answers.items():
         if answer.failure:
-            typer.echo(f"{name}: {answer.failure}", err=True)
+            echo(f"{name}: {answer.failure}", err=True)
     if unchecked:
-        typer.echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
+        echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
     failed = len(answers) - len(made)
     if as_json:
         summary = {
@@ -119,7 +120,7 @@ def write(
         }
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
-        typer.echo(
+        echo(
             f"{len(kept)} of {len(answers)} tasks to {destination}: {failed} were not written, "
             f"{len(repeated)} near-duplicates dropped"
         )

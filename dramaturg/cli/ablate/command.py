@@ -21,6 +21,7 @@ from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.results import RESULTS
 from dramaturg.cli.rows import checked_rows
+from dramaturg.cli.terminal import echo
 
 
 @takes_groups
@@ -74,7 +75,7 @@ def ablate(
         )
     people = None if labels is None else read_gold(labels, majority, "", job.target)
     for one in [] if people is None else people.left_out:
-        typer.echo(f"left out: {one}", err=True)
+        echo(f"left out: {one}", err=True)
     folder = job.out or default_folder()
     with checked_rows(job.file, EvaluateScriptsRequest, job.limit, job.format) as (rows, total):
         figures, missing = run(run_variants(job, variants, rows, total, folder, people))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 
 from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -106,7 +106,7 @@ class Resampled(Asked):
 def tell(left_out: Sequence[str]) -> None:
     """Says on standard error what was not used."""
     for one in left_out:
-        Console(stderr=True).print(f"left out: {one}", markup=False, highlight=False)
+        Terminal(stderr=True).print(f"left out: {one}", markup=False, highlight=False)
 
 
 def print_json(figures: Mapping[str, Any], left_out: Sequence[str]) -> None:

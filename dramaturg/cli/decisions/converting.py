@@ -13,6 +13,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.cli.decisions.choice75 import DEV, FORMATS, TRAIN, Reading, read_folder
 from dramaturg.cli.decisions.demonstrations import PAPER_COUNT, choose_demonstrations
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 
@@ -59,13 +60,13 @@ def choice75(
     rows = select_rows(reading, split, count, seed)
     write_messages(destination, rows)
     for place, text in reading.doubtful:
-        typer.echo(f"{place}: {text}; kept as it is labelled", err=True)
+        echo(f"{place}: {text}; kept as it is labelled", err=True)
     for place, text in reading.skipped:
-        typer.echo(f"{place}: {text}; left out", err=True)
+        echo(f"{place}: {text}; left out", err=True)
     for name, number in Counter(row.tags["format"] for row in rows).items():
         shown = next(len(row.demonstrations) for row in rows if row.tags["format"] == name)
-        typer.echo(f"{name}: {number} decisions with {shown} demonstrations each", err=True)
-    typer.echo(f"{len(rows)} decisions to {destination}; {len(reading.skipped)} left out", err=True)
+        echo(f"{name}: {number} decisions with {shown} demonstrations each", err=True)
+    echo(f"{len(rows)} decisions to {destination}; {len(reading.skipped)} left out", err=True)
     raise typer.Exit(1 if reading.skipped else 0)
 
 

@@ -22,6 +22,7 @@ from dramaturg.cli.decisions.figures import estimate
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
+from dramaturg.cli.terminal import echo
 from dramaturg.service.errors import from_rpc_error
 
 app = typer.Typer(no_args_is_help=True, help="Has people check ratings.")
@@ -84,7 +85,7 @@ def sample(
         fail(f"{error.filename}: {error.strerror or error}")
     except (ValueError, ParseError) as error:
         fail(f"{results}: {error}")
-    typer.echo(f"{len(drawn)} ratings to {destination}", err=True)
+    echo(f"{len(drawn)} ratings to {destination}", err=True)
 
 
 @app.command("review")
@@ -113,11 +114,11 @@ def review(
     if as_json:
         typer.echo(json.dumps({**found._asdict(), "reasonable_share": share}))
         return
-    typer.echo(
+    echo(
         f"{found.reasonable} of {found.reasonable + found.unreasonable} ratings are reasonable: "
         f"{share['value']:.2f} ({share['lower']:.2f} to {share['upper']:.2f}); {found.unchecked} not checked"
     )
-    typer.echo(f"of the others {found.too_high} are too high and {found.too_low} too low")
+    echo(f"of the others {found.too_high} are too high and {found.too_low} too low")
 
 
 def draw(rows: Iterator[Mapping[str, str]], count: int, seed: int) -> Sequence[Mapping[str, str]]:

@@ -13,6 +13,7 @@ import typer
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, SimulateDialogueRequest
 from dramaturg.cli.dialogues.simulbench import Skipped, parse_lines, read_scripts, read_tasks
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 
@@ -51,14 +52,14 @@ def simulbench(
     write_messages(destination, made)
     for line, reason in skipped:
         place = f"{source}: line {line}" if line else str(overrides)
-        typer.echo(f"{place}: {reason}; left out", err=True)
+        echo(f"{place}: {reason}; left out", err=True)
     for tag in ("subset", "kind"):
         counts = Counter(row.tags[tag] for row in made if tag in row.tags)
         if counts:
             listed = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-            typer.echo(f"{tag}: {listed}", err=True)
+            echo(f"{tag}: {listed}", err=True)
     noun = "tasks" if tasks else "test scripts"
-    typer.echo(f"{len(made)} {noun} to {destination}; {len(skipped)} left out", err=True)
+    echo(f"{len(made)} {noun} to {destination}; {len(skipped)} left out", err=True)
     raise typer.Exit(1 if any(line for line, _ in skipped) else 0)
 
 

@@ -11,6 +11,7 @@ import typer
 from dramaturg.cli.dialogues.task_sheet import read_review
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.reviews import reviewed
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 
@@ -40,4 +41,4 @@ def review(
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
         listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        typer.echo(f"{listed}; {len(found.requests)} tasks to {out}")
+        echo(f"{listed}; {len(found.requests)} tasks to {out}")

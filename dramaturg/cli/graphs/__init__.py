@@ -20,6 +20,7 @@ from dramaturg.cli.graphs.connection import graph_service
 from dramaturg.cli.graphs.reading import Loaded, load, load_one
 from dramaturg.cli.graphs_train import add_training
 from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.files import FileError
 from dramaturg.service.errors import from_rpc_error
@@ -135,7 +136,7 @@ def draw(
     drawing = to_dot(_run(_load_graph(file, record, target)))
     program = shutil.which("dot")
     if program is None:
-        typer.echo('Graphviz\'s "dot" is not installed; this is DOT text.', err=True)
+        echo('Graphviz\'s "dot" is not installed; this is DOT text.', err=True)
     else:
         drawing = _render(program, drawing)
     if output is None:
@@ -176,7 +177,7 @@ async def _load_graph(file: Path, row_id: str | None, target: str | None) -> Scr
 
 def _graph(loaded: Loaded, path: Path) -> ScriptGraph:
     for note in loaded.notes:
-        typer.echo(f"{path}: {note}", err=True)
+        echo(f"{path}: {note}", err=True)
     if loaded.graph is None:
         raise FileError(f"{path}: holds no graph")
     return loaded.graph

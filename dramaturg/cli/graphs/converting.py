@@ -13,6 +13,7 @@ import typer
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 from dramaturg.graphs.files import FileError, Row, read_rows
 from dramaturg.graphs.records import RecordError, read_record
@@ -153,11 +154,9 @@ def proscript(
         fail(str(error))
     write_messages(destination, conversion.requests)
     for name, row_id, reason in conversion.skipped:
-        typer.echo(f"{name}: {row_id}: {reason}; left out", err=True)
+        echo(f"{name}: {row_id}: {reason}; left out", err=True)
     degrees = Counter(int(request.tags[DEGREE]) for request in conversion.requests)
     counted = ", ".join(f"{count} of degree {degree}" for degree, count in sorted(degrees.items()))
-    typer.echo(f"{counted or 'nothing'}", err=True)
-    typer.echo(
-        f"{len(conversion.requests)} scripts to {destination}; {len(conversion.skipped)} left out", err=True
-    )
+    echo(f"{counted or 'nothing'}", err=True)
+    echo(f"{len(conversion.requests)} scripts to {destination}; {len(conversion.skipped)} left out", err=True)
     raise typer.Exit(1 if conversion.skipped else 0)

@@ -18,6 +18,7 @@ from dramaturg.cli.pairs.goyal import BEST, WORST, Study, agreement_request, rea
 from dramaturg.cli.pairs.presentation import SEED_TAG
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.wording import counted
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
@@ -54,7 +55,7 @@ def goyal(
     write_messages(destination, study.requests)
     malformed = [one for one in study.left_out if one.malformed]
     for one in malformed:
-        typer.echo(f"{source}: {one.key}: {one.reason}", err=True)
+        echo(f"{source}: {one.key}: {one.reason}", err=True)
     alphas = run(_alphas(study, target)) if study.articles else {}
     if as_json:
         typer.echo(json.dumps(_summary(study, alphas, destination, seed), ensure_ascii=False))

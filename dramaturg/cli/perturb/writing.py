@@ -18,6 +18,7 @@ from dramaturg.cli.perturb.originals import Originals
 from dramaturg.cli.perturb.variants import UNTOUCHED, Skipped, Variant, by_rule, chosen_rules
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.rows import checked_rows
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.perturbations.categories import BY_MODEL, Category
 from dramaturg.perturbations.rules import RULES
@@ -121,14 +122,12 @@ def write(
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
         listed = ", ".join(f"{count} {name}" for name, count in counts.items() if name != UNTOUCHED)
-        typer.echo(
-            f"{counts[UNTOUCHED]} scripts untouched, {listed or 'no fault'} to {out}; changes in {record}"
-        )
+        echo(f"{counts[UNTOUCHED]} scripts untouched, {listed or 'no fault'} to {out}; changes in {record}")
     for why, count in originals.left_out.items():
-        typer.echo(f"left out: {count} candidates, {why}", err=True)
+        echo(f"left out: {count} candidates, {why}", err=True)
     for name, reasons in skipped.counts.items():
         for why, count in reasons.items():
-            typer.echo(f"not made: {count} {name}, {why}", err=True)
+            echo(f"not made: {count} {name}, {why}", err=True)
     raise typer.Exit(1 if any(name.startswith(BY_MODEL) for name in skipped.counts) else 0)
 
 

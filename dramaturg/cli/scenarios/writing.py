@@ -28,6 +28,7 @@ from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.rows import checked_rows
 from dramaturg.cli.scenarios.sheet import write_sheet
+from dramaturg.cli.terminal import echo
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 
@@ -111,9 +112,9 @@ def write(
         fail(f"{error.filename}: {error.strerror or error}")
     failures = [draft for draft in drafts if not draft.response.scenario]
     for draft in failures:
-        typer.echo(f"{draft.id}: {draft.response.failure or 'there is no scenario'}", err=True)
+        echo(f"{draft.id}: {draft.response.failure or 'there is no scenario'}", err=True)
     if unchecked:
-        typer.echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
+        echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
     summary = {
         "briefs": total,
         "asked": len(drafts),
@@ -129,7 +130,7 @@ def write(
     if as_json:
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
-        typer.echo(
+        echo(
             f"{len(kept)} of {len(drafts)} scenarios to {table} and {lines}: {len(failures)} were not "
             f"written, {len(dropped)} near-duplicates dropped, {summary['leaking']} name an option"
         )

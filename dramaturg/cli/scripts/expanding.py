@@ -16,6 +16,7 @@ from dramaturg.cli.scripts.expansion import expand_goals, spread
 from dramaturg.cli.scripts.goals import read_goals
 from dramaturg.cli.scripts.sheet import COLUMNS, sheet_row
 from dramaturg.cli.sheets import write_sheet
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 EXPANSIONS = "expansions.jsonl"
@@ -85,9 +86,9 @@ def expand(
         fail(f"{error.filename}: {error.strerror or error}")
     write_messages(folder / EXPANSIONS, found.answers.values())
     for name, why in failed.items():
-        typer.echo(f"{name}: {why or 'there are no tasks'}", err=True)
+        echo(f"{name}: {why or 'there are no tasks'}", err=True)
     if found.unchecked:
-        typer.echo(f"near-duplicates are not looked for, only equal words: {found.unchecked}", err=True)
+        echo(f"near-duplicates are not looked for, only equal words: {found.unchecked}", err=True)
     summary = {
         "goals": len(rows),
         "asked": len(asked),
@@ -103,7 +104,7 @@ def expand(
     if as_json:
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
-        typer.echo(
+        echo(
             f"{len(kept)} tasks of {len(rows)} goals to {table} and {lines}: {len(failed)} of {len(asked)} "
             f"expansions failed, {len(found.repeated)} near-duplicates "
             f"{'marked' if keep_duplicates else 'dropped'}, {summary['unworded']} do not say a constraint"

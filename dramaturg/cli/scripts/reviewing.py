@@ -12,6 +12,7 @@ import typer
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.reviews import reviewed
 from dramaturg.cli.scripts.sheet import read_review
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import write_messages
 
 
@@ -43,7 +44,7 @@ def review(
     found = reviewed(file, partial(read_review, unreviewed=unreviewed))
     write_messages(out, found.requests)
     for one in found.unworded:
-        typer.echo(one, err=True)
+        echo(one, err=True)
     statuses = dict(sorted(found.statuses.items()))
     if as_json:
         summary = {
@@ -55,4 +56,4 @@ def review(
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
         listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        typer.echo(f"{listed}; {len(found.requests)} tasks to {out}")
+        echo(f"{listed}; {len(found.requests)} tasks to {out}")

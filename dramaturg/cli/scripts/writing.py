@@ -20,6 +20,7 @@ from dramaturg.cli.calling import call_each
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.rows import Row, checked_rows
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.writing import check_writable, write_messages
 from dramaturg.service.channel import open_channel
 
@@ -122,13 +123,13 @@ def write(
         }
         typer.echo(json.dumps(summary, ensure_ascii=False))
     else:
-        typer.echo(
+        echo(
             f"{len(written) - failed} of {len(written)} scripts for {tasks} tasks to {out}; how they were "
             f"made: {record}"
         )
     for name, reasons in failures.items():
         for why, count in reasons.items():
-            typer.echo(f"{name}: {count} not written: {why}", err=True)
+            echo(f"{name}: {count} not written: {why}", err=True)
     raise typer.Exit(1 if failed else 0)
 
 

@@ -1,0 +1,34 @@
+r"""What is written to a terminal cannot steer it.
+
+Models, judges and other services word some of what is shown. Control characters (Unicode's Cc: C0, DEL and
+C1) other than line feeds and tabs are shown as ``\x1b`` and the like, so that none of them moves the cursor,
+changes the title or paints over what stands there. JSON needs none of this: it escapes what matters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import typer
+from rich.console import Console
+
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """A text that steers no terminal."""
+    return _STEERING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Writes a line to standard output, or to standard error."""
+    typer.echo(printable(text), err=err)
+
+
+class Terminal(Console):
+    """A console whose texts steer no terminal. What rich itself renders, such as a bar, still may."""
+
+    def print(self, *shown: Any, **options: Any) -> None:
+        """Prints texts and what rich can render."""
+        super().print(*(printable(one) if isinstance(one, str) else one for one in shown), **options)
