@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.graphs.reading import Loaded
 from dramaturg.cli.graphs.scoring import FileScores
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.wording import counted
 
 MEASURES = ("precision", "recall", "f1", "iou", "edge_difference", "extra_edges", "missing_edges")
 """The measures, in the order of the JSON."""
@@ -87,26 +87,25 @@ def print_scores(console: Console, scores: FileScores) -> None:
     add_summary(table, "all", scores.response.summary)
     for group in scores.response.groups:
         add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
-    console.print(table)
+    print_tables(console, table, *_left_out(scores))
+
+
+def _left_out(scores: FileScores) -> Iterator[str]:
     for ids, text in (
         (scores.unanswered, "references have no prediction"),
         (scores.unasked, "predictions have no reference and were not scored"),
         (scores.unparsed, "predictions hold no graph and were scored as graphs without edges"),
     ):
         if ids:
-            console.print(f"{len(ids)} {text}: {', '.join(ids[:10])}{', ...' if len(ids) > 10 else ''}")
-    for note in scores.notes[:20]:
-        console.print(note, markup=False, soft_wrap=True)
+            yield f"{len(ids)} {text}: {', '.join(ids[:10])}{', ...' if len(ids) > 10 else ''}"
+    yield from scores.notes[:20]
     if len(scores.notes) > 20:
-        console.print(f"... and {len(scores.notes) - 20} more notes; --json has them all")
+        yield f"... and {len(scores.notes) - 20} more notes; --json has them all"
 
 
-def figures_table(*headings: str) -> Table:
+def figures_table(*headings: str, title: str = "") -> Table:
     """A table of figures; its first column names the rows."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", *headings):
-        table.add_column(heading, no_wrap=True, justify="right" if heading else "left")
-    return table
+    return Table("", figures=headings, title=title)
 
 
 def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
@@ -130,28 +129,25 @@ def check_entry(loaded: Loaded, report: pb.GraphReport | None) -> dict[str, Any]
 
 def print_reports(console: Console, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
     """Prints what is to be said of each graph, well-formed ones in a line together."""
+    print_tables(console, *_reported(checked))
+
+
+def _reported(checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> Iterator[str]:
     fine = 0
     for loaded, report in checked:
         problems = [*loaded.notes, *(_problems(report) if report is not None else ["holds no graph"])]
         if not problems and len(checked) > 1:
             fine += 1
             continue
-        console.print(
-            f"{loaded.id}: {_outline(report)}" if report is not None else loaded.id,
-            markup=False,
-            soft_wrap=True,
-        )
-        for problem in problems:
-            console.print(f"  {problem}", markup=False, soft_wrap=True)
+        yield f"{loaded.id}: {_outline(report)}" if report is not None else loaded.id
+        yield from (f"  {problem}" for problem in problems)
     if len(checked) > 1:
-        console.print(
-            f"{fine} of {len(checked)} graphs are acyclic, reduced, and have one source and one sink."
-        )
+        yield f"{fine} of {len(checked)} graphs are acyclic, reduced, and have one source and one sink."
 
 
 def _outline(report: pb.GraphReport) -> str:
-    text = f"{report.event_count} events, {report.edge_count} edges, depth {report.depth}, "
-    text += f"maximum degree {report.max_degree}"
+    text = f"{counted(report.event_count, 'event')}, {counted(report.edge_count, 'edge')}, "
+    text += f"depth {report.depth}, maximum degree {report.max_degree}"
     if report.HasField("timing"):
         bound = "at least " if report.timing.untimed_ids else ""
         text += f", {bound}{report.timing.critical_path_minutes:g} minutes along the critical path"
@@ -181,14 +177,11 @@ def _problems(report: pb.GraphReport) -> list[str]:
 def print_distance(console: Console, response: pb.MeasureEditDistanceResponse) -> None:
     """Prints a distance with its edits, and how far it is proven."""
     mode = pb.DistanceMode.Name(response.mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
-    if response.proven:
-        console.print(f"distance {response.distance} ({mode})")
-    else:
-        console.print(
-            f"distance between {response.lower_bound} and {response.upper_bound} ({mode}, not proven)"
-        )
+    distance = f"distance {response.distance} ({mode})"
+    if not response.proven:
+        distance = f"distance between {response.lower_bound} and {response.upper_bound} ({mode}, not proven)"
     edits = response.edits
-    table = Table("", "deleted", "inserted", "replaced")
+    table = figures_table("deleted", "inserted", "replaced")
     table.add_row("events", *map(str, (edits.deleted_events, edits.inserted_events, edits.replaced_events)))
     table.add_row("edges", *map(str, (edits.deleted_edges, edits.inserted_edges, edits.replaced_edges)))
-    console.print(table)
+    print_tables(console, distance, table)

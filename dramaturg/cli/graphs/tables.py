@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import Console
-from rich.table import Table
 
 from dramaturg.cli.graphs.printing import SHOWN, add_summary, figures_table
 from dramaturg.cli.graphs.tally import Figures, GraphsTally, Setup
+from dramaturg.cli.tables import Table, print_tables
 
 _NO_MODEL = "(default)"
 _EDITS = {
@@ -25,18 +25,20 @@ _EDITS = {
 def show_graphs(console: Console, tally: GraphsTally) -> None:
     """Prints for each model what became of its graphs, their edges, and their distances."""
     for setup, whole in tally.figures():
-        console.print(f"{setup.model or _NO_MODEL}, {setup.task}", style="bold", highlight=False)
-        rows = list(_rows(tally, setup, whole))
-        console.print(_outcomes(rows))
-        if whole.scores is not None:
-            console.print(_edges(rows))
-        for mode in whole.counts.distances:
-            console.print(f"edit distance, {mode}, mean edits:", highlight=False)
-            console.print(_distances(rows, mode))
-        if whole.counts.abstentions:
-            console.print(_abstentions(whole), highlight=False)
+        print_tables(console, *_of_setup(tally, setup, whole))
     if tally.missing_figures:
-        console.print(f"no figures: {tally.missing_figures}", style="yellow", highlight=False)
+        console.print(f"no figures: {tally.missing_figures}", style="yellow", markup=False, highlight=False)
+
+
+def _of_setup(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[Table | str]:
+    rows = list(_rows(tally, setup, whole))
+    yield _outcomes(rows, f"{setup.model or _NO_MODEL}, {setup.task}")
+    if whole.scores is not None:
+        yield _edges(rows)
+    for mode in whole.counts.distances:
+        yield _distances(rows, mode)
+    if whole.counts.abstentions:
+        yield _abstentions(whole)
 
 
 def _rows(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[tuple[str, Figures]]:
@@ -45,8 +47,8 @@ def _rows(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[tuple[st
         yield f"{tally.group_by} {value or '(none)'}", figures
 
 
-def _outcomes(rows: list[tuple[str, Figures]]) -> Table:
-    table = figures_table("graphs", "abstained", "cyclic", "cut edges", "dropped", "unmeasured")
+def _outcomes(rows: list[tuple[str, Figures]], title: str) -> Table:
+    table = figures_table("graphs", "abstained", "cyclic", "cut edges", "dropped", "unmeasured", title=title)
     for name, figures in rows:
         counts = figures.counts
         numbers = (
@@ -70,9 +72,8 @@ def _edges(rows: list[tuple[str, Figures]]) -> Table:
 
 
 def _distances(rows: list[tuple[str, Figures]], mode: str) -> Table:
-    table = figures_table("proven", "distance", *_EDITS.values())
-    # Nine columns, with bounds in one of them, have to fit a terminal.
-    table.box = None
+    title = f"edit distance, {mode}, mean edits"
+    table = figures_table("proven", "distance", *_EDITS.values(), title=title)
     for name, figures in rows:
         if mode in figures.counts.distances:
             sums = figures.counts.distances[mode]
