@@ -7,6 +7,7 @@ import json
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from dramaturg import conformance as kit
 from dramaturg.cli.options import AsJson
@@ -34,14 +35,14 @@ def conformance(
     console = Terminal(stderr=as_json)
 
     def show(outcome: kit.Outcome) -> None:
-        mark = "[green]holds[/]" if outcome.passed else "[red]broken[/]"
-        console.print(f"{mark}  {outcome.check.requirement}", highlight=False)
+        mark = ("holds", "green") if outcome.passed else ("broken", "red")
+        console.print(Text.assemble(mark, f"  {outcome.check.requirement}"))
         if not outcome.passed:
-            console.print(f"        {outcome.failure}", style="red", markup=False, highlight=False)
+            console.print(f"        {outcome.failure}", style="red")
 
     outcomes = asyncio.run(kit.run(ROLES[role], target, model=model, timeout=timeout, on_outcome=show))
     broken = sum(not outcome.passed for outcome in outcomes)
-    console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold", highlight=False)
+    console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold")
     if as_json:
         checks = [{"name": one.check.name, "passed": one.passed, "failure": one.failure} for one in outcomes]
         print(json.dumps({"role": role, "target": target, "broken": broken, "checks": checks}))  # noqa: T201

@@ -175,4 +175,4 @@ def _report(job: Job, evaluation: Evaluation[Request, Kept], folder: Path) -> No
             f"{tally.failed_samples} of {tally.samples} samples failed: see {folder / 'errors.jsonl'}",
             style="red",
         )
-    console.print(f"results: {results}", highlight=False, soft_wrap=True)
+    console.print(f"results: {results}", soft_wrap=True)

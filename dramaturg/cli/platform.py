@@ -80,7 +80,7 @@ async def gateway(
 
     def announce(overview: _Overview) -> None:
         if overview.notice and not quiet:
-            console.print(overview.notice, style="yellow", highlight=False)
+            console.print(overview.notice, style="yellow")
 
     async with _local_platform(announce, roles) as local:
         yield local

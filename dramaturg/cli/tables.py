@@ -45,9 +45,9 @@ class Table:
     def __init__(
         self, *names: str, texts: Sequence[str] = (), figures: Sequence[str] = (), title: str = ""
     ) -> None:
-        self._heads = (*names, *texts, *figures)
+        self._heads = tuple(map(printable, (*names, *texts, *figures)))
         self._names, self._left = len(names), len(names) + len(texts)
-        self._title = title
+        self._title = printable(title)
         self._rows: list[tuple[str, ...]] = []
         self._styles: list[str] = []
         self._notes: dict[str, int] = {}

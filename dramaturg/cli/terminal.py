@@ -27,7 +27,16 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 class Terminal(Console):
-    """A console whose texts steer no terminal. What rich itself renders, such as a bar, still may."""
+    """A console whose texts are shown as they are: they steer no terminal, and nothing in them is markup.
+
+    What rich itself renders, such as a bar, still may.
+
+    Args:
+        options: Those of rich's console.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"markup": False, "highlight": False, **options})
 
     def print(self, *shown: Any, **options: Any) -> None:
         """Prints texts and what rich can render."""

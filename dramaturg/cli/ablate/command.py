@@ -98,7 +98,7 @@ def ablate(
         console = output()
         show_variants(console, figures, "the base's" if people is None else "people's labels")
         if missing:
-            console.print(f"no figures: {missing}", style="yellow", highlight=False)
-        console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+            console.print(f"no figures: {missing}", style="yellow")
+        console.print(f"results: {folder}", soft_wrap=True)
     failed = any(one.tally.failed_samples for one in figures)
     raise typer.Exit(1 if failed or missing else 0)

@@ -106,7 +106,7 @@ class Resampled(Asked):
 def tell(left_out: Sequence[str]) -> None:
     """Says on standard error what was not used."""
     for one in left_out:
-        Terminal(stderr=True).print(f"left out: {one}", markup=False, highlight=False)
+        Terminal(stderr=True).print(f"left out: {one}")
 
 
 def print_json(figures: Mapping[str, Any], left_out: Sequence[str]) -> None:

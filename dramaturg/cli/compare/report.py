@@ -75,7 +75,7 @@ def print_comparison(
             )
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
     print_tables(console, table, value, *response.gate_reasons)
-    console.print(_GATES[response.gate], style="bold", highlight=False)
+    console.print(_GATES[response.gate], style="bold")
 
 
 def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:

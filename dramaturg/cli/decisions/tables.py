@@ -24,7 +24,7 @@ def show_decisions(console: Console, tally: DecisionsTally) -> None:
             if (one.format, one.level) == (ALL, ALL):
                 print_tables(console, _confusion(one))
     if tally.missing_figures:
-        console.print(f"no figures: {tally.missing_figures}", style="yellow", highlight=False)
+        console.print(f"no figures: {tally.missing_figures}", style="yellow")
     if tally.unscored:
         console.print(f"{tally.unscored} choices are not scored: their right choice is not known")
     if tally.bias:

@@ -20,7 +20,7 @@ def show_dialogues(console: Console, tally: DialoguesTally) -> None:
     """Prints mean ratings, the hardest and easiest tasks, pairs, scores, and what could not be judged."""
     kept = tally.kept_ratings()
     if tally.aced and not tally.keep_aced:
-        console.print(f"{len(tally.aced)} scripts that every model aces are set aside", highlight=False)
+        console.print(f"{len(tally.aced)} scripts that every model aces are set aside")
     if kept:
         print_tables(console, _scores(kept))
     for kind in (STATELESS, STATEFUL, ""):

@@ -27,7 +27,7 @@ def show_graphs(console: Console, tally: GraphsTally) -> None:
     for setup, whole in tally.figures():
         print_tables(console, *_of_setup(tally, setup, whole))
     if tally.missing_figures:
-        console.print(f"no figures: {tally.missing_figures}", style="yellow", markup=False, highlight=False)
+        console.print(f"no figures: {tally.missing_figures}", style="yellow")
 
 
 def _of_setup(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[Table | str]:

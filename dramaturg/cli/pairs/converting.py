@@ -111,8 +111,8 @@ def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None
         table.add_row("Krippendorff alpha (MASI)", *(_shown(alphas[choice]) for choice in _NAMES))
         print_tables(console, table)
     for reason, count in sorted(Counter(one.reason for one in study.left_out).items()):
-        console.print(f"{counted(count, 'article')} left out: {reason}", highlight=False)
-    console.print(f"{len(study.requests)} pairs to {destination}", highlight=False, soft_wrap=True)
+        console.print(f"{counted(count, 'article')} left out: {reason}")
+    console.print(f"{len(study.requests)} pairs to {destination}", soft_wrap=True)
 
 
 def _shown(alpha: Estimate) -> str:

@@ -27,9 +27,9 @@ def show_pairs(console: Console, tally: PairsTally) -> None:
     for tag, values in figures.get("by_tag", {}).items():
         print_tables(console, _by_tag(tag, values))
     for reason, count in tally.failures.most_common():
-        console.print(f"{count} comparisons: {reason}", style="yellow", markup=False, highlight=False)
+        console.print(f"{count} comparisons: {reason}", style="yellow")
     for problem in tally.problems:
-        console.print(problem, style="yellow", markup=False, highlight=False)
+        console.print(problem, style="yellow")
 
 
 def _methods(methods: Mapping[str, Any]) -> Table:
@@ -52,7 +52,7 @@ def _methods(methods: Mapping[str, Any]) -> Table:
 def _show_williams(console: Console, williams: Mapping[str, Any]) -> None:
     best = williams["best_baseline"]
     if not williams["tests"]:
-        console.print(f"best baseline by Pearson: {best}", markup=False, highlight=False)
+        console.print(f"best baseline by Pearson: {best}")
         return
     table = Table(f"against {best}", figures=("Williams t", "p", "n"))
     for test in williams["tests"]:

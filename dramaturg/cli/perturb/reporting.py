@@ -85,7 +85,6 @@ def report(
     print_tables(console, _detection_table(detections), _alarm_table(alarms))
     console.print(
         f"{len(found.faults)} faults in {found.untouched} scripts, which are judged untouched too.\n{LEGEND}",
-        highlight=False,
         soft_wrap=True,
     )
     if failed:

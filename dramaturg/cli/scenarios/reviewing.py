@@ -70,10 +70,10 @@ def review(
     else:
         console = output()
         listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
-        console.print(f"{listed}; {len(found.requests)} rows to {out}", highlight=False, soft_wrap=True)
+        console.print(f"{listed}; {len(found.requests)} rows to {out}", soft_wrap=True)
         _show(console, agreement, accuracy)
         if missing:
-            console.print(f"no figures: {missing}", style="yellow", highlight=False)
+            console.print(f"no figures: {missing}", style="yellow")
     raise typer.Exit(1 if missing else 0)
 
 

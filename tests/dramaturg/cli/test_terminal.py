@@ -31,14 +31,20 @@ def test_no_control_character_is_left_and_nothing_else_is_touched(text: str) -> 
 
 def test_a_model_cannot_steer_the_terminal_by_its_name_its_reason_or_a_message() -> None:
     console, written = terminal()
-    table = Table("model", figures=["score"], title="scores")
+    table = Table("model", figures=[f"score{CLEAR}"], title=f"scores{TITLE}")
     table.add_row(f"a{CLEAR}b", Noted("-", f"undefined: {TITLE}"))
     print_tables(console, table, f"failed: {CLEAR}")
-    console.print(f"judge {TITLE} failed", markup=False)
+    console.print(f"judge {TITLE} failed")
     assert "\x1b" not in written.getvalue()
     assert "\x07" not in written.getvalue()
     assert r"a\x1b[2J\x1b[Hb" in written.getvalue()
-    assert written.getvalue().count(r"\x1b]0;mine\x07") == 2
+    assert written.getvalue().count(r"\x1b]0;mine\x07") == 3
+
+
+def test_nor_is_what_it_says_markup() -> None:
+    console, written = terminal()
+    console.print("a [/] [bold]reason[/bold] [nothing")
+    assert written.getvalue() == "a [/] [bold]reason[/bold] [nothing\n"
 
 
 def test_nor_by_a_line_that_is_written(capsys: pytest.CaptureFixture[str]) -> None:
