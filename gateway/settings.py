@@ -48,7 +48,8 @@ class GatewaySettings(Settings):
     deadline_reserve_seconds: float = Field(default=0.5, ge=0)
     """The time before the call's deadline that is kept to send the result."""
     calls_per_judge: int = Field(default=64, ge=1)
-    """How many calls one judge gets at once, of all evaluations together; further ones wait their turn."""
+    """How many calls one judge gets at once, of all evaluations together; further ones wait their turn, and
+    tenants take turns."""
     identity_ttl_seconds: float = Field(default=60, ge=0)
     """For how long a judge's identity is believed before it is asked again."""
     identity_timeout_seconds: float = Field(default=5, gt=0)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc
 
 from dramaturg.judge.roles import ROLES, Role
+from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
+from gateway.judges.gate import CallGate
+from gateway.judges.pending import noted
 from gateway.settings import JudgeEntry
 
 
@@ -29,8 +31,13 @@ class Judge:
     """Whether it serves the role where a request names no judge. A role's only judge does."""
     channel: grpc.aio.Channel = field(repr=False)
     """The open channel to it."""
-    slots: asyncio.Semaphore = field(repr=False)
-    """Bounds the calls to it. Each judge has slots of its own, so that one that hangs holds up no other."""
+    gate: CallGate = field(repr=False)
+    """Bounds the calls to it. Each judge has a gate of its own, so that one that hangs holds up no other."""
+
+    @property
+    def slots(self) -> AbstractAsyncContextManager[None]:
+        """Holds, within an ``async with`` block, a slot for a call that is made for the present caller."""
+        return noted(self.gate.call(current().tenant), self.role.name, self.name)
 
 
 class Registry:
@@ -71,7 +78,7 @@ async def open_registry(
 
     Args:
         entries: The judges, as configured.
-        calls_per_judge: How many calls each one gets at once.
+        calls_per_judge: How many calls each one gets at once, shared equally by tenants.
         connect: Opens a channel to a target.
 
     Yields:
@@ -87,7 +94,7 @@ async def open_registry(
                 target=entry.target,
                 default=entry.default or sizes[entry.role] == 1,
                 channel=channels[entry.target],
-                slots=asyncio.Semaphore(calls_per_judge),
+                gate=CallGate(calls_per_judge),
             )
             for entry in entries
         )

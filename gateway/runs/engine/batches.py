@@ -11,10 +11,10 @@ from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.parts import Part
 from gateway.runs.engine.patient import Patient
 from gateway.runs.engine.sampling import Sampler
-from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.records import RunRecord
 from gateway.runs.store.base import RunStore
+from gateway.slots import Slots
 
 logger = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ from gateway.runs.engine.preparing import DatasetReaders
 from gateway.runs.engine.queues import open_queues
 from gateway.runs.engine.reviving import Reviver
 from gateway.runs.engine.sampling import Sampler
-from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.tending import Tender
 from gateway.runs.engine.threads import Threads
 from gateway.runs.engine.workflows import Workflows
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store.base import RunStore
+from gateway.slots import Slots
 
 _STORE_THREADS = 8
 

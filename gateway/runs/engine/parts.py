@@ -15,13 +15,14 @@ from gateway.runs.engine.outcomes import OutcomeWriter
 from gateway.runs.engine.patient import Patient
 from gateway.runs.engine.samples import died_too_often, outcome_of, with_judgements
 from gateway.runs.engine.sampling import Sampler
-from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.spending import Spending
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.engine.supply import Supply
+from gateway.runs.engine.troubles import TroubleLog
 from gateway.runs.engine.window import share_of
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork
 from gateway.runs.store.base import RunStore
+from gateway.slots import Slots
 
 
 class Part:
@@ -69,6 +70,7 @@ class Part:
         self._share = slots.open_share(run.tenant, 0)
         self._writer = OutcomeWriter(self._write)
         self._spending = Spending(run.counts.usage)
+        self._troubles = TroubleLog()
         self._lanes: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._adjust()
@@ -100,6 +102,9 @@ class Part:
         else:
             self.run = run
             self._adjust()
+            if trouble := self._troubles.report():
+                await self._patient(self._store.report_trouble, run.id, self._attempt, trouble)
+                self._bells.ring(run.id)
 
     def share_with(self, gateways: Sequence[str]) -> None:
         """Takes note of the gateways that work on runs, this one among them."""
@@ -149,8 +154,12 @@ class Part:
             return failure
         spec, offset = self.run.spec, self.run.repeat_offset
         name = f"{self.run.id}/{sample.index}"
-        with metrics.sampling(self.run.id, sample.index), on_behalf_of(self.run.tenant):
-            sampled = await self._sampler.evaluate(sample.request, spec, offset, name)
+        with (
+            metrics.sampling(self.run.id, sample.index),
+            on_behalf_of(self.run.tenant),
+            self._troubles.pending.noting(),
+        ):
+            sampled = await self._sampler.evaluate(sample.request, spec, offset, name, self._troubles)
         return outcome_of(sample, spec, sampled)
 
     def _may_begin(self) -> bool:

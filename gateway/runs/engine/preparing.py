@@ -9,11 +9,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.runs.datasets import DatasetAccess, SampleReader
-from gateway.runs.engine.slots import Slots
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.engine.threads import Threads
 from gateway.runs.records import NewSample, RunRecord
 from gateway.runs.store.base import RunStore
+from gateway.slots import Slots
 
 GROUP_SIZE = 500
 """The most samples of one transaction."""

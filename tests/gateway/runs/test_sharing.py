@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,14 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
-from dramaturg.service.server import Server
-from gateway.app import App
 from gateway.runs.engine import preparing
 from gateway.runs.records import RunRecord
 from gateway.runs.settings import RunsSettings
-from gateway.settings import GatewaySettings
-from tests.support.auth import Holder, channel_of, holder, token_settings
-from tests.support.engines import judges_of, lines, script_rows, scripts_spec
+from tests.support.auth import holder
+from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import server_settings, until
+from tests.support.grpc_servers import until
+from tests.support.tenants import gateway_of_tenants
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone
     from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceAsyncStub
@@ -54,21 +52,9 @@ class Critic:
 @asynccontextmanager
 async def gateway(folder: Path, critic: Critic, **runs: Any) -> AsyncIterator[dict[str, RunServiceAsyncStub]]:
     """A gateway that tells tenants apart; RunService by the name of each."""
-    callers: Sequence[Holder] = (MANY, ONE)
-    async with judges_of(agents(Fake("critic", critic))) as entries:
-        app = App(
-            GatewaySettings(judges=tuple(entries)),
-            RunsSettings(enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_seconds=0, **runs),
-        )
-        async with (
-            app.open() as contracts,
-            Server(
-                contracts, server_settings(drain_grace_seconds=0.2), token_settings(folder, *callers)
-            ) as server,
-            channel_of(server.target, folder, MANY) as many,
-            channel_of(server.target, folder, ONE) as one,
-        ):
-            yield {"many": RunServiceStub(many), "one": RunServiceStub(one)}
+    settings = RunsSettings(enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_seconds=0, **runs)
+    async with gateway_of_tenants(folder, (MANY, ONE), agents(Fake("critic", critic)), settings) as channels:
+        yield dict(zip(("many", "one"), map(RunServiceStub, channels), strict=True))
 
 
 async def create(stub: RunServiceAsyncStub, topic: str, samples: int, priority: int = 0) -> str:

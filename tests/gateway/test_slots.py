@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.runs.engine.slots import Share, Slots
+from gateway.slots import Share, Slots
 
 
 class Holder:

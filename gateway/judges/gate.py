@@ -1,0 +1,77 @@
+"""Bounds the calls to a judge, and shares them between tenants."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from gateway.slots import Share, Slots
+
+
+@dataclass(eq=False, slots=True)
+class _Line:
+    """The calls of one tenant."""
+
+    share: Share
+    calls: int = 0
+    """Those under way and those that wait."""
+
+
+class CallGate:
+    """Lets so many calls to a judge be under way at once.
+
+    A free place goes to the tenant that has fewest, among equals in turn; a tenant's own calls are served in
+    the order in which they came. So whoever has no call under way waits for at most one turn of every other
+    tenant, however many calls of theirs wait.
+
+    It belongs to one event loop.
+
+    Args:
+        calls: How many calls, at least 1.
+    """
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+        self._slots = Slots(calls)
+        self._lines: dict[str, _Line] = {}
+
+    def call(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Makes a tenant's call within an ``async with`` block, when it is its turn."""
+        return _Call(self, tenant)
+
+    async def _enter(self, tenant: str) -> _Line:
+        line = self._lines.get(tenant)
+        if line is None:
+            line = self._lines[tenant] = _Line(self._slots.open_share(tenant, self._calls))
+        line.calls += 1
+        try:
+            await self._slots.take(line.share)
+        except BaseException:
+            self._forget(line)
+            raise
+        return line
+
+    def _leave(self, line: _Line) -> None:
+        self._slots.give_back(line.share)
+        self._forget(line)
+
+    def _forget(self, line: _Line) -> None:
+        """Forgets a call, and with its last one the tenant: tenants come and go."""
+        line.calls -= 1
+        if not line.calls:
+            self._slots.close_share(line.share)
+            del self._lines[line.share.tenant]
+
+
+class _Call:
+    __slots__ = ("_gate", "_line", "_tenant")
+
+    def __init__(self, gate: CallGate, tenant: str) -> None:
+        self._gate = gate
+        self._tenant = tenant
+
+    async def __aenter__(self) -> None:
+        self._line = await self._gate._enter(self._tenant)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._gate._leave(self._line)
