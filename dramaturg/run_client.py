@@ -138,7 +138,7 @@ class RunClient:
         *,
         on_lost: Callable[[ServiceError], None] | None = None,
     ) -> AsyncGenerator[pb.WatchRunResponse]:
-        """Yields what happens to a run until it has ended.
+        """Yields what happens to a run until it has ended; while it is running, every few seconds at least.
 
         A connection that is lost, or that the server ends after its longest time, is made again from the last
         event on, for as long as it takes. Only what no waiting mends is raised.

@@ -100,7 +100,7 @@ async def call_judge(
     count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
     noted = _noted.get()
     if failure is not None and noted is not None:
-        noted.append(failure)
+        noted.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
     return answered
 
 

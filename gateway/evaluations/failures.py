@@ -31,6 +31,8 @@ class Failure(NamedTuple):
     """The same in words."""
     retry_after: float | None = None
     """Seconds after which the judge wants to be asked again; None where it does not say."""
+    judge: str = ""
+    """Whose failure it is, such as "critic 'llm'", where it stands apart from the call."""
 
 
 def timed_out() -> Failure:

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     RunSpec,
     RunState,
+    RunTrouble,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.sums import ModelSums as ModelSums
@@ -57,6 +58,20 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Trouble:
+    """What the work of a run fails of, or waits for, as it is told by who does the work."""
+
+    description: str
+    """What failed last, or is waited for, in words."""
+    failures: int
+    """How many attempts failed since it was told before."""
+    lasted: float
+    """For how many seconds now nothing but failures, or nothing, came."""
+    wait: float | None
+    """Seconds until the next attempt. None: it is not known."""
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """A run as it is kept."""
 
@@ -76,6 +91,10 @@ class RunRecord:
     update_time: datetime
     start_time: datetime | None = None
     end_time: datetime | None = None
+    advance_time: datetime | None = None
+    """When a sample was last done, or the run began to work or went on."""
+    trouble: RunTrouble | None = None
+    """What its work fails of, or waits for, while none of it succeeds."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +136,8 @@ class SampleOutcome:
     """Its judgements, flat. Empty where it failed."""
     usage: Usage
     """What it cost, failed tries that could be counted included."""
+    hindered: bool = False
+    """Whether something is missing in its result for a reason that may pass."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from dramaturg.cli.runs.parts import (
     parse_labels,
 )
 from dramaturg.cli.runs.watching import Watch, follow
+from dramaturg.cli.terminal import echo
 
 
 def _create(
@@ -111,7 +112,7 @@ def _create(
     set_judges(spec.judges, judges, judge_models)
     run = ask(target, lambda runs: runs.create(spec, request_id=request_id))
     if watch:
-        typer.echo(run.id, err=as_json)
+        echo(run.id, err=as_json)
         follow(target, run.id, as_json=as_json)
     print_run(run, as_json=as_json)
 

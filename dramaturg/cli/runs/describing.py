@@ -6,10 +6,12 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunProgress, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunProgress, RunState, RunTrouble
 from dramaturg.cli.display import spent
 from dramaturg.cli.tally import usage_summary
 
+IDLE_SECONDS = 30.0
+"""From then on it is told that no sample was done."""
 KINDS = {"texts": "pairs"}
 """The evaluations that the command line calls by another name than the contract."""
 
@@ -29,8 +31,9 @@ def kind_name(run: Run) -> str:
 def describe(run: Run) -> dict[str, Any]:
     """A run as it is printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
     progress, spec = run.progress, run.spec
-    known_rate = progress.HasField("samples_per_second")
-    known_rest = progress.HasField("remaining_time")
+    running = run.state == RunState.RUN_STATE_RUNNING
+    known_rate = running and progress.HasField("samples_per_second")
+    known_rest = running and progress.HasField("remaining_time")
     return {
         "id": run.id,
         "name": spec.display_name,
@@ -52,6 +55,8 @@ def describe(run: Run) -> dict[str, Any]:
         "usage": usage_summary(progress.usage),
         "samples_per_second": progress.samples_per_second if known_rate else None,
         "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
+        "trouble": _describe_trouble(progress.trouble) if progress.HasField("trouble") else None,
+        "last_advance_time": _time(progress.last_advance_time),
         "dataset": {
             "uri": run.dataset.uri,
             "format": DatasetFormat.Name(run.dataset.format).removeprefix("DATASET_FORMAT_"),
@@ -89,6 +94,28 @@ def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUN
     return ", ".join(parts) + spent(progress.usage)
 
 
+def describe_hindrance(progress: RunProgress, now: float) -> str:
+    """What keeps a run from getting further, in one line; empty where nothing does.
+
+    Args:
+        progress: How far it is.
+        now: The time, in seconds since 1970.
+    """
+    if not progress.HasField("trouble"):
+        idle = now - _seconds(progress.last_advance_time)
+        if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
+            return ""
+        return f"no sample was done for {duration(idle)}; {progress.running_count:,} are under way"
+    trouble = progress.trouble
+    failing = duration(max(0.0, now - _seconds(trouble.begin_time)))
+    if not trouble.failed_attempt_count:
+        return f"for {failing} no attempt has ended: {trouble.description}"
+    wait = _seconds(trouble.next_attempt_time) - now
+    again = f", the next is in {duration(wait)}" if wait >= 1 else ""
+    count = f"{trouble.failed_attempt_count:,} in all"
+    return f"for {failing} every attempt has failed, {count}{again}: {trouble.description}"
+
+
 def duration(seconds: float) -> str:
     """A time as people say it, such as "2 h 05 min"."""
     whole = round(seconds)
@@ -97,6 +124,19 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def _describe_trouble(trouble: RunTrouble) -> dict[str, Any]:
+    return {
+        "description": trouble.description,
+        "begin_time": _time(trouble.begin_time),
+        "failed_attempts": trouble.failed_attempt_count,
+        "next_attempt_time": _time(trouble.next_attempt_time),
+    }
+
+
+def _seconds(moment: Timestamp) -> float:
+    return moment.ToNanoseconds() / 1e9
 
 
 def _time(moment: Timestamp) -> str | None:

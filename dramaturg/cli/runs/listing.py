@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from enum import StrEnum
@@ -16,7 +17,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.runs.describing import describe, describe_progress, kind_name, state_name
+from dramaturg.cli.runs.describing import (
+    describe,
+    describe_hindrance,
+    describe_progress,
+    kind_name,
+    state_name,
+)
 from dramaturg.cli.runs.parts import SHOWN_ERRORS, parse_labels
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.run_client import RunClient
@@ -68,7 +75,7 @@ def list_runs(
 
 @app.command("show")
 def show(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Shows where a run stands: state, progress, cost, and the rows of its dataset that are none."""
+    """Shows where a run stands: state, progress, trouble, cost, and the rows of its dataset that are none."""
     run = ask(target, lambda runs: runs.get(run_id))
     print_run(run, as_json=as_json)
 
@@ -86,12 +93,10 @@ def print_run(run: Run, *, as_json: bool) -> None:
     console.print(table)
     for error in run.dataset.row_errors[:SHOWN_ERRORS]:
         field = f"{error.field}: " if error.field else ""
-        console.print(f"line {error.line}: {field}{error.description}", markup=False, highlight=False)
+        console.print(f"line {error.line}: {field}{error.description}")
     more = run.dataset.invalid_row_count - SHOWN_ERRORS
     if more > 0:
-        console.print(
-            f"and {more:,} more; --json has the first {len(run.dataset.row_errors)}", highlight=False
-        )
+        console.print(f"and {more:,} more; --json has the first {len(run.dataset.row_errors)}")
 
 
 async def _find(
@@ -142,6 +147,7 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
     )
     yield "labels", ", ".join(f"{key}={value}" for key, value in described["labels"].items())
     yield "progress", describe_progress(run.progress, run.state)
+    yield "trouble", describe_hindrance(run.progress, time.time())
     yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
     yield "interrupted", str(run.progress.interrupted_sample_count or "")
     yield "dataset", run.dataset.uri or "sent with the request"

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.cli.platform import fail
 from dramaturg.cli.rows import STANDARD_INPUT
+from dramaturg.cli.terminal import echo
 from dramaturg.datasets import DatasetError, DatasetReader, Format, format_of, local_path
 
 RunConcurrency = Annotated[
@@ -100,7 +101,7 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
         fail(f"{file}: no row is a valid {name}{problems}")
     if manifest.invalid_row_count:
         share = f"{manifest.invalid_row_count:,} of {count:,} rows"
-        typer.echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)
+        echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)
 
 
 def make_policy(

@@ -1,21 +1,23 @@
-"""Shows how far a run is: a live line on a terminal, else a line every few seconds."""
+"""Shows how far a run is: live on a terminal, else a line every few seconds in which something changed."""
 
 from __future__ import annotations
 
 import time
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_UNSPECIFIED, Run, RunProgress
-from dramaturg.cli.runs.describing import describe_progress, state_name
+from dramaturg.cli.runs.describing import describe_hindrance, describe_progress, state_name
+from dramaturg.cli.terminal import Terminal, printable
 
 BAR_WIDTH = 12
 """Characters of the bar."""
 LINE_SECONDS = 5.0
 """The least seconds between two lines where there is no terminal."""
+TROUBLE_SECONDS = 30.0
+"""So often a trouble is told again there, while it stays the same."""
 
 
 class RunDisplay:
@@ -25,15 +27,15 @@ class RunDisplay:
         console: Where it is shown.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self._console = console
         self._state = RUN_STATE_UNSPECIFIED
-        self._printed = -LINE_SECONDS
+        self._lines = _Lines()
         self._live: Progress | None = None
         self._task = TaskID(0)
         if console.is_terminal:
             # In a column that may be folded, so that nothing is cut where the terminal is narrow.
-            described = TextColumn("{task.description}", table_column=Column())
+            described = TextColumn("{task.description}", table_column=Column(), markup=False)
             state = TextColumn("{task.fields[state]}")
             self._live = Progress(state, BarColumn(BAR_WIDTH), described, console=console)
             self._task = self._live.add_task("", total=None, state="")
@@ -48,22 +50,24 @@ class RunDisplay:
         self.show_progress(run.progress)
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Shows how far it is."""
+        """Shows how far it is, and what keeps it from getting further."""
+        described = describe_progress(progress, self._state)
+        hindrance = describe_hindrance(progress, time.time())
         if self._live is not None:
             self._live.update(
                 self._task,
                 completed=progress.succeeded_count + progress.failed_count,
                 total=progress.sample_count or None,
-                description=describe_progress(progress, self._state),
+                description=printable(f"{described}\n{hindrance}" if hindrance else described),
                 state=state_name(self._state),
             )
-        elif time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed = time.monotonic()
-            self.tell(describe_progress(progress, self._state))
+        else:
+            for line in self._lines.due(described, hindrance, progress.trouble.description):
+                self.tell(line)
 
     def tell(self, message: str) -> None:
         """Shows a line that stays."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(message, soft_wrap=True)
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -73,3 +77,30 @@ class RunDisplay:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+class _Lines:
+    """Decides which lines are worth printing, where each one stays."""
+
+    def __init__(self) -> None:
+        self._printed = -LINE_SECONDS
+        self._described = ""
+        self._warned = -TROUBLE_SECONDS
+        self._trouble = ""
+
+    def due(self, described: str, hindrance: str, trouble: str) -> list[str]:
+        """What is to be printed now.
+
+        Args:
+            described: How far the run is.
+            hindrance: What keeps it from getting further, for how long. Empty: nothing does.
+            trouble: What of it does not change with the time.
+        """
+        now, lines = time.monotonic(), list[str]()
+        if described != self._described and now - self._printed >= LINE_SECONDS:
+            self._printed, self._described = now, described
+            lines.append(described)
+        if hindrance and (trouble != self._trouble or now - self._warned >= TROUBLE_SECONDS):
+            self._warned, self._trouble = now, trouble
+            lines.append(hindrance)
+        return lines

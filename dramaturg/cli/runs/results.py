@@ -18,6 +18,7 @@ from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import outcome_name, reason_name
+from dramaturg.cli.terminal import echo
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()
@@ -91,7 +92,7 @@ def results(
         return
     print_tables(output(), _results_table(listed) if listed else "there are no such judgements")
     if more:
-        typer.echo(f"there are more than {limit}: --limit, or runs export", err=True)
+        echo(f"there are more than {limit}: --limit, or runs export", err=True)
 
 
 def _member(option: str, enum: Any, prefix: str, text: str) -> str:

@@ -7,8 +7,7 @@ from contextlib import aclosing
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run
@@ -17,6 +16,7 @@ from dramaturg.cli.platform import INTERRUPTED, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.describing import describe, describe_progress, state_name
 from dramaturg.cli.runs.progress import RunDisplay
+from dramaturg.cli.terminal import Terminal, echo, printable
 from dramaturg.client import ServiceError
 from dramaturg.run_client import RunClient
 
@@ -38,7 +38,7 @@ app = typer.Typer()
 
 @app.command("watch")
 def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Shows a run's progress until it has ended.
+    """Shows a run's progress until it has ended, and what it fails of while every attempt fails.
 
     A lost connection is made again, and nothing is missed. Ctrl-C ends the command and not the run. With
     --json the run as it ended is printed.
@@ -62,7 +62,7 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
         ended = ask(target, lambda runs: _follow(runs, run_id))
     except typer.Exit as stopped:
         if stopped.exit_code == INTERRUPTED:
-            typer.echo(
+            echo(
                 "detached; the run goes on. To see it again: "
                 f"dramaturg runs watch {run_id} --target {target}",
                 err=True,
@@ -71,17 +71,17 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(json.dumps(describe(ended), ensure_ascii=False))
     else:
-        reason = f": {escape(ended.state_reason)}" if ended.state_reason else ""
+        reason = f": {printable(ended.state_reason)}" if ended.state_reason else ""
         console = output()
-        console.print(f"[bold]{state_name(ended.state)}[/]{reason}", highlight=False, soft_wrap=True)
-        console.print(describe_progress(ended.progress, ended.state), highlight=False, soft_wrap=True)
+        console.print(Text.assemble((state_name(ended.state), "bold"), reason), soft_wrap=True)
+        console.print(describe_progress(ended.progress, ended.state), soft_wrap=True)
     raise typer.Exit(EXIT_CODES.get(ended.state, 1))
 
 
 async def _follow(runs: RunClient, run_id: str) -> Run:
     # Asked for first, so that a wrong address or id is told at once.
     run = await runs.get(run_id)
-    with RunDisplay(Console(stderr=True)) as display:
+    with RunDisplay(Terminal(stderr=True)) as display:
         display.show_run(run)
 
         def lost(error: ServiceError) -> None:

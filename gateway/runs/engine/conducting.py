@@ -155,6 +155,8 @@ class Conductor:
             fields = {"run": self._id, "batches": len(failed), "pause": round(self._stall.pause(), 1)}
             logger.error("batches failed: %s", failed[-1].error, extra={"fields": fields})
             await self._workflows.forget(failed)
+            trouble = self._stall.trouble(len(failed))
+            await self._threads(self._store.report_trouble, self._id, self._attempt, trouble)
         return [batch for batch in batches if not batch.error]
 
     async def _fill(self, run: RunRecord, out: Sequence[Batch]) -> int:

@@ -30,7 +30,8 @@ _CODES = frozenset(
 _ABSTENTIONS = frozenset({verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, verdict_pb2.ABSTAIN_REASON_TIMED_OUT})
 _ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
 
-Finds = Callable[[Any], bool]
+Finds = Callable[[Any], Any]
+"""Finds the message that abstained; None where there is none."""
 
 
 def error_may_pass(error: ServiceError) -> bool:
@@ -38,20 +39,24 @@ def error_may_pass(error: ServiceError) -> bool:
     return error.code in _CODES and error.reason != error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED
 
 
-def result_may_improve(result: Message, failures: Sequence[Failure]) -> bool:
-    """Whether something in a result abstained, or is missing, for a reason that may pass.
+def what_may_improve(result: Message, failures: Sequence[Failure]) -> str:
+    """What in a result abstained, or is missing, for a reason that may pass, in words; empty: nothing.
 
     Args:
         result: The result of an evaluation.
         failures: The calls to judges that failed while it was made.
     """
-    if any(failure.reason in _ABSTENTIONS for failure in failures):
-        return True
+    found = _finder(result.DESCRIPTOR)(result)
+    if found is not None and (said := getattr(found, "rationale", "")):
+        return str(said)
+    for failure in failures:
+        if failure.reason in _ABSTENTIONS:
+            return f"{failure.judge} {failure.explanation}"
     if isinstance(result, ScriptsResult) and _never_asked(result.gold_answer):
-        return True
+        return f"there is no gold answer: {result.gold_answer.failure}"
     if isinstance(result, TextsResult) and _never_asked(result.roles.generation):
-        return True
-    return _finder(result.DESCRIPTOR)(result)
+        return f"there are no roles: {result.roles.generation.failure}"
+    return "" if found is None else _abstention(found)
 
 
 def _never_asked(answer: Any) -> bool:
@@ -61,6 +66,14 @@ def _never_asked(answer: Any) -> bool:
     """
     made = answer.provenance
     return bool(answer.failure) and bool(made.prompts) and not made.completions
+
+
+def _abstention(message: Any) -> str:
+    """That a message abstained, in words, where it does not say itself why."""
+    reasons = (getattr(message, field.name) for field in message.DESCRIPTOR.fields if _is_reason(field))
+    name = next(verdict_pb2.AbstainReason.Name(reason) for reason in reasons if reason in _ABSTENTIONS)
+    who = f"model {model!r}" if (model := getattr(message, "model", "")) else "a judge"
+    return f"{who} abstained: {name.removeprefix('ABSTAIN_REASON_')}"
 
 
 @cache
@@ -73,16 +86,17 @@ def _finder(descriptor: Descriptor) -> Finds:
         if field.message_type is not None and _holds_reasons(field.message_type)
     ]
 
-    def find(message: Any) -> bool:
+    def find(message: Any) -> Any:
         if any(getattr(message, name) in _ABSTENTIONS for name in reasons):
-            return True
+            return message
         for name, repeated, look in parts:
-            if repeated:
-                if any(map(look, getattr(message, name))):
-                    return True
-            elif message.HasField(name) and look(getattr(message, name)):
-                return True
-        return False
+            if not repeated and not message.HasField(name):
+                continue
+            value = getattr(message, name)
+            for one in value if repeated else (value,):
+                if (found := look(one)) is not None:
+                    return found
+        return None
 
     return find
 

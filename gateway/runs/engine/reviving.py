@@ -53,7 +53,7 @@ class Reviver:
             StoreError: The store cannot be used.
         """
         attempt = run.id, run.attempt
-        stall = self._note(run, conductor)
+        stall = await self._note(run, conductor)
         # What batches that are still worked on do may yet show that the run moves.
         if (reason := stall.reason()) and not await self._is_worked_on(attempt):
             await fail(run, reason, store=self._store, threads=self._threads)
@@ -61,7 +61,7 @@ class Reviver:
             await self._workflows.begin_anew(*attempt)
             self._pausing.discard(attempt)
 
-    def _note(self, run: RunRecord, conductor: WorkflowStatus) -> Stall:
+    async def _note(self, run: RunRecord, conductor: WorkflowStatus) -> Stall:
         attempt = run.id, run.attempt
         stall = self._stalls.setdefault(attempt, Stall(self._seconds, "its conductor fails"))
         done = run.counts.succeeded + run.counts.failed
@@ -73,6 +73,7 @@ class Reviver:
         stall.note(done, [error])
         fields = {"run": run.id, "pause": round(stall.pause(), 1)}
         logger.error("the conductor of a run ended before it: %s", error, extra={"fields": fields})
+        await self._threads(self._store.report_trouble, *attempt, stall.trouble(1))
         return stall
 
     async def _is_worked_on(self, attempt: Attempt) -> bool:

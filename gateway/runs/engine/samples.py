@@ -50,7 +50,7 @@ def outcome_of(sample: SampleWork, spec: RunSpec, sampled: Sampled) -> SampleOut
     else:
         assert sampled.error is not None
         _fail(kept, sampled.error)
-    return SampleOutcome(kept, (), sampled.usage)
+    return SampleOutcome(kept, (), sampled.usage, hindered=sampled.hindered)
 
 
 def died_too_often(sample: SampleWork) -> SampleOutcome | None:

@@ -25,8 +25,9 @@ from gateway.evaluations.calls import noted_failures
 from gateway.evaluations.dispatch import Evaluations
 from gateway.runs.engine import policy
 from gateway.runs.engine.outages import Outage
-from gateway.runs.engine.passing import error_may_pass, result_may_improve
+from gateway.runs.engine.passing import error_may_pass, what_may_improve
 from gateway.runs.engine.spec import complete, request_type
+from gateway.runs.engine.troubles import TroubleLog
 from gateway.runs.engine.writing import add_written, write_scripts
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,8 @@ class Sampled:
     """What all tries cost that can be counted."""
     attempts: int
     """How often it was tried."""
+    hindered: bool
+    """Whether the last try failed, or something is missing in its result for a reason that may pass."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class _Try:
     result: Message | None
     error: ServiceError | None
     usage: Usage
+    failure: str
+    """What it failed of, or what is missing in its result, in words. Empty: nothing."""
     may_improve: bool
     retry_after: float
 
@@ -74,7 +79,9 @@ class Sampler:
         self._evaluations = evaluations
         self._outage = Outage(outage_seconds)
 
-    async def evaluate(self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str) -> Sampled:
+    async def evaluate(
+        self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, troubles: TroubleLog
+    ) -> Sampled:
         """Evaluates a row; tries again where something failed or abstained that may pass.
 
         After the policy's number of tries the last result stands, abstentions included. While judges are
@@ -85,6 +92,7 @@ class Sampler:
             spec: What the run does.
             repeat_offset: Added to the repeat index.
             request_id: Names the sample in the logs of every service.
+            troubles: Is told how every try went.
         """
         attempts, usage, first_failed = 0, Usage(), None
         while True:
@@ -98,8 +106,14 @@ class Sampler:
             self._outage.begin()
             if attempts >= policy.sample_attempts(spec.policy) and not self._outage.holds_up(first_failed):
                 break
-            await asyncio.sleep(_wait(attempts, tried.retry_after))
-        return Sampled(tried.result, tried.error, usage, attempts)
+            wait = _wait(attempts, tried.retry_after)
+            troubles.failed(tried.failure, wait)
+            await asyncio.sleep(wait)
+        if tried.failure:
+            troubles.failed(tried.failure)
+        else:
+            troubles.succeeded()
+        return Sampled(tried.result, tried.error, usage, attempts, hindered=bool(tried.failure))
 
     async def _try(self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str) -> _Try:
         deadline = time.monotonic() + policy.sample_seconds(spec.policy)
@@ -110,14 +124,15 @@ class Sampler:
             try:
                 result = await self._result(row, spec, repeat_offset)
             except ServiceError as error:
-                return _Try(None, error, Usage(), error_may_pass(error), error.retry_after or 0)
+                return _failed(error)
             except Exception:
                 # A fault of ours, or of a judge's answer that nobody thought of: it ends this sample alone.
                 logger.exception("a sample could not be evaluated", extra={"fields": {"sample": request_id}})
-                return _Try(None, _internal(), Usage(), False, 0)
+                return _failed(_internal())
         waits = [failure.retry_after or 0 for failure in failures]
         usage = cast("Any", result).usage
-        return _Try(result, None, usage, result_may_improve(result, failures), max(waits, default=0))
+        missing = what_may_improve(result, failures)
+        return _Try(result, None, usage, missing, bool(missing), max(waits, default=0))
 
     async def _result(self, row: bytes, spec: RunSpec, repeat_offset: int) -> Message:
         request: Any = request_type(spec).FromString(row)
@@ -143,6 +158,11 @@ class Sampler:
         if result is None:
             raise RuntimeError("an evaluation ended without a result")
         return result
+
+
+def _failed(error: ServiceError) -> _Try:
+    failure = f"{error.code.name}: {error.message}"
+    return _Try(None, error, Usage(), failure, error_may_pass(error), error.retry_after or 0)
 
 
 def _wait(attempts: int, asked: float) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from gateway.runs.records import Trouble
+
 FIRST_PAUSE_SECONDS = 1.0
 """The pause after the first failure; doubled with each further look that sees one."""
 LONGEST_PAUSE_SECONDS = 30.0
@@ -57,6 +59,15 @@ class Stall:
     def pause(self) -> float:
         """For how many seconds it is not to be tried again; 0: it may be."""
         return max(0.0, self._resumes - time.monotonic())
+
+    def trouble(self, failures: int) -> Trouble:
+        """What failed, as it is told of the run.
+
+        Args:
+            failures: How many failures were noted since it was told before.
+        """
+        lasted = time.monotonic() - self._began
+        return Trouble(f"{self._what}: {self._error}", failures, lasted, self.pause())
 
     def reason(self) -> str:
         """Why the run has stood still for too long, in words; empty: it has not."""

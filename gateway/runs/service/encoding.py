@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, Run, RunProgress
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.store.base import RunStore
 
@@ -57,8 +57,16 @@ def progress(record: RunRecord, store: RunStore) -> RunProgress:
     if record.state not in ACTIVE:
         return known
     known.running_count = store.running_samples(record.id)
+    if record.trouble is not None:
+        known.trouble.CopyFrom(record.trouble)
+    if record.state != RUN_STATE_RUNNING:
+        return known
+    if record.advance_time is not None:
+        known.last_advance_time.CopyFrom(_stamp(record.advance_time))
     if rate := store.rate(record.id, RATE_SECONDS):
         known.samples_per_second = rate
+        if known.trouble.failed_attempt_count:
+            return known
         left = counts.samples - counts.succeeded - counts.failed
         known.remaining_time.FromTimedelta(timedelta(seconds=left / rate))
     return known

@@ -10,7 +10,16 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec, RunState, SampleState
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
-from gateway.runs.records import Event, ModelSums, NewRun, NewSample, RunRecord, SampleOutcome, SampleWork
+from gateway.runs.records import (
+    Event,
+    ModelSums,
+    NewRun,
+    NewSample,
+    RunRecord,
+    SampleOutcome,
+    SampleWork,
+    Trouble,
+)
 
 
 class StoreError(RuntimeError):
@@ -128,6 +137,15 @@ class RunStore(Protocol):
         attempt is passed over, so that nothing is counted twice.
         """
 
+    def report_trouble(self, run_id: str, attempt: int, trouble: Trouble) -> None:
+        """Keeps what the work of a run that is preparing or running fails of or waits for.
+
+        Records a "progress" event.
+
+        Counts are added to what was told before. It is forgotten with the next sample that succeeds and is
+        not hindered, and with every change of the state.
+        """
+
     def release_samples(self, run_id: str, indices: Sequence[int]) -> None:
         """Notes that nobody evaluates these samples any more, such as at a pause.
 
@@ -187,7 +205,7 @@ class RunStore(Protocol):
         """The names of all tags that samples of the run have, sorted."""
 
     def rate(self, run_id: str, seconds: float) -> float | None:
-        """Samples done a second over the last so many seconds of work. None: not known."""
+        """Samples done a second over the last so many seconds. None: not known, or it is not running."""
 
     # Events.
 

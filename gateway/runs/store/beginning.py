@@ -61,6 +61,7 @@ def begin_again(
         attempt=run.attempt + 1,
         repeat_offset=run.repeat_offset + int(fresh),
         end_time=None,
+        trouble=None,
         pace=pace.begin(clock, counts["succeeded"] + counts["failed"]),
         **counts,
         **runs.state_event(run),

@@ -12,9 +12,10 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, AbstainReason
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSpec, RunTrouble
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from gateway.runs.records import Counts, RunRecord, SampleWork
+from gateway.runs.store import pace
 from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
@@ -87,6 +88,8 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
         update_time=row.update_time,
         start_time=row.start_time,
         end_time=row.end_time,
+        advance_time=pace.last(row.pace),
+        trouble=None if row.trouble is None else RunTrouble.FromString(row.trouble),
     )
 
 

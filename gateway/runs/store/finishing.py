@@ -45,6 +45,7 @@ def finish(
     )
     usage = total_usage([Usage.FromString(run.usage), *(outcome.usage for outcome in done)])
     _spend(connection, run.number, [outcome.sample for outcome in done])
+    goes_on = any(outcome.sample.state == SAMPLE_STATE_SUCCEEDED and not outcome.hindered for outcome in done)
     runs.change(
         connection,
         run.number,
@@ -54,6 +55,7 @@ def finish(
         abstentions=dump_words(reasons),
         usage=usage.SerializeToString(),
         pace=pace.add(run.pace, clock, run.succeeded + run.failed + len(done)),
+        trouble=None if goes_on else run.trouble,
         **runs.progress_event(run),
     )
 

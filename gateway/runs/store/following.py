@@ -31,9 +31,6 @@ def rate(connection: sa.Connection, clock: int, run_id: str, seconds: float) -> 
     """See ``RunStore.rate``."""
     query = sa.select(runs.c.pace, runs.c.state).where(runs.c.id == run_id, runs.c.deleted.is_(False))
     row = connection.execute(query).one_or_none()
-    if row is None:
+    if row is None or row.state != RUN_STATE_RUNNING:
         return None
-    marks = pace.decode(row.pace)
-    # A run that stands still keeps the rate that it had; one that runs and gets nothing done loses it.
-    until = clock if row.state == RUN_STATE_RUNNING or not marks else marks[-1].time
-    return pace.rate(row.pace, until, seconds)
+    return pace.rate(row.pace, clock, seconds)

@@ -8,11 +8,17 @@ import sqlalchemy as sa
 
 from gateway.runs.store.base import StoreError
 from gateway.runs.store.database import Database
-from gateway.runs.store.tables import SCHEMA_VERSION, metadata
+from gateway.runs.store.tables import SCHEMA_VERSION, metadata, runs
 
 Step = Callable[[sa.Connection], None]
 
-STEPS: Mapping[int, Step] = {}
+
+def _add_trouble(connection: sa.Connection) -> None:
+    kind = runs.c.trouble.type.compile(connection.dialect)
+    connection.execute(sa.text(f"ALTER TABLE runs ADD COLUMN trouble {kind}"))
+
+
+STEPS: Mapping[int, Step] = {2: _add_trouble}
 """The change of the tables by which a store gets to each version above 1. An empty database gets the newest
 tables at once."""
 

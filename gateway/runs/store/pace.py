@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 _APART = 2_000_000
@@ -35,6 +36,12 @@ def add(text: str, now: int, done: int) -> str:
     if len(marks) > 1 and marks[-1].time - marks[-2].time < _APART:
         marks.pop()
     return json.dumps([*marks, Mark(now, done)][-_KEPT:], separators=(",", ":"))
+
+
+def last(text: str) -> datetime | None:
+    """When a sample was last done, or the run began to work or went on; None where it never did."""
+    marks = decode(text)
+    return datetime.fromtimestamp(marks[-1].time / 1e6, UTC) if marks else None
 
 
 def rate(text: str, now: int, seconds: float) -> float | None:

@@ -184,7 +184,8 @@ def change_state(
         return None
     if row.state not in expected:
         return required(connection, run_id) if was_tried(connection) and row.state == to else None
-    values: dict[str, Any] = {"state": to, "state_reason": reason, **state_event(row)}
+    # What its work failed of says nothing of what comes now.
+    values: dict[str, Any] = {"state": to, "state_reason": reason, "trouble": None, **state_event(row)}
     if to == RUN_STATE_RUNNING:
         values["start_time"] = row.start_time or now()
         values["pace"] = pace.begin(clock, row.succeeded + row.failed)

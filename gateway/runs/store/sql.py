@@ -13,8 +13,27 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec, RunState, SampleState
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
-from gateway.runs.records import Event, ModelSums, NewRun, NewSample, RunRecord, SampleOutcome, SampleWork
-from gateway.runs.store import beginning, deletion, finishing, following, leases, results, runs, samples
+from gateway.runs.records import (
+    Event,
+    ModelSums,
+    NewRun,
+    NewSample,
+    RunRecord,
+    SampleOutcome,
+    SampleWork,
+    Trouble,
+)
+from gateway.runs.store import (
+    beginning,
+    deletion,
+    finishing,
+    following,
+    leases,
+    results,
+    runs,
+    samples,
+    troubles,
+)
 from gateway.runs.store.base import RunStore
 from gateway.runs.store.database import Database
 
@@ -133,6 +152,10 @@ class SqlRunStore(RunStore):
                 connection, self._database.now(connection), run_id, attempt, outcomes
             )
         )
+
+    def report_trouble(self, run_id: str, attempt: int, trouble: Trouble) -> None:
+        """Keeps what the work of a run fails of."""
+        self._database.write(lambda connection: troubles.report(connection, run_id, attempt, trouble))
 
     def release_samples(self, run_id: str, indices: Sequence[int]) -> None:
         """Notes that nobody evaluates these samples any more."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Raised with every change of the tables; ``migrations`` then says how older stores get there."""
 
 metadata = sa.MetaData()
@@ -90,6 +90,8 @@ runs = sa.Table(
     sa.Column("usage", sa.LargeBinary, nullable=False, default=b""),
     # JSON: see ``pace``.
     sa.Column("pace", sa.Text, nullable=False, default="[]"),
+    # evaluation.v1.RunTrouble; absent: none. Since version 2.
+    sa.Column("trouble", sa.LargeBinary),
     # Events: the cursor of the newest, and of the newest of each kind with its time.
     sa.Column("cursor", sa.BigInteger, nullable=False, default=1),
     sa.Column("state_cursor", sa.BigInteger, nullable=False, default=1),

@@ -4,13 +4,19 @@ import io
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
-from rich.console import Console
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress
-from dramaturg.cli.runs.describing import describe, describe_progress, duration
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress, RunTrouble
+from dramaturg.cli.runs.describing import (
+    describe,
+    describe_hindrance,
+    describe_progress,
+    duration,
+)
 from dramaturg.cli.runs.progress import RunDisplay
+from dramaturg.cli.terminal import Terminal
 
 PROGRESS = RunProgress(
     sample_count=1500,
@@ -52,7 +58,7 @@ def test_without_a_terminal_lines_are_some_seconds_apart(monkeypatch: pytest.Mon
     now = [100.0]
     monkeypatch.setattr("dramaturg.cli.runs.progress.time.monotonic", lambda: now[0])
     out = io.StringIO()
-    with RunDisplay(Console(file=out, width=200)) as display:
+    with RunDisplay(Terminal(file=out, width=200)) as display:
         for done in range(4):
             display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING))
             display.show_progress(RunProgress(sample_count=4, succeeded_count=done))
@@ -60,14 +66,14 @@ def test_without_a_terminal_lines_are_some_seconds_apart(monkeypatch: pytest.Mon
         display.show_run(Run(id="r", state=run_pb2.RUN_STATE_FAILED, state_reason="too many [failed]"))
     lines = out.getvalue().splitlines()
     assert lines[0] == "r RUNNING"
-    assert [line.split()[0] for line in lines[1:3]] == ["0", "0"]
+    assert [line.split()[0] for line in lines[1:3]] == ["0", "3"]
     assert "r FAILED: too many [failed]" in lines
     assert len(lines) == 4
 
 
 def test_on_a_terminal_one_line_lives() -> None:
     out = io.StringIO()
-    with RunDisplay(Console(file=out, force_terminal=True, width=200)) as display:
+    with RunDisplay(Terminal(file=out, force_terminal=True, width=200)) as display:
         display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=PROGRESS))
         display.tell("the connection is lost")
     assert "RUNNING" in out.getvalue()
@@ -77,7 +83,7 @@ def test_on_a_terminal_one_line_lives() -> None:
 
 def test_in_a_narrow_terminal_the_state_is_whole_and_nothing_is_left_out() -> None:
     out = io.StringIO()
-    with RunDisplay(Console(file=out, force_terminal=True, width=60)) as display:
+    with RunDisplay(Terminal(file=out, force_terminal=True, width=60)) as display:
         display.show_run(Run(id="r", state=run_pb2.RUN_STATE_CANCELLED, progress=PROGRESS))
     shown = " ".join(out.getvalue().split())
     assert "CANCELLED" in shown
@@ -88,6 +94,84 @@ def test_in_a_narrow_terminal_the_state_is_whole_and_nothing_is_left_out() -> No
 def test_a_run_that_stands_still_has_no_pace() -> None:
     paused = describe_progress(PROGRESS, run_pb2.RUN_STATE_PAUSED)
     assert paused.startswith("512 of 1,500 samples (34.1%), 12 failed, 3,500 judgements")
+
+    run = Run(id="r", state=run_pb2.RUN_STATE_PAUSED, progress=PROGRESS)
+    described = describe(run)
+    assert (described["samples_per_second"], described["remaining_seconds"]) == (None, None)
+
+
+TROUBLED = RunProgress(
+    sample_count=40,
+    running_count=16,
+    trouble=RunTrouble(
+        description="The judge 'llm' failed with [UNAVAILABLE]: connection refused.",
+        begin_time=Timestamp(seconds=1000),
+        failed_attempt_count=1370,
+        next_attempt_time=Timestamp(seconds=1085),
+    ),
+    last_advance_time=Timestamp(seconds=1000),
+)
+
+
+def test_what_keeps_a_run_from_getting_further_is_told_in_one_line() -> None:
+    reason = "The judge 'llm' failed with [UNAVAILABLE]: connection refused."
+    assert describe_hindrance(TROUBLED, 1080) == (
+        f"for 1 min 20 s every attempt has failed, 1,370 in all, the next is in 5 s: {reason}"
+    )
+    # An attempt that is due is under way; and clocks differ.
+    assert describe_hindrance(TROUBLED, 1086).endswith(f"1,370 in all: {reason}")
+    assert describe_hindrance(TROUBLED, 990).startswith("for 0 s every attempt")
+    waiting = RunProgress(trouble=RunTrouble(description="it waits", begin_time=Timestamp(seconds=1000)))
+    assert describe_hindrance(waiting, 1065) == "for 1 min 05 s no attempt has ended: it waits"
+    silent = RunProgress(running_count=16, last_advance_time=Timestamp(seconds=1000))
+    assert describe_hindrance(silent, 1029) == ""
+    assert describe_hindrance(silent, 1040) == "no sample was done for 40 s; 16 are under way"
+    assert describe_hindrance(RunProgress(), 1040) == ""
+
+
+def test_trouble_is_in_the_json() -> None:
+    described = describe(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=TROUBLED))
+    assert described["trouble"] == {
+        "description": "The judge 'llm' failed with [UNAVAILABLE]: connection refused.",
+        "begin_time": "1970-01-01T00:16:40Z",
+        "failed_attempts": 1370,
+        "next_attempt_time": "1970-01-01T00:18:05Z",
+    }
+    assert described["last_advance_time"] == "1970-01-01T00:16:40Z"
+    assert describe(Run(id="r"))["trouble"] is None
+
+
+def test_on_a_terminal_trouble_stands_under_the_progress_and_disappears() -> None:
+    troubled, passed = io.StringIO(), io.StringIO()
+    for out, after in ((troubled, None), (passed, RunProgress(sample_count=40, succeeded_count=1))):
+        with RunDisplay(Terminal(file=out, force_terminal=True, width=200)) as display:
+            display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=TROUBLED))
+            if after is not None:
+                display.show_progress(after)
+    lines = troubled.getvalue().splitlines()
+    last = max(place for place, line in enumerate(lines) if "0 of 40 samples" in line)
+    assert "[UNAVAILABLE]: connection refused." in lines[last + 1]
+    assert "refused" not in passed.getvalue().rpartition("1 of 40 samples")[2]
+
+
+def test_without_a_terminal_trouble_is_told_at_once_and_then_now_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("dramaturg.cli.runs.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("dramaturg.cli.runs.progress.time.time", lambda: 980 + now[0])
+    out = io.StringIO()
+    with RunDisplay(Terminal(file=out, width=200)) as display:
+        display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING))
+        for _ in range(13):
+            display.show_progress(TROUBLED)
+            now[0] += 5.0
+    told = [line for line in out.getvalue().splitlines() if "every attempt has failed" in line]
+    assert [line.split(" every")[0] for line in told] == [
+        "for 1 min 20 s",
+        "for 1 min 50 s",
+        "for 2 min 20 s",
+    ]
 
 
 def test_a_bound_of_nothing_is_not_told() -> None:

@@ -31,7 +31,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 from gateway.runs.engine import sampling
 from gateway.runs.engine.outages import Outage
-from gateway.runs.engine.passing import error_may_pass, result_may_improve
+from gateway.runs.engine.passing import error_may_pass, what_may_improve
 from gateway.settings import JudgeEntry
 from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.evaluations import CALL, contract, decision
@@ -218,30 +218,39 @@ def test_abstentions_that_may_pass_are_found_wherever_they_are() -> None:
         result.candidates.add().assessments.add(assessment=assessment)
         return result
 
-    assert result_may_improve(scripts(UNAVAILABLE), [])
-    assert result_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
-    assert not result_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
-    assert result_may_improve(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
-    assert not result_may_improve(DecisionResult(choices=[ModelChoice()]), [])
-    assert result_may_improve(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
-    assert not result_may_improve(
-        DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")]
-    )
+    assert what_may_improve(scripts(UNAVAILABLE), [])
+    assert what_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
+    assert not what_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
+    assert what_may_improve(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
+    assert not what_may_improve(DecisionResult(choices=[ModelChoice()]), [])
+    assert what_may_improve(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
+    assert not what_may_improve(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
+
+
+def test_what_is_missing_is_said_as_exactly_as_it_is_known() -> None:
+    result = run_pb2.RunSample().scripts
+    result.candidates.add().verdicts.append(abstained("executable", UNAVAILABLE, "The judge 'x' is down."))
+    down = [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent"), Failure(UNAVAILABLE, "is down")]
+    assert what_may_improve(result, down) == "The judge 'x' is down."
+    chosen = DecisionResult(choices=[ModelChoice(), ModelChoice(model="m", abstain_reason=UNAVAILABLE)])
+    named = [failure._replace(judge="critic 'llm'") for failure in down]
+    assert what_may_improve(chosen, named) == "critic 'llm' is down"
+    assert what_may_improve(chosen, []) == "model 'm' abstained: JUDGE_UNAVAILABLE"
 
 
 def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
     result = run_pb2.RunSample().scripts
     result.gold_answer.failure = "The model could not be asked."
     # Whoever asks no model fails for good.
-    assert not result_may_improve(result, [])
+    assert not what_may_improve(result, [])
     result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
-    assert result_may_improve(result, [])
+    assert what_may_improve(result, [])
     result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
-    assert not result_may_improve(result, [])
+    assert not what_may_improve(result, [])
     texts = TextsResult()
     texts.roles.generation.failure = "The model could not be asked."
     texts.roles.generation.provenance.prompts.add(name="roles")
-    assert result_may_improve(texts, [])
+    assert what_may_improve(texts, [])
 
 
 def test_an_outage_is_waited_out_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ModelPair
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -27,6 +29,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
     TextsRunOptions,
 )
+from gateway.runs.records import Trouble
 from gateway.runs.store import StoreError
 from tests.gateway.runs.service.conftest import Service, fault, wanted
 from tests.support.runs import TIMED_OUT, failed, judged, spec
@@ -277,6 +280,30 @@ async def test_how_far_a_run_is(service: Service) -> None:
     assert progress.samples_per_second > 0
     left = progress.remaining_time.ToTimedelta().total_seconds()
     assert left == pytest.approx(8 / progress.samples_per_second, rel=0.01)
+
+
+@pytest.mark.parametrize("state", [RUN_STATE_PAUSED, RUN_STATE_SUCCEEDED])
+async def test_a_run_that_does_not_move_has_no_rate_and_no_remaining_time(
+    state: run_pb2.RunState.ValueType, service: Service
+) -> None:
+    service.run(RUN_STATE_RUNNING, samples=10)
+    service.store.finish_samples("run", 1, [judged(0, {"m": [True]})])
+    moving = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
+    assert {"samples_per_second", "remaining_time", "last_advance_time"} <= _set(moving)
+    service.store.report_trouble("run", 1, Trouble("the judge is down", 3, 10.0, None))
+    troubled = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
+    assert {"samples_per_second", "trouble"} <= _set(troubled)
+    assert not troubled.HasField("remaining_time")
+    service.store.change_state("run", state, expected=[RUN_STATE_RUNNING])
+    for still in (
+        (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run,
+        *(await service.stub.ListRuns(pb.ListRunsRequest())).runs,
+    ):
+        assert not {"samples_per_second", "remaining_time", "last_advance_time"} & _set(still.progress)
+
+
+def _set(message: Message) -> set[str]:
+    return {field.name for field, _ in message.ListFields()}
 
 
 async def test_a_name_that_no_database_keeps_is_nobodys(service: Service) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 import grpc
+import pytest
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -13,6 +14,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_SUCCEEDED,
     DatasetManifest,
 )
+from gateway.runs.records import Trouble
+from gateway.runs.service import watching
 from tests.gateway.runs.service.conftest import Service
 from tests.support.grpc_servers import until
 from tests.support.runs import judged
@@ -117,6 +120,36 @@ async def test_what_another_gateway_does_is_seen_without_a_bell(service: Service
     assert event.WhichOneof("event") == "progress"
     assert time.monotonic() - started < 5
     stream.cancel()
+
+
+async def test_a_watcher_hears_of_trouble_and_of_its_end(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    stream = watch(service)
+    await following(stream)
+    service.store.report_trouble("run", 1, Trouble("the judge is down", 3, 10.0, 5.0))
+    assert (await following(stream)).progress.trouble.description == "the judge is down"
+    finish(service, 0)
+    event = await following(stream)
+    assert event.progress.succeeded_count == 1
+    assert not event.progress.HasField("trouble")
+    stream.cancel()
+
+
+async def test_a_run_that_gets_nothing_done_is_told_of_all_the_same(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_SILENT_SECONDS", 0.1)
+    service.run(RUN_STATE_RUNNING)
+    stream = watch(service)
+    first = await following(stream)
+    for _ in range(2):
+        again = await following(stream)
+        assert again.WhichOneof("event") == "progress"
+        assert again.cursor == first.cursor
+        assert again.event_time.ToDatetime() > first.event_time.ToDatetime()
+    end(service)
+    (*_, last) = await rest(stream)
+    assert last.run.state == RUN_STATE_SUCCEEDED
 
 
 async def test_watchers_that_leave_are_forgotten(service: Service) -> None:

@@ -242,6 +242,9 @@ def test_how_fast_a_run_goes(store: RunStore) -> None:
     rate = store.rate("run", 60)
     assert rate is not None
     assert rate > 0
+    store.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
+    assert store.rate("run", 60) is None
+    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PAUSED])
     end(store)
     store.begin_again("run", RERUN_SCOPE_ALL)
     assert store.rate("run", 60) is None
