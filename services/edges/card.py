@@ -69,11 +69,12 @@ class ModelCard(BaseModel):
     """How it was trained, and from which encoder."""
     data: DataFacts
     epochs: tuple[EpochFacts, ...]
-    """Every pass that was made, in order."""
+    """Every pass that was made, in order. An ensemble has one entry, what its members reach together; they
+    have cards of their own."""
     chosen_epoch: int = Field(ge=0)
     """The pass after which the weights were kept, from 0."""
     weights_sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    """The SHA-256 of the weights, in lower-case hexadecimal."""
+    """As ``weights_digest`` makes it."""
     versions: dict[str, str]
     """The versions of what it was trained with."""
 
@@ -104,6 +105,7 @@ class ModelCard(BaseModel):
             "encoder": self.plan.encoder,
             "reading": self.plan.reading.value,
             "label": self.plan.label.value,
+            "members": str(self.plan.members),
             "threshold": f"{self.threshold:g}",
             "weights_sha256": self.weights_sha256,
             "data_sha256": self.data.sha256,
@@ -125,14 +127,27 @@ def read_card(folder: Path) -> ModelCard:
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise CardError(f"{folder / CARD_FILE} cannot be read at {where or 'its start'}") from error
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise CardError(f"{folder} has no {WEIGHTS_FILE}")
-    if weights_digest(folder) != card.weights_sha256:
-        raise CardError(f"{folder / WEIGHTS_FILE} is not the file that {CARD_FILE} tells of")
+    for member in member_folders(folder, card.plan):
+        if not (member / WEIGHTS_FILE).is_file():
+            raise CardError(f"{member} has no {WEIGHTS_FILE}")
+    if weights_digest(folder, card.plan) != card.weights_sha256:
+        raise CardError(f"{folder / CARD_FILE} tells of other weights than the {WEIGHTS_FILE} there")
     return card
 
 
-def weights_digest(folder: Path) -> str:
-    """The SHA-256 of a model's weights, in lower-case hexadecimal."""
-    with (folder / WEIGHTS_FILE).open("rb") as file:
+def member_folders(folder: Path, plan: TrainingPlan) -> list[Path]:
+    """Where the weights are: in the model's folder, or in one for each member of an ensemble."""
+    if plan.members == 1:
+        return [folder]
+    return [folder / f"member-{number}" for number in range(1, plan.members + 1)]
+
+
+def weights_digest(folder: Path, plan: TrainingPlan) -> str:
+    """The SHA-256 of a model's weights, in lower-case hexadecimal; of an ensemble, that of its members'."""
+    digests = [_file_digest(member / WEIGHTS_FILE) for member in member_folders(folder, plan)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

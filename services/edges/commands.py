@@ -21,8 +21,9 @@ from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predicting import predict_rows
 from services.edges.showing import TrainingDisplay, counting, show_card
 from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.members import train_members
 from services.edges.training.scripts import read_scripts
-from services.edges.training.trainer import TooFewScriptsError, TrainingData, train
+from services.edges.training.trainer import TooFewScriptsError, TrainingData
 
 app = typer.Typer()
 
@@ -62,7 +63,9 @@ def train_command(
     reading: Annotated[
         Reading, typer.Option(help="What the encoder reads at a time: all events of a script, or two.")
     ] = Reading.TOGETHER,
-    label: Annotated[Label, typer.Option(help="What is learnt of a pair.")] = _DEFAULTS.label,
+    label: Annotated[
+        Label, typer.Option(help="What the probability of a pair is of; both: only where read together.")
+    ] = _DEFAULTS.label,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal models on one machine.")] = 0,
     epochs: Annotated[
         int | None, typer.Option(min=1, help=_by_reading("epochs", "The most passes over the data."))
@@ -86,6 +89,9 @@ def train_command(
     holdout: Annotated[
         float, typer.Option(help="The share of the scripts to choose by.")
     ] = _DEFAULTS.holdout,
+    members: Annotated[
+        int, typer.Option(min=1, max=100, help="Train so many models, whose answers are averaged.")
+    ] = _DEFAULTS.members,
     precision: Annotated[Precision, typer.Option(help="Of the matrix products.")] = _DEFAULTS.precision,
     threads: Threads = 0,
     device: Device = None,
@@ -94,7 +100,8 @@ def train_command(
     """Trains a model that tells which of two events comes first.
 
     A tenth of the scripts is held out: the pass and the threshold are chosen by the F1 of their edges, and
-    the training ends when it gets no better. Killed, it goes on where it was when the same command is given
+    the training ends when it gets no better. Several members cost as many times the work, and their mean
+    is better than one of them. Killed, it goes on where it was when the same command is given
     again. The model is written with its card, edge_model.json, and served by "dramaturg serve edges".
 
     For example:
@@ -115,6 +122,7 @@ def train_command(
             label=label,
             seed=seed,
             holdout=holdout,
+            members=members,
             precision=precision,
             threads=threads,
             # What is not given has the default of the reading.
@@ -123,7 +131,9 @@ def train_command(
         parted = TrainingData.part(read_scripts(data), plan)
         console = Console(stderr=True)
         with TrainingDisplay(console, parted.facts) as display:
-            card = train(parted, plan, output, display, device=device, checkpoint_every=checkpoint_every)
+            card = train_members(
+                parted, plan, output, display, device=device, checkpoint_every=checkpoint_every
+            )
     except ValidationError as error:
         wrong = error.errors()[0]
         _fail(f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}")

@@ -56,16 +56,8 @@ class Inference(Protocol):
         """For every ordered pair of places a probability. All batches are done before."""
 
 
-class EdgeEncoder(Protocol):
+class EdgeReader(Protocol):
     """A model that tells how events are ordered."""
-
-    @property
-    def model(self) -> Any:
-        """The ``torch.nn.Module`` that holds all weights."""
-
-    @property
-    def parts(self) -> Sequence[Part]:
-        """What of the model learns, and how fast."""
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> Inference:
         """Reads a script, to answer for every pair of its events.
@@ -80,15 +72,27 @@ class EdgeEncoder(Protocol):
             WindowError: The model reads all events together, and they are too long.
         """
 
+
+class EdgeEncoder(EdgeReader, Protocol):
+    """A model that can also learn."""
+
+    @property
+    def model(self) -> Any:
+        """The ``torch.nn.Module`` that holds all weights."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """What of the model learns, and how fast."""
+
     def save(self, folder: Path) -> None:
         """Writes weights, configuration and tokenizer."""
 
 
-def infer(encoder: EdgeEncoder, scenario: str, events: Sequence[str]) -> Mapping[Edge, float]:
+def infer(encoder: EdgeReader, scenario: str, events: Sequence[str]) -> Mapping[Edge, float]:
     """How likely each event of a script comes before each other. Blocks.
 
     Raises:
-        WindowError: As ``EdgeEncoder.inference`` does.
+        WindowError: As ``EdgeReader.inference`` does.
     """
     inference = encoder.inference(scenario, events, BATCH_SIZE)
     for batch in range(inference.batches):

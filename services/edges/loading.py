@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.edges.card import CardError, ModelCard, read_card
+from services.edges.card import CardError, ModelCard, member_folders, read_card
 from services.edges.encoder import INSTALL_COMMAND, EncoderError, ExtraMissingError, PairEncoder
-from services.edges.inference import EdgeEncoder
+from services.edges.ensemble import Ensemble
+from services.edges.inference import EdgeReader
 from services.edges.joint_encoder import JointEncoder
-from services.edges.plan import Reading
+from services.edges.plan import Reading, TrainingPlan
 
 TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
 
@@ -28,9 +29,9 @@ class ModelMissingError(Exception):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained encoder and its card."""
+    """A trained model and its card."""
 
-    encoder: EdgeEncoder
+    encoder: EdgeReader
     card: ModelCard
 
 
@@ -52,7 +53,7 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
         )
     try:
         card = read_card(folder)
-        encoder = _load_encoder(folder, card, device)
+        encoder = load_members(folder, card.plan, device=device)
     except ExtraMissingError as error:
         raise ModelMissingError("sentence-transformers is not installed", INSTALL_COMMAND) from error
     except (CardError, EncoderError) as error:
@@ -64,8 +65,18 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
     return TrainedModel(encoder, card)
 
 
-def _load_encoder(folder: Path, card: ModelCard, device: str | None) -> EdgeEncoder:
-    plan = card.plan
+def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None) -> EdgeReader:
+    """Loads the weights of a model; several members answer as one.
+
+    Raises:
+        ExtraMissingError: sentence-transformers is not installed.
+        EncoderError: The weights are not those of the plan.
+    """
+    members = [_load_member(member, plan, device) for member in member_folders(folder, plan)]
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _load_member(folder: Path, plan: TrainingPlan, device: str | None) -> EdgeReader:
     if plan.reading is Reading.TOGETHER:
         return JointEncoder.load(folder, plan, device=device)
     return PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)

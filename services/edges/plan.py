@@ -24,6 +24,9 @@ class Label(Enum):
     """The first event comes before the second, directly or not: an edge of the transitive closure."""
     EDGE = "edge"
     """The first comes right before the second: an edge of the transitive reduction."""
+    BOTH = "both"
+    """A mean of the two: two thirds of the probability of ``PRECEDES``, one of that of ``EDGE``. Only where
+    events are read together, as both are learnt then whatever is served."""
 
 
 class Precision(Enum):
@@ -35,7 +38,7 @@ class Precision(Enum):
 
 
 _TOGETHER_DEFAULTS: dict[str, Any] = {
-    "epochs": 15,
+    "epochs": 10,
     "patience": 4,
     "batch_size": 16,
     "learning_rate": 3e-4,
@@ -47,7 +50,7 @@ _TOGETHER_DEFAULTS: dict[str, Any] = {
 class TrainingPlan(BaseModel):
     """The settings of one training. Equal plans over equal data give equal models on one machine.
 
-    Defaults are those of pairs; ``Reading.TOGETHER`` has its own of epochs (15), patience (4), batch size
+    Defaults are those of pairs; ``Reading.TOGETHER`` has its own of epochs (10), patience (4), batch size
     (16), learning rate (3e-4) and length (512).
     """
 
@@ -58,7 +61,7 @@ class TrainingPlan(BaseModel):
     reading: Reading = Reading.PAIRS
     """What the encoder reads at a time. Cards from before there was a choice are of pairs."""
     label: Label = Label.PRECEDES
-    """What is learnt of a pair. Where events are read together both are learnt, and this one is served."""
+    """What is learnt of a pair. Where events are read together, it only decides what is served."""
     seed: int = 0
     """Decides the held-out scripts, the new layers, the order of examples and dropout."""
     epochs: int = Field(default=4, ge=1, le=1000)
@@ -77,6 +80,8 @@ class TrainingPlan(BaseModel):
     """The most tokens of what is read at a time. A longer pair is cut; a longer script is refused."""
     holdout: float = Field(default=0.1, gt=0, le=0.5)
     """The share of the scripts that is not trained on but chosen by."""
+    members: int = Field(default=1, ge=1, le=100)
+    """How many models are trained, with seeds that follow each other; their probabilities are averaged."""
     precision: Precision = Precision.FLOAT32
     """Of the matrix products."""
     threads: int = Field(default=0, ge=0, le=1024)
@@ -89,6 +94,22 @@ class TrainingPlan(BaseModel):
         if isinstance(given, dict) and given.get("reading") in together:
             return {**_TOGETHER_DEFAULTS, **given}
         return given
+
+    @model_validator(mode="after")
+    def _both_are_learnt_together(self) -> TrainingPlan:
+        if self.label is Label.BOTH and self.reading is not Reading.TOGETHER:
+            raise ValueError("the label both needs the reading together")
+        return self
+
+    def of_member(self, member: int) -> TrainingPlan:
+        """How one member of an ensemble is trained.
+
+        Args:
+            member: From 0. The first has the plan's seed.
+        """
+        # A member keeps the pass that orders best; only what all of them answer is a mean of the two.
+        label = Label.PRECEDES if self.label is Label.BOTH else self.label
+        return self.model_copy(update={"members": 1, "seed": self.seed + member, "label": label})
 
     def learning_rate_at(self, step: int, steps: int) -> float:
         """The learning rate of one step: a straight rise, then a straight fall to 0.

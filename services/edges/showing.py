@@ -40,6 +40,10 @@ class TrainingDisplay:
         """Shows how many of the held-out scripts are predicted."""
         self._bars.update(self._scripts, completed=done, total=scripts)
 
+    def on_member(self, member: int, members: int) -> None:
+        """Prints which member comes next."""
+        self._console.print(f"member {member} of {members}", highlight=False)
+
     def on_epoch(self, progress: Progress) -> None:
         """Prints the epoch's scores."""
         facts = progress.epochs[-1]

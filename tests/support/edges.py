@@ -16,6 +16,7 @@ from services.edges.inference import EdgeEncoder, WindowError
 from services.edges.loading import TrainedModel
 from services.edges.pairs import Pair
 from services.edges.plan import TrainingPlan
+from services.edges.training.progress import Progress
 
 WORDS = ("decide", "search", "choose", "order", "fetch", "open", "mix", "heat", "serve", "clean")
 """The words of synthetic events, in the order that a model is to learn."""
@@ -137,3 +138,28 @@ def write_tiny_encoder(folder: Path) -> None:
         initializer_range=0.2,
     )
     transformers.BertModel(config).save_pretrained(folder)
+
+
+class KilledError(Exception):
+    """Stands for a process that is killed between two steps."""
+
+
+class Witness:
+    """Remembers the losses; dies at a given batch of the training."""
+
+    def __init__(self, dies_at: int | None = None) -> None:
+        self.losses: list[tuple[int, int, float]] = []
+        self.members: list[tuple[int, int]] = []
+        self._dies_at = dies_at
+
+    def on_batch(self, progress: Progress, batches: int) -> None:
+        self.losses.append((progress.epoch, progress.batch, progress.loss_sum))
+        if self._dies_at == len(self.losses):
+            raise KilledError
+
+    def on_evaluation(self, done: int, scripts: int) -> None: ...
+
+    def on_epoch(self, progress: Progress) -> None: ...
+
+    def on_member(self, member: int, members: int) -> None:
+        self.members.append((member, members))

@@ -11,9 +11,12 @@ from services.edges.encoder import PairEncoder
 from services.edges.inference import WindowError
 from services.edges.joint_encoder import RELATIONS, JointEncoder
 from services.edges.plan import Label, TrainingPlan
+from services.edges.training.choosing import choice_loss
 from services.edges.training.sampling import sample_epoch
 from services.edges.training.scripts import Script
 
+# Of the choice of successors and predecessors, beside the binary questions.
+CHOICE_WEIGHT = 0.5
 # Of ``RELATIONS``. There are a third as many edges as pairs in order, and the scripts are scored by edges.
 _WEIGHTS = {Label.EDGE: 2.0, Label.PRECEDES: 1.0}
 
@@ -85,18 +88,17 @@ class JointLessons:
         indices = self._batches[batch]
         orders = [self._orders[index] for index in indices]
         logits = self._encoder.logits([self._tokens[index] for index in indices], orders)
-        wanted = torch.zeros(logits.shape)
-        counted = torch.zeros(len(indices), *logits.shape[2:])
+        wanted, counted = torch.zeros(logits.shape), torch.zeros(len(indices), *logits.shape[2:])
         for row, (index, order) in enumerate(zip(indices, orders, strict=True)):
             size = len(order)
             wanted[row, :, :size, :size] = torch.tensor(relations_of(self._scripts[index], order))
             counted[row, :size, :size] = 1 - torch.eye(size)
-        counted = counted.to(logits.device)
-        each = torch.nn.functional.binary_cross_entropy_with_logits(
-            logits, wanted.to(logits.device), reduction="none"
-        )
+        wanted, counted = wanted.to(logits.device), counted.to(logits.device)
+        each = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
         means = (each * counted[:, None]).sum((0, 2, 3)) / counted.sum()
-        return sum(mean * _WEIGHTS[relation] for mean, relation in zip(means, RELATIONS, strict=True))
+        losses = sum(mean * _WEIGHTS[relation] for mean, relation in zip(means, RELATIONS, strict=True))
+        edges = RELATIONS.index(Label.EDGE)
+        return losses + CHOICE_WEIGHT * choice_loss(logits[:, edges], wanted[:, edges], counted)
 
 
 def relations_of(script: Script, order: Sequence[int]) -> list[list[list[float]]]:

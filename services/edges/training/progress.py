@@ -38,14 +38,7 @@ class Progress(BaseModel):
 
     def after_epoch(self, threshold: float, scores: EdgeScores) -> Progress:
         """The epoch is done and was evaluated."""
-        facts = EpochFacts(
-            loss=self.loss_sum / max(1, self.batch),
-            threshold=threshold,
-            f1=scores.f1,
-            precision=scores.precision,
-            recall=scores.recall,
-            exact_matches=scores.exact_matches,
-        )
+        facts = epoch_facts(self.loss_sum / max(1, self.batch), threshold, scores)
         return Progress(epochs=(*self.epochs, facts))
 
     def is_done(self, epochs: int, patience: int) -> bool:
@@ -54,3 +47,15 @@ class Progress(BaseModel):
         if best is None:
             return False
         return self.epoch >= epochs or self.epoch - 1 - best >= patience
+
+
+def epoch_facts(loss: float, threshold: float, scores: EdgeScores) -> EpochFacts:
+    """What a card says of scores at a threshold."""
+    return EpochFacts(
+        loss=loss,
+        threshold=threshold,
+        f1=scores.f1,
+        precision=scores.precision,
+        recall=scores.recall,
+        exact_matches=scores.exact_matches,
+    )

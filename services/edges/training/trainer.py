@@ -7,16 +7,14 @@ their graphs are decoded after every epoch, and training stops when these get no
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Protocol
 
 from services.edges.card import CardError, DataFacts, ModelCard, read_card, weights_digest
 from services.edges.encoder import PairEncoder, require_extra
-from services.edges.inference import EdgeEncoder, infer
+from services.edges.inference import EdgeEncoder, EdgeReader, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.order import Edge
 from services.edges.plan import Reading, TrainingPlan
@@ -26,6 +24,7 @@ from services.edges.training.lessons import JointLessons, Lessons, PairLessons, 
 from services.edges.training.optimizing import make_optimizer, make_step
 from services.edges.training.progress import Progress
 from services.edges.training.scripts import Script, ScriptFile, hold_out
+from services.edges.training.versions import training_versions
 
 CHECKPOINT_FOLDER = "checkpoint"
 
@@ -83,7 +82,7 @@ def train(
     device: str | None = None,
     checkpoint_every: int = 200,
 ) -> ModelCard:
-    """Trains a model, or goes on with a training that was interrupted, and saves it with its card.
+    """Trains one model, or goes on with a training that was interrupted, and saves it with its card.
 
     A folder that holds the model already is left as it is.
 
@@ -101,7 +100,7 @@ def train(
         WindowError: Events are to be read together, and those of a script are too long for it.
         OtherTrainingError: The folder holds another model, or an unfinished training of another kind.
     """
-    finished = _finished(folder, plan, data.facts)
+    finished = finished_card(folder, plan, data.facts)
     if finished is not None:
         return finished
     encoder, course = _prepare(data, plan, device)
@@ -133,8 +132,8 @@ def train(
         data=data.facts,
         epochs=progress.epochs,
         chosen_epoch=progress.best_epoch,
-        weights_sha256=weights_digest(folder),
-        versions=_versions(),
+        weights_sha256=weights_digest(folder, plan),
+        versions=training_versions(),
     )
     card.write(folder)
     checkpoints.clear()
@@ -142,7 +141,7 @@ def train(
 
 
 def predict_scripts(
-    encoder: EdgeEncoder, scripts: Sequence[Script], listener: Listener
+    encoder: EdgeReader, scripts: Sequence[Script], listener: Listener
 ) -> list[Mapping[Edge, float]]:
     """How likely each event of each script comes before each other."""
     predicted = []
@@ -152,7 +151,12 @@ def predict_scripts(
     return predicted
 
 
-def _finished(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCard | None:
+def finished_card(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCard | None:
+    """The card of the model that a folder holds already, if any.
+
+    Raises:
+        OtherTrainingError: It is another model.
+    """
     try:
         card = read_card(folder)
     except CardError:
@@ -182,14 +186,3 @@ def _prepare(
         return joint, lambda epoch: JointLessons(joint, data.trained, plan, epoch)
     pairs = PairEncoder.load(plan.encoder, plan.max_length, plan.precision, device=device)
     return pairs, lambda epoch: PairLessons(pairs, data.trained, plan, epoch)
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("dramaturg", "sentence-transformers", "transformers", "torch"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            # Such as dramaturg itself, run from a clone that is not installed.
-            continue
-    return versions

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -25,10 +26,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarn
 _PROGRAM = "from services.edges.commands import app; app()"
 
 
-def start(material: Path, folder: Path, reading: Reading) -> subprocess.Popen[bytes]:
+def start(material: Path, folder: Path, reading: Reading, members: int) -> subprocess.Popen[bytes]:
     arguments = ["train", str(material / "scripts.json"), "-o", str(folder), "--device", "cpu"]
     arguments += ["--encoder", str(material / "encoder"), "--reading", reading.value, "--max-length", "64"]
     arguments += ["--epochs", "2", "--patience", "2", "--batch-size", "4", "--threads", "1"]
+    arguments += ["--members", str(members)]
     # At every batch, so that some are killed while a checkpoint is written.
     arguments += ["--checkpoint-every", "1"]
     return subprocess.Popen(
@@ -42,35 +44,40 @@ def start(material: Path, folder: Path, reading: Reading) -> subprocess.Popen[by
 
 def wait_for_checkpoints(folder: Path, count: int, process: subprocess.Popen[bytes]) -> None:
     """Returns once so many new checkpoints were seen; fails where the process ends before."""
-    state = folder / CHECKPOINT_FOLDER / "state.pt"
-    seen = {_identity(state)}
-    while len(seen) <= count:
+    seen = _states(folder)
+    wanted = len(seen) + count
+    while len(seen) < wanted:
         assert process.poll() is None, "ended before it could be killed"
-        seen.add(_identity(state))
+        seen |= _states(folder)
         time.sleep(0.002)
 
 
-def _identity(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
+def _states(folder: Path) -> set[int]:
+    """When the states that are there were written: one at most, of the model or of a member."""
+    times = set()
+    for path in folder.glob(f"**/{CHECKPOINT_FOLDER}/state.pt"):
+        with suppress(FileNotFoundError):
+            times.add(path.stat().st_mtime_ns)
+    return times
 
 
-@pytest.mark.parametrize("reading", list(Reading), ids=lambda reading: reading.value)
-def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, reading: Reading) -> None:
+@pytest.mark.parametrize(
+    ("reading", "members"), [(Reading.TOGETHER, 1), (Reading.PAIRS, 1), (Reading.TOGETHER, 2)]
+)
+def test_a_killed_training_ends_with_the_same_weights(tmp_path: Path, reading: Reading, members: int) -> None:
     write_scripts(tmp_path / "scripts.json", count=40)
     write_tiny_encoder(tmp_path / "encoder")
-    assert start(tmp_path, tmp_path / "straight", reading).wait(300) == 0
+    assert start(tmp_path, tmp_path / "straight", reading, members).wait(300) == 0
     folder = tmp_path / "killed"
     rng = Random(7)
     for _ in range(2):
-        process = start(tmp_path, folder, reading)
+        process = start(tmp_path, folder, reading, members)
         try:
-            wait_for_checkpoints(folder, rng.randint(1, 5), process)
+            # Of an ensemble the first member has twenty; the second kill is in the second.
+            wait_for_checkpoints(folder, rng.randint(1, 5) + 10 * (members - 1), process)
         finally:
             process.send_signal(signal.SIGKILL)
         assert process.wait(60) == -signal.SIGKILL
-    assert start(tmp_path, folder, reading).wait(300) == 0
+    assert start(tmp_path, folder, reading, members).wait(300) == 0
     assert read_card(folder) == read_card(tmp_path / "straight")
-    assert not (folder / CHECKPOINT_FOLDER).exists()
+    assert not list(folder.glob(f"**/{CHECKPOINT_FOLDER}"))

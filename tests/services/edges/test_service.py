@@ -22,6 +22,7 @@ from services.edges import loading
 from services.edges.app import App
 from services.edges.card import weights_digest
 from services.edges.loading import TrainedModel
+from services.edges.plan import TrainingPlan
 from services.edges.settings import EdgesSettings
 from tests.support.edges import alphabetical_model, narrow_model, write_card
 from tests.support.grpc_servers import serve, until
@@ -94,6 +95,7 @@ async def test_an_answer_says_which_model_gave_it(tmp_path: Path) -> None:
         "encoder": "tiny",
         "reading": "pairs",
         "label": "precedes",
+        "members": "1",
         "threshold": "0.35",
         "weights_sha256": "a" * 64,
         "data_sha256": "d" * 64,
@@ -164,7 +166,7 @@ async def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"")
-    write_card(tmp_path, weights_sha256=weights_digest(tmp_path))
+    write_card(tmp_path, weights_sha256=weights_digest(tmp_path, TrainingPlan(encoder="e")))
     monkeypatch.setattr("services.edges.encoder.find_spec", lambda name: None)
     async with serving(App(EdgesSettings(model_dir=tmp_path))) as stub:
         error = await failure(stub, question())

@@ -26,36 +26,14 @@ from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predicting import predict_rows
 from services.edges.settings import EdgesSettings
 from services.edges.training.checkpoints import OtherTrainingError
-from services.edges.training.progress import Progress
 from services.edges.training.scripts import read_scripts
 from services.edges.training.trainer import TrainingData, train
-from tests.support.edges import WORDS, write_scripts, write_tiny_encoder
+from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
 from tests.support.grpc_servers import serve
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")
 pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.filterwarnings("default")]
-
-
-class KilledError(Exception):
-    """Stands for a process that is killed between two steps."""
-
-
-class Witness:
-    """Remembers the losses; dies at a given batch of the training."""
-
-    def __init__(self, dies_at: int | None = None) -> None:
-        self.losses: list[tuple[int, int, float]] = []
-        self._dies_at = dies_at
-
-    def on_batch(self, progress: Progress, batches: int) -> None:
-        self.losses.append((progress.epoch, progress.batch, progress.loss_sum))
-        if self._dies_at == len(self.losses):
-            raise KilledError
-
-    def on_evaluation(self, done: int, scripts: int) -> None: ...
-
-    def on_epoch(self, progress: Progress) -> None: ...
 
 
 @pytest.fixture(scope="module", params=list(Reading), ids=lambda reading: reading.value)
@@ -265,13 +243,15 @@ def test_events_too_many_for_the_window_are_refused_before_training(material: Pa
 
 
 def test_the_label_decides_which_score_is_served(material: Path) -> None:
-    scores = []
-    for label in Label:
-        import torch
+    import torch
 
+    served = {}
+    for label in Label:
         torch.manual_seed(0)
-        scores.append(infer(joint_encoder(material, label=label), "scenario", WORDS[:3]))
-    assert scores[0] != scores[1]
+        served[label] = infer(joint_encoder(material, label=label), "scenario", WORDS[:3])
+    edge, precedes, both = (served[label] for label in (Label.EDGE, Label.PRECEDES, Label.BOTH))
+    assert edge != precedes
+    assert both == pytest.approx({pair: (edge[pair] + 2 * precedes[pair]) / 3 for pair in edge})
 
 
 def test_the_words_vectors_stay_as_they_were(material: Path, tmp_path: Path) -> None:

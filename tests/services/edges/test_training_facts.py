@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from services.edges.card import CARD_FILE, WEIGHTS_FILE, CardError, ModelCard, read_card, weights_digest
+from services.edges.card import (
+    CARD_FILE,
+    WEIGHTS_FILE,
+    CardError,
+    ModelCard,
+    member_folders,
+    read_card,
+    weights_digest,
+)
 from services.edges.plan import Label, Reading, TrainingPlan
 from services.edges.training.checkpoints import differences
 from services.edges.training.evaluation import EdgeScores
@@ -56,6 +65,19 @@ def test_each_reading_has_its_defaults() -> None:
     assert TrainingPlan(encoder="e") == pairs
 
 
+def test_members_have_seeds_that_follow_each_other() -> None:
+    plan = TrainingPlan(encoder="e", reading=Reading.TOGETHER, label=Label.BOTH, seed=7, members=3)
+    members = [plan.of_member(member) for member in range(3)]
+    assert [member.seed for member in members] == [7, 8, 9]
+    assert {(member.members, member.label) for member in members} == {(1, Label.PRECEDES)}
+    assert plan.model_copy(update={"label": Label.EDGE}).of_member(0).label is Label.EDGE
+
+
+def test_pairs_have_one_label() -> None:
+    with pytest.raises(ValidationError, match="both needs the reading together"):
+        TrainingPlan(encoder="e", label=Label.BOTH)
+
+
 def test_progress_counts_batches_and_epochs() -> None:
     progress = Progress().after_batch(2.0).after_batch(4.0)
     assert (progress.epoch, progress.batch) == (0, 2)
@@ -96,17 +118,45 @@ def test_the_data_is_parted_and_counted() -> None:
 
 def test_a_card_tells_of_its_weights(tmp_path: Path) -> None:
     (tmp_path / WEIGHTS_FILE).write_bytes(b"weights")
-    written = write_card(tmp_path, weights_sha256=weights_digest(tmp_path))
+    written = write_card(tmp_path, weights_sha256=weights_digest(tmp_path, PLAN))
     card = read_card(tmp_path)
     assert card == written
     assert card.threshold == card.epochs[card.chosen_epoch].threshold == 0.35
     assert card.facts["label"] == "precedes"
     (tmp_path / WEIGHTS_FILE).write_bytes(b"others")
-    with pytest.raises(CardError, match="not the file"):
+    with pytest.raises(CardError, match="other weights"):
         read_card(tmp_path)
     (tmp_path / WEIGHTS_FILE).unlink()
     with pytest.raises(CardError, match=WEIGHTS_FILE):
         read_card(tmp_path)
+
+
+def test_the_card_of_an_ensemble_tells_of_all_weights(tmp_path: Path) -> None:
+    plan = TrainingPlan(encoder="e", members=2)
+    folders = member_folders(tmp_path, plan)
+    assert [folder.name for folder in folders] == ["member-1", "member-2"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / WEIGHTS_FILE).write_bytes(folder.name.encode())
+    written = write_card(tmp_path, plan=plan, weights_sha256=weights_digest(tmp_path, plan))
+    assert read_card(tmp_path) == written
+    assert written.facts["members"] == "2"
+    (folders[1] / WEIGHTS_FILE).write_bytes(b"others")
+    with pytest.raises(CardError, match="other weights"):
+        read_card(tmp_path)
+    (folders[1] / WEIGHTS_FILE).unlink()
+    with pytest.raises(CardError, match="member-2 has no"):
+        read_card(tmp_path)
+
+
+def test_a_card_from_before_there_were_members_is_of_one(tmp_path: Path) -> None:
+    (tmp_path / WEIGHTS_FILE).write_bytes(b"weights")
+    card = write_card(tmp_path, weights_sha256=weights_digest(tmp_path, PLAN))
+    text = json.loads((tmp_path / CARD_FILE).read_text())
+    del text["plan"]["members"]
+    (tmp_path / CARD_FILE).write_text(json.dumps(text))
+    assert read_card(tmp_path) == card
+    assert member_folders(tmp_path, card.plan) == [tmp_path]
 
 
 def test_a_card_that_is_none(tmp_path: Path) -> None:
