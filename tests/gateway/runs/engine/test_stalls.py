@@ -14,17 +14,8 @@ from gateway.runs.engine import stalls
 from gateway.runs.engine.conducting import Conductor
 from gateway.runs.engine.parts import Part
 from gateway.runs.engine.stalls import Stall
+from tests.support.clocks import Clock
 from tests.support.engines import SECONDS, runs_with, script_rows, scripts_spec
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

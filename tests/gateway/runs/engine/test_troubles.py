@@ -20,18 +20,9 @@ from gateway.runs.engine.parts import Part
 from gateway.runs.engine.troubles import TroubleLog
 from gateway.runs.records import RunRecord, SampleOutcome, Trouble
 from gateway.runs.store import RunStore
+from tests.support.clocks import Clock
 from tests.support.engines import Runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture
