@@ -91,8 +91,9 @@ class Examiner:
             return [abstained(name, *answer.abstention) for name in form.sections], answer.provenance
         notice = notices(shown)
         verdicts = answer.value or []
-        for verdict in verdicts:
-            verdict.rationale = f"{verdict.rationale} {notice}".strip()
+        if notice:
+            for verdict in verdicts:
+                verdict.rationale = f"{verdict.rationale} {notice}".strip()
         return verdicts, answer.provenance
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, FindingKind, Verdict
@@ -66,23 +66,31 @@ class ItemsSection:
         """Reads the section. The score is the share of items that pass, where all were decided."""
         outcome = stated_outcome(value)
         entries = value.get(self.list_name) if isinstance(value, dict) else None
-        if outcome is None or not isinstance(entries, list) or not all(map(self._is_readable, entries)):
+        if outcome is None or not isinstance(entries, list):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
-        known = [entry for entry in entries if 1 <= entry[self.item_name] <= len(self.contents)]
-        rationale = self._rationale(known, [entry for entry in entries if entry not in known])
-        decided: dict[int, str | None] = {}
-        for entry in known:
-            number, said = entry[self.item_name], stated_outcome(entry)
+        known: list[_Judged] = []
+        strange: set[str] = set()
+        for entry in entries:
+            judged = self._read(entry)
+            if judged is None:
+                return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+            if 1 <= judged.number <= len(self.contents):
+                known.append(judged)
+            else:
+                strange.add(str(judged.number))
+        rationale = self._rationale(known, strange)
+        decided: dict[int, str] = {}
+        for number, said, *_ in known:
             if decided.setdefault(number, said) != said:
                 return contradiction(criterion, rationale, f"judges {self.item_name} {number} in two ways")
-        findings = [self._finding(entry) for entry in known if stated_outcome(entry) == FAIL]
+        findings = [self._finding(judged) for judged in known if judged.outcome == FAIL]
         return self._decide(criterion, outcome, [*decided.values()], rationale, findings)
 
     def _decide(
         self,
         criterion: str,
         outcome: str,
-        decided: Sequence[str | None],
+        decided: Sequence[str],
         rationale: str,
         findings: Sequence[Finding],
     ) -> Verdict:
@@ -104,31 +112,42 @@ class ItemsSection:
             return passed(criterion, rationale=rationale, score=score)
         return failed(criterion, findings, rationale=rationale, score=score)
 
-    def _is_readable(self, entry: Any) -> bool:
-        if not isinstance(entry, dict) or stated_outcome(entry) is None:
-            return False
-        number = entry.get(self.item_name)
-        return isinstance(number, int) and not isinstance(number, bool)
+    def _read(self, entry: Any) -> _Judged | None:
+        """One entry of the list; None where it does not say which item it judges, or how."""
+        outcome = stated_outcome(entry)
+        number = None if outcome is None else entry.get(self.item_name)
+        if outcome is None or not isinstance(number, int) or isinstance(number, bool):
+            return None
+        return _Judged(number, outcome, stated_text(entry, "reason"), entry.get("steps"))
 
-    def _finding(self, entry: Mapping[str, Any]) -> Finding:
-        number = entry[self.item_name]
+    def _finding(self, judged: _Judged) -> Finding:
         if self.item_name == "step":
-            return finding(self.kind, stated_text(entry, "reason"), steps=[number - 1])
-        steps, strangers = stated_steps(entry.get("steps"), self.step_count)
+            return finding(self.kind, judged.reason, steps=[judged.number - 1])
+        steps, strangers = stated_steps(judged.steps, self.step_count)
         return finding(
             self.kind,
-            stated_text(entry, "reason") + strangers_note(strangers),
+            judged.reason + strangers_note(strangers),
             steps=steps,
-            constraint=self.contents[number - 1],
+            constraint=self.contents[judged.number - 1],
         )
 
-    def _rationale(self, known: Sequence[Mapping[str, Any]], strange: Sequence[Mapping[str, Any]]) -> str:
-        lines = [
-            f"{self.item_name.capitalize()} {entry[self.item_name]} ({stated_outcome(entry)}): "
-            f"{stated_text(entry, 'reason')}"
-            for entry in known
-        ]
+    def _rationale(self, known: Sequence[_Judged], strange: Collection[str]) -> str:
+        name = self.item_name.capitalize()
+        lines = [f"{name} {number} ({outcome}): {reason}" for number, outcome, reason, _ in known]
         if strange:
-            numbers = ", ".join(sorted({str(entry[self.item_name]) for entry in strange}))
+            numbers = ", ".join(sorted(strange))
             lines.append(f"(The answer also judges {self.item_name} {numbers}, which does not exist.)")
-        return "\n".join(lines)
+        return "\n".join(lines).rstrip()
+
+
+class _Judged(NamedTuple):
+    """What an answer says of one item."""
+
+    number: int
+    """The item's number."""
+    outcome: str
+    """How it was decided."""
+    reason: str
+    """Why; may be blank."""
+    steps: Any
+    """The steps that break it, as the model gave them."""

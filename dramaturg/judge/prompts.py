@@ -16,7 +16,7 @@ from pathlib import Path
 
 from dramaturg.api.common.v1.provenance_pb2 import PromptReference
 from dramaturg.api.generation.v1 import generation_service_pb2
-from dramaturg.api.generation.v1.generation_service_pb2 import Message
+from dramaturg.api.generation.v1.generation_service_pb2 import Message, MessageRole
 from dramaturg.service.settings import SettingsError
 
 SUFFIX = ".md"
@@ -52,6 +52,15 @@ class Prompt:
         """The placeholders of its messages."""
         return frozenset(name for text in self.messages.values() for name in _PLACEHOLDER.findall(text))
 
+    @cached_property
+    def _pieces(self) -> Sequence[tuple[MessageRole.ValueType, Sequence[str]]]:
+        """The messages by role, system first, each taken apart: text, placeholder, text and so on."""
+        return [
+            (role, _PLACEHOLDER.split(self.messages[name]))
+            for name, role in _ROLES.items()
+            if name in self.messages
+        ]
+
     @property
     def reference(self) -> PromptReference:
         """How provenance names it."""
@@ -65,11 +74,12 @@ class Prompt:
         Raises:
             KeyError: A placeholder has no value.
         """
-        return [
-            Message(role=role, text=_PLACEHOLDER.sub(lambda found: values[found[1]], self.messages[name]))
-            for name, role in _ROLES.items()
-            if name in self.messages
-        ]
+        messages = []
+        for role, pieces in self._pieces:
+            filled = [*pieces]
+            filled[1::2] = [values[placeholder] for placeholder in pieces[1::2]]
+            messages.append(Message(role=role, text="".join(filled)))
+        return messages
 
     def part(self, criteria: Sequence[str]) -> str:
         """The parts for these criteria, in this order, each under its name."""

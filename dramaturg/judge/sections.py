@@ -22,6 +22,7 @@ UNSURE = "unsure"
 """The word for a criterion that could not be decided."""
 OUTCOME = Choice((PASS, FAIL, UNSURE))
 """How a member "verdict" is answered."""
+_WORDS = frozenset(OUTCOME.options)
 
 MALFORMED = "The answer to this criterion is not of the form asked for."
 """What is said of a section that cannot be read."""
@@ -41,8 +42,10 @@ class Section(Protocol):
 def stated_outcome(value: Any) -> str | None:
     """The outcome that a member "verdict" states; None where it states none clearly."""
     stated = value.get("verdict") if isinstance(value, dict) else None
-    word = stated.strip().lower() if isinstance(stated, str) else None
-    return word if word in OUTCOME.options else None
+    if not isinstance(stated, str):
+        return None
+    word = stated if stated in _WORDS else stated.strip().lower()
+    return word if word in _WORDS else None
 
 
 def stated_text(value: Any, member: str) -> str:

@@ -30,7 +30,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import script_judge_service_pb2, script_judge_service_pb2_grpc
 from dramaturg.judge import protocols, verdicts
 from dramaturg.judge.provenance import sign
-from dramaturg.judge.steps import read_candidate
+from dramaturg.judge.steps import reading_of
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.server import run
@@ -203,18 +203,19 @@ async def _assess(
     criteria: Sequence[str] | None = None,
 ) -> Assessment:
     asked = judge.criteria if criteria is None else criteria
-    reading = read_candidate(candidate).reading
+    reading = reading_of(candidate)
     started = time.perf_counter()
     if reading == verdict_pb2.READING_EMPTY:
         assessment = Assessment(verdicts=verdicts.empty_candidate(asked))
     else:
         assessment = await ask()
     sign(assessment.provenance, judge, contract, started=started)
-    return Assessment(
-        verdicts=verdicts.in_order(assessment.verdicts, asked),
-        provenance=assessment.provenance,
-        reading=reading,
-    )
+    assessment.reading = reading
+    if [verdict.criterion for verdict in assessment.verdicts] != list(asked):
+        ordered = verdicts.in_order(assessment.verdicts, asked)
+        del assessment.verdicts[:]
+        assessment.verdicts.extend(ordered)
+    return assessment
 
 
 def _asked(wanted: Sequence[str], known: Sequence[str]) -> Sequence[str]:

@@ -79,6 +79,14 @@ def read_candidate(candidate: Candidate) -> ReadCandidate:
     return ReadCandidate(candidate.id, steps, text, reading, preamble, notes)
 
 
+def reading_of(candidate: Candidate) -> Reading.ValueType:
+    """How a candidate is read, as ``read_candidate`` says; steps that came separated are not copied."""
+    if candidate.WhichOneof("content") != "script":
+        return read_candidate(candidate).reading
+    blank = all(is_blank(step.text) for step in candidate.script.steps)
+    return verdict_pb2.READING_EMPTY if blank else verdict_pb2.READING_STEPS
+
+
 def split_steps(text: str) -> tuple[str, ...]:
     """The steps of a text without their marks, none blank; () where it has no list."""
     return read_listing(text).steps
