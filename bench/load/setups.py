@@ -1,0 +1,142 @@
+"""Who makes the judgements: the services, asked call by call or by a run, and the bare ``openai`` client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count, islice
+from pathlib import Path
+
+import openai
+
+from bench.load import judgements
+from bench.load.measured import Load, Measured, measured
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.client import DramaturgClient
+from services.generation.codec import decode_request
+from services.generation.providers.wire import StructuredOutput, request_body
+from tests.support.processes import ServiceProcess
+
+RUN_CANDIDATES = 8
+"""The candidates of each task of a run."""
+
+_numbers = count()
+"""Makes every evaluation another one."""
+
+
+async def calls(load: Load, base_url: str, *, apart: bool, ledger: str | None) -> Measured:
+    """Every judgement is a call of its own of EvaluateScripts, so many at once as the load says."""
+    async with (
+        _services(apart, base_url, load, ledger) as processes,
+        DramaturgClient(processes[-1].target) as client,
+    ):
+
+        async def judge() -> None:
+            async for event in client.evaluate_scripts(judgements.evaluation(next(_numbers))):
+                last = event
+            judgements.require_all_passed(last.result.candidates[0].verdicts)
+
+        await _shared(judge, 2 * load.concurrency, load.concurrency)
+        work = _shared(judge, load.judgements, load.concurrency)
+        return await measured(load, work, [process.pid for process in processes])
+
+
+async def run(load: Load, base_url: str, *, ledger: str | None) -> Measured:
+    """All judgements are one run, of tasks with eight candidates each.
+
+    The run has twice as many judgements under way as the provider is called at once, so that the next ones
+    are ready when an answer comes.
+    """
+    async with (
+        _services(True, base_url, load, ledger) as processes,
+        DramaturgClient(processes[-1].target) as client,
+    ):
+        await _run(client, load, 2 * load.concurrency)
+        work = _run(client, load, load.judgements)
+        return await measured(load, work, [process.pid for process in processes])
+
+
+async def bare_client(load: Load, base_url: str) -> Measured:
+    """The ``openai`` package posts the same bodies, and nothing is done with the answers."""
+    call, _ = decode_request(await judgements.question())
+    body = json.loads(request_body(call, StructuredOutput.JSON_SCHEMA, "max_tokens")) | {"model": "m"}
+    async with openai.AsyncOpenAI(
+        base_url=base_url, api_key="none", max_retries=0, http_client=openai.DefaultAioHttpClient()
+    ) as client:
+
+        async def judge() -> None:
+            *others, last = body["messages"]
+            messages = [*others, last | {"content": f"{last['content']}\n{next(_numbers)}"}]
+            await client.chat.completions.create(**body | {"messages": messages})
+
+        await _shared(judge, 2 * load.concurrency, load.concurrency)
+        return await measured(load, _shared(judge, load.judgements, load.concurrency), [os.getpid()])
+
+
+async def _shared(judge: Callable[[], Awaitable[None]], times: int, concurrency: int) -> None:
+    """Has so many judgements made, so many at once."""
+    turns = iter(range(times))
+
+    async def work() -> None:
+        for _ in turns:
+            await judge()
+
+    await asyncio.gather(*(work() for _ in range(concurrency)))
+
+
+async def _run(client: DramaturgClient, load: Load, times: int) -> None:
+    samples = times // RUN_CANDIDATES
+    at_once = max(1, 2 * load.concurrency // RUN_CANDIDATES)
+    spec = judgements.run(islice(_numbers, samples), RUN_CANDIDATES, at_once)
+    created = await client.runs.create(spec)
+    async for event in client.runs.watch(created.id):
+        last = event
+    assert last.run.state == run_pb2.RUN_STATE_SUCCEEDED, last.run
+    assert last.run.progress.judgement_count == samples * RUN_CANDIDATES * judgements.VERDICTS, last.run
+    assert not last.run.progress.abstention_count, last.run
+
+
+@asynccontextmanager
+async def _services(
+    apart: bool, base_url: str, load: Load, ledger: str | None
+) -> AsyncIterator[list[ServiceProcess]]:
+    """Starts the services, each as a process or all as one; the last one has the gateway."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "dramaturg.toml"
+        environment = {
+            "DRAMATURG_CONFIG": str(file),
+            "DRAMATURG_GENERATION_LEDGER_URL": ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
+            "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
+            "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
+        }
+        provider = f"""
+            [generation.providers.local]
+            kind = "openai"
+            base_url = "{base_url}"
+            default_model = "m"
+            concurrency = {{ start = {load.concurrency}, maximum = {load.concurrency} }}
+            """
+        file.write_text(provider)
+        async with AsyncExitStack() as stack:
+
+            async def start(module: str, *arguments: str, **settings: str) -> ServiceProcess:
+                process = ServiceProcess(module, folder, environment | settings, *arguments)
+                await process.start()
+                stack.push_async_callback(process.stop)
+                return process
+
+            if not apart:
+                yield [await start("dramaturg.cli.main", "up")]
+                return
+            generation = await start("services.generation")
+            judge = await start(
+                "services.judging", DRAMATURG_SCRIPT_JUDGE_GENERATION_TARGET=generation.target
+            )
+            entry = f'[[gateway.judges]]\nrole = "script-judge"\nname = "llm"\ntarget = "{judge.target}"\n'
+            file.write_text(provider + entry)
+            yield [generation, judge, await start("gateway", DRAMATURG_RUNS_ENABLED="true")]
