@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -74,7 +73,7 @@ def verdicts_judged(event: EvaluateScriptsResponse) -> Judged:
     return Judged(len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts))
 
 
-def show_tables(console: Console, tally: Tally) -> None:
+def show_tables(console: Terminal, tally: Tally) -> None:
     """Prints the verdicts by criterion, by model where there are several, by tag, and the abstentions."""
     by_criterion = {name: tally.by_criterion[name] for name in tally.criteria()}
     tables = [_verdict_table("criterion", {**by_criterion, "all": tally.verdicts})]

@@ -15,7 +15,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import typer
 from google.protobuf.message import Message
-from rich.console import Console
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.display import Judged, ProgressBar
@@ -25,6 +24,7 @@ from dramaturg.cli.results import ResultWriter
 from dramaturg.cli.rows import Row, RowFile, checked_rows
 from dramaturg.cli.running import evaluate_rows
 from dramaturg.cli.tally import SampleTally
+from dramaturg.cli.terminal import Terminal
 from dramaturg.client import DramaturgClient, ServiceError
 
 Request = TypeVar("Request", bound=Message)
@@ -72,7 +72,7 @@ class Evaluation(Generic[Request, Kept]):
     """How many judgements an event brings."""
     tally: Kept
     """Counts the results."""
-    show: Callable[[Console, Kept], None]
+    show: Callable[[Terminal, Kept], None]
     """Prints the tables."""
     roles: Sequence[str] = ()
     """The roles that it asks; a gateway started for the command serves no others. Empty: all."""

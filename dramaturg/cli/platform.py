@@ -15,7 +15,6 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
 from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.service.settings import SettingsError, explain
@@ -109,7 +108,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def output() -> Console:
+def output() -> Terminal:
     """Standard output, for tables. In a file or a pipe nothing is folded for want of a terminal's width."""
     console = Terminal()
     return console if console.is_terminal else Terminal(width=max(console.width, UNFOLDED_WIDTH))

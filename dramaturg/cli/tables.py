@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as Grid
 from rich.text import Text
 
-from dramaturg.cli.terminal import printable
+from dramaturg.cli.terminal import Terminal, printable
 
 GAP = 2
 """Characters between two columns."""
@@ -135,7 +135,7 @@ class Table:
         return [self._heads[column], *(row[column] for row in self._rows)]
 
 
-def print_tables(console: Console, *shown: Table | str) -> None:
+def print_tables(console: Terminal, *shown: Table | str) -> None:
     """Prints tables and lines, with a blank line after each table; tables without rows are left out."""
     for one in shown:
         if isinstance(one, Table):

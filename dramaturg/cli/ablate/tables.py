@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-
 from dramaturg.cli.ablate.figures import Figures, criteria_of, describe_group, pass_rate
 from dramaturg.cli.decisions.figures import ALL
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 SHORT = {
     "no_missing_steps": "NM",
@@ -23,7 +22,7 @@ SHORT = {
 """The criteria as the paper's tables name them."""
 
 
-def show_variants(console: Console, figures: Sequence[Figures], compared_with: str) -> None:
+def show_variants(console: Terminal, figures: Sequence[Figures], compared_with: str) -> None:
     """Prints the agreement, the rate of PASS, how many verdicts decide, and the calls.
 
     Args:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.cli.align.judged import KINDS
 from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 from dramaturg.cli.wording import p_value
 
 _GATES = {
@@ -53,7 +52,7 @@ def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
 
 
 def print_comparison(
-    response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Console
+    response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
 ) -> None:
     """Prints a line for each comparison under each policy, and what the gate says."""
     heads = ("baseline", "run's", "difference", "p (Holm)", "detectable", "n", "gate")

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from rich.console import Console
-
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.decisions.figures import ALL, Figures
 from dramaturg.cli.decisions.tally import DecisionsTally
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 _NO_MODEL = "(default)"
 
 
-def show_decisions(console: Console, tally: DecisionsTally) -> None:
+def show_decisions(console: Terminal, tally: DecisionsTally) -> None:
     """Prints accuracy, confusion, position bias and abstentions."""
     for setup, figures in groupby(tally.figures, key=lambda one: tuple(one.setup.values())):
         listed = list(figures)

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from google.protobuf.json_format import ParseDict
-from rich.console import Console
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
@@ -30,6 +29,7 @@ from dramaturg.cli.results import RESULTS
 from dramaturg.cli.rows import Row
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.tally import SampleTally, reason_name
+from dramaturg.cli.terminal import Terminal
 from dramaturg.cli.writing import write_messages
 
 SCRIPTS = "scripts.jsonl"
@@ -194,7 +194,7 @@ async def _write_scripts(folder: Path) -> None:
     write_messages(folder / SCRIPTS, rows())
 
 
-def _show(console: Console, tally: SimulationTally) -> None:
+def _show(console: Terminal, tally: SimulationTally) -> None:
     scripts = {", ".join(filter(None, key)): count for key, count in sorted(tally.scripts.items())}
     print_tables(
         console,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from dramaturg.cli.dialogues.attributes import HIGH, AttributeScore
 from dramaturg.cli.dialogues.figures import STATEFUL, STATELESS, Rated, TaskScore, scores, task_scores
 from dramaturg.cli.dialogues.intervals import Mean
 from dramaturg.cli.dialogues.tally import DialoguesTally
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 LISTED_TASKS = 10
 """How many of the hardest and of the easiest tasks of each kind are shown (Table 2)."""
 
 
-def show_dialogues(console: Console, tally: DialoguesTally) -> None:
+def show_dialogues(console: Terminal, tally: DialoguesTally) -> None:
     """Prints mean ratings, the hardest and easiest tasks, pairs, scores, and what could not be judged."""
     kept = tally.kept_ratings()
     if tally.aced and not tally.keep_aced:

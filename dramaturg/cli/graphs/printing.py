@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
-from rich.console import Console
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.graphs.reading import Loaded
 from dramaturg.cli.graphs.scoring import FileScores
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 from dramaturg.cli.wording import counted
 
 MEASURES = ("precision", "recall", "f1", "iou", "edge_difference", "extra_edges", "missing_edges")
@@ -81,7 +81,7 @@ def averages_entry(summary: pb.ScoreSummary) -> dict[str, dict[str, float] | Non
     }
 
 
-def print_scores(console: Console, scores: FileScores) -> None:
+def print_scores(console: Terminal, scores: FileScores) -> None:
     """Prints scores as a table, and what was left out."""
     table = figures_table("scripts", "exact", *SHOWN.values())
     add_summary(table, "all", scores.response.summary)
@@ -127,7 +127,7 @@ def check_entry(loaded: Loaded, report: pb.GraphReport | None) -> dict[str, Any]
     return {"id": loaded.id, "report": found, "notes": list(loaded.notes)}
 
 
-def print_reports(console: Console, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
+def print_reports(console: Terminal, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
     """Prints what is to be said of each graph, well-formed ones in a line together."""
     print_tables(console, *_reported(checked))
 
@@ -174,7 +174,7 @@ def _problems(report: pb.GraphReport) -> list[str]:
     return found
 
 
-def print_distance(console: Console, response: pb.MeasureEditDistanceResponse) -> None:
+def print_distance(console: Terminal, response: pb.MeasureEditDistanceResponse) -> None:
     """Prints a distance with its edits, and how far it is proven."""
     mode = pb.DistanceMode.Name(response.mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
     distance = f"distance {response.distance} ({mode})"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from dramaturg.cli.graphs.printing import SHOWN, add_summary, figures_table
 from dramaturg.cli.graphs.tally import Figures, GraphsTally, Setup
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 _NO_MODEL = "(default)"
 _EDITS = {
@@ -22,7 +21,7 @@ _EDITS = {
 """The edits, as Table 2 of proScript names them."""
 
 
-def show_graphs(console: Console, tally: GraphsTally) -> None:
+def show_graphs(console: Terminal, tally: GraphsTally) -> None:
     """Prints for each model what became of its graphs, their edges, and their distances."""
     for setup, whole in tally.figures():
         print_tables(console, *_of_setup(tally, setup, whole))

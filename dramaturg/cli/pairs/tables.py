@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
-
 from dramaturg.cli.pairs.tally import PairsTally
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
 from dramaturg.cli.wording import figure, p_value
 
 _COEFFICIENTS = ("pearson", "spearman", "kendall")
 
 
-def show_pairs(console: Console, tally: PairsTally) -> None:
+def show_pairs(console: Terminal, tally: PairsTally) -> None:
     """Prints accuracy and correlations by method, Williams' test, accuracy by tag, and what went wrong."""
     figures = tally.figures
     if figures.get("methods"):
@@ -49,7 +48,7 @@ def _methods(methods: Mapping[str, Any]) -> Table:
     return table
 
 
-def _show_williams(console: Console, williams: Mapping[str, Any]) -> None:
+def _show_williams(console: Terminal, williams: Mapping[str, Any]) -> None:
     best = williams["best_baseline"]
     if not williams["tests"]:
         console.print(f"best baseline by Pearson: {best}")

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import grpc
 import typer
-from rich.console import Console
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup, MeasureAgreementRequest
@@ -27,6 +26,7 @@ from dramaturg.cli.scenarios.reviewed import (
     read_review,
 )
 from dramaturg.cli.tables import Noted, Table, print_tables
+from dramaturg.cli.terminal import Terminal
 from dramaturg.cli.writing import write_messages
 from dramaturg.service.errors import from_rpc_error
 
@@ -114,7 +114,7 @@ def _describe_accuracy(group: AccuracyGroup) -> Mapping[str, Any]:
     }
 
 
-def _show(console: Console, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
+def _show(console: Terminal, agreement: Sequence[AgreementGroup], accuracy: Sequence[AccuracyGroup]) -> None:
     if agreement:
         table = Table("format", figures=("scenarios", "Fleiss' kappa", "95 %", "pairs that agree"))
         for group in agreement:

@@ -6,9 +6,9 @@ import io
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from dramaturg.cli.tables import Noted, Table, print_tables
+from dramaturg.cli.terminal import Terminal
 
 MODEL, MEASURES = "vendor/model-70b-instruct", ("completes_goal", "no_missing_steps", "satisfies_constraints")
 
@@ -22,7 +22,7 @@ def board() -> Table:
 
 def printed(*shown: Table | str, width: int = 200) -> str:
     out = io.StringIO()
-    print_tables(Console(file=out, width=width), *shown)
+    print_tables(Terminal(file=out, width=width), *shown)
     return out.getvalue()
 
 
