@@ -1,8 +1,7 @@
 """What is known of the call that is being served, for whoever works on it.
 
 A context variable carries it: it is there in the servicer, in everything that the servicer awaits, and in the
-    channel
-interceptors that pass the deadline and the request id on to the next hop.
+channel, which passes the deadline and the request id on to the next hop.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from typing import NamedTuple
 
 REQUEST_ID_METADATA = "x-request-id"
 """The metadata key that carries the request id from hop to hop."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """One call, as the server sees it."""
 
     request_id: str

@@ -9,6 +9,7 @@ import grpc
 
 from dramaturg.service import context
 from dramaturg.service.delegation import DelegatingChannel
+from dramaturg.service.metadata import added
 
 _Metadata = Any  # grpc.aio.Metadata, or a sequence of pairs
 
@@ -40,22 +41,14 @@ class PropagatingChannel(DelegatingChannel):
         def call(
             *given: Any, timeout: float | None = None, metadata: _Metadata = None, **options: Any
         ) -> Any:
-            return make_call(*given, timeout=self._seconds(timeout), metadata=_named(metadata), **options)
+            seconds = self._timeout if timeout is None else timeout
+            request = context.current()
+            if request is not None:
+                left = request.remaining()
+                if left is not None:
+                    seconds = min(seconds, max(0.0, left - self._reserve))
+                if request.request_id:
+                    metadata = added(metadata, (context.REQUEST_ID_METADATA, request.request_id))
+            return make_call(*given, timeout=seconds, metadata=metadata, **options)
 
         return call
-
-    def _seconds(self, timeout: float | None) -> float:
-        seconds = self._timeout if timeout is None else timeout
-        left = context.remaining()
-        return seconds if left is None else min(seconds, max(0.0, left - self._reserve))
-
-
-def _named(metadata: _Metadata) -> _Metadata:
-    """The metadata with the id of the request being served, unless the caller named one."""
-    request = context.current()
-    if request is None or not request.request_id:
-        return metadata
-    pairs = tuple(metadata or ())
-    if any(key == context.REQUEST_ID_METADATA for key, _ in pairs):
-        return metadata
-    return grpc.aio.Metadata(*pairs, (context.REQUEST_ID_METADATA, request.request_id))

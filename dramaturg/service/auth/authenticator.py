@@ -86,10 +86,10 @@ def for_tenant(caller: Caller, metadata: Metadata) -> Caller:
     Raises:
         UnrecognisedError: What it names is no tenant.
     """
-    named = _all(metadata, TENANT_METADATA)
-    if not named:
+    if TENANT_METADATA not in dict(metadata):
         return caller
-    if len(named) > 1 or not _TENANT.fullmatch(named[0]):
+    named = _all(metadata, TENANT_METADATA)
+    if len(named) != 1 or not _TENANT.fullmatch(named[0]):
         raise UnrecognisedError(f"{caller.principal or 'somebody'} calls for a tenant that is no name")
     return replace(caller, tenant=named[0])
 

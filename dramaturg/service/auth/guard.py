@@ -74,8 +74,13 @@ class Guard:
             return False
         return True
 
-    def admit(self, method: str, context: Context) -> None:
+    def admit(self, method: str, context: Context, metadata: Metadata) -> None:
         """Enters the caller, for whoever works on the call.
+
+        Args:
+            method: The full name of the method.
+            context: The call, in whose task this is asked.
+            metadata: What the call brings.
 
         Raises:
             ServiceError: UNAUTHENTICATED, without a word on what was wrong; PERMISSION_DENIED; UNIMPLEMENTED
@@ -85,7 +90,7 @@ class Guard:
         if rule == OPEN:
             return
         try:
-            caller = self._recognise(rule, context)
+            caller = self._recognise(rule, context, metadata)
         except UnrecognisedError as error:
             logger.info("a caller was not recognised: %s", error, extra={"fields": {"method": method}})
             raise _unauthenticated() from None
@@ -97,9 +102,9 @@ class Guard:
         if rule not in permissions_of(caller.roles):
             raise _denied(method)
 
-    def _recognise(self, rule: str | None, context: Context) -> Caller:
+    def _recognise(self, rule: str | None, context: Context, metadata: Metadata) -> Caller:
         if self._authenticator is None:
-            return for_tenant(NOBODY, context.invocation_metadata() or ()) if rule == SERVE else NOBODY
+            return for_tenant(NOBODY, metadata) if rule == SERVE else NOBODY
         greeted = _greeted.get()
         if isinstance(greeted, UnrecognisedError):
             raise greeted

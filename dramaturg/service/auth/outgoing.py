@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from dramaturg.service.auth.authenticator import AUTHORIZATION_METADATA
 from dramaturg.service.auth.caller import TENANT_METADATA, current
 from dramaturg.service.delegation import DelegatingChannel
 from dramaturg.service.files import Reread, read
+from dramaturg.service.metadata import added
 from dramaturg.service.settings import ChannelSettings, SettingsError
 
 
@@ -36,19 +37,14 @@ class IdentifyingChannel(DelegatingChannel):
         make_call = make(self._channel)
 
         def call(*given: Any, metadata: Any = None, **options: Any) -> Any:
-            if added := tuple(self._identity()):
-                pairs = tuple(metadata or ())
-                named = {key for key, _ in pairs}
-                metadata = grpc.aio.Metadata(*pairs, *(pair for pair in added if pair[0] not in named))
+            if tenant := current().tenant:
+                metadata = added(metadata, (TENANT_METADATA, tenant))
+            if self._token is not None:
+                bearer = f"Bearer {self._token.current()}"
+                metadata = added(metadata, (AUTHORIZATION_METADATA, bearer))
             return make_call(*given, metadata=metadata, **options)
 
         return call
-
-    def _identity(self) -> Iterator[tuple[str, str]]:
-        if self._token is not None:
-            yield AUTHORIZATION_METADATA, f"Bearer {self._token.current()}"
-        if tenant := current().tenant:
-            yield TENANT_METADATA, tenant
 
 
 def identifying(target: str, settings: ChannelSettings) -> Callable[[grpc.aio.Channel], grpc.aio.Channel]:

@@ -43,7 +43,7 @@ class _Method:
     name: str
     behaviour: Any
     requests: bool
-    """Whether requests come in a stream."""
+    """Whether requests come in a stream. One that comes alone comes as a pair with its size in bytes."""
     gate: Gate
     """What its calls pass."""
 
@@ -93,24 +93,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         method = _Method(name, getattr(handler, arity), requests, gate)
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             self._around_stream(method) if responses else self._around_unary(method),
-            handler.request_deserializer,
+            handler.request_deserializer if requests else _sized(handler.request_deserializer),
             handler.response_serializer,
         )
         return wrapped
 
     def _around_unary(self, method: _Method) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
-            logged = LoggedCall(method.name, context)
+            logged = self._logged(request, method, context)
             try:
                 try:
-                    message = self._identified(request, logged, method)
-                    self._guard.admit(method.name, context)
-                    with self._admission:
-                        async with (
-                            self._deadlines.limit(context, method.name),
-                            method.gate.passing(method.name) as answered,
-                        ):
-                            response = method.behaviour(await self._checked(message, logged, method), context)
+                    self._guard.admit(method.name, context, logged.metadata)
+                    with self._admission, self._deadlines.limit(logged.seconds):
+                        async with method.gate.passing(method.name) as answered:
+                            response = method.behaviour(await _checked(request, method, logged), context)
                             answer = await response if inspect.isawaitable(response) else response
                             logged.answered(answer)
                             answered(answer)
@@ -127,19 +123,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _around_stream(self, method: _Method) -> Callable[..., AsyncGenerator[Any]]:
         async def call(request: Any, context: Context) -> AsyncGenerator[Any]:
-            logged = LoggedCall(method.name, context)
+            logged = self._logged(request, method, context)
             try:
                 try:
-                    message = self._identified(request, logged, method)
-                    self._guard.admit(method.name, context)
-                    with self._admission:
-                        async with (
-                            self._deadlines.limit(context, method.name) as limit,
-                            method.gate.passing(method.name) as answered,
-                        ):
-                            responses = method.behaviour(
-                                await self._checked(message, logged, method), context
-                            )
+                    self._guard.admit(method.name, context, logged.metadata)
+                    with self._admission, self._deadlines.limit(logged.seconds) as limit:
+                        async with method.gate.passing(method.name) as answered:
+                            responses = method.behaviour(await _checked(request, method, logged), context)
                             if inspect.isawaitable(responses):  # a coroutine that writes to the context
                                 await responses
                                 return
@@ -148,7 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                                     answered(response)
                                     limit.rest()
                                     yield response
-                                    await limit.resume()
+                                    limit.resume()
                 except Exception as raised:
                     await error_mapping.abort(raised, method.name, context)
             except BaseException as raised:
@@ -159,16 +149,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    def _identified(self, request: Any, logged: LoggedCall, method: _Method) -> Any:
-        if not method.requests:
-            logged.received(request)
-        return request
+    def _logged(self, request: Any, method: _Method, context: Context) -> LoggedCall:
+        message = None if method.requests else request[0]
+        return LoggedCall(method.name, context, message, self._deadlines.seconds(context))
 
-    async def _checked(self, request: Any, logged: LoggedCall, method: _Method) -> Any:
-        if method.requests:
-            return _each_checked(request, logged)
-        await validation.check(request)
-        return request
+
+def _sized(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], tuple[Any, int]]:
+    """Reads a message together with its size: to ask a message for its size is to write it anew."""
+    if parse is None:
+        return lambda data: (data, len(data))
+    return lambda data: (parse(data), len(data))
+
+
+async def _checked(request: Any, method: _Method, logged: LoggedCall) -> Any:
+    """What the servicer gets."""
+    if method.requests:
+        return _each_checked(request, logged)
+    message, size = request
+    await validation.check(message, size)
+    return message
 
 
 async def _each_checked(messages: AsyncIterator[Any], logged: LoggedCall) -> AsyncIterator[Any]:

@@ -7,14 +7,12 @@ without any. Here the deadline goes into the request's context, where the channe
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.context import RequestContext, current, enter
 from dramaturg.service.errors import ServiceError
 
 if TYPE_CHECKING:
@@ -37,41 +35,49 @@ class Deadlines:
         self._maximum = maximum
         self._floor = floor
 
-    def limit(self, context: Context, method: str) -> Limit:
-        """The limit of one call, which goes into the request's context too.
+    def seconds(self, context: Context) -> float:
+        """How long a call may take."""
+        inbound: float | None = context.time_remaining()  # the stub's type leaves out None
+        return self._default if inbound is None else min(inbound, self._maximum)
+
+    def limit(self, seconds: float) -> Limit:
+        """The limit of a call that may take so long.
 
         Raises:
             ServiceError: DEADLINE_EXCEEDED, ERROR_REASON_DEADLINE_TOO_SHORT.
         """
-        inbound: float | None = context.time_remaining()  # the stub's type leaves out None
-        seconds = self._default if inbound is None else min(inbound, self._maximum)
         if seconds < self._floor:
             raise _too_short(seconds, self._floor)
-        request = current() or RequestContext(request_id="", method=method)
-        enter(RequestContext(request.request_id, request.method, request.peer, time.monotonic() + seconds))
         return Limit(seconds)
 
 
 class Limit:
-    """Ends the work inside of it after some seconds, by ``ServiceError`` (DEADLINE_EXCEEDED)."""
+    """Ends the work within a ``with`` block after some seconds, by ``ServiceError`` (DEADLINE_EXCEEDED).
 
-    __slots__ = ("_seconds", "_timeout", "_when")
+    What ``asyncio.timeout`` does, with a [rest] that touches no timer: a stream rests at every message.
+    """
+
+    __slots__ = ("_cancelled", "_over", "_resting", "_seconds", "_struck", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timeout = asyncio.timeout(seconds)
-        self._when: float | None = None
+        self._over = self._struck = self._resting = False
 
-    async def __aenter__(self) -> Self:
-        await self._timeout.__aenter__()
+    def __enter__(self) -> Self:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelled = task.cancelling()
+        self._timer = loop.call_later(self._seconds, self._strike)
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, trace)
-        except TimeoutError:
+        self._timer.cancel()
+        # Who else cancelled the task in the meantime gets what is its due.
+        alone = self._struck and self._task.uncancel() <= self._cancelled
+        if alone and isinstance(error, asyncio.CancelledError):
             raise _exceeded(self._seconds) from None
 
     def rest(self) -> None:
@@ -80,14 +86,23 @@ class Limit:
         A task that is cancelled while gRPC sends for it ends without a status, and a caller without a
         deadline of its own would wait for one forever.
         """
-        self._when = self._timeout.when()
-        self._timeout.reschedule(None)
+        self._resting = True
 
-    async def resume(self) -> None:
-        """Runs again after a [rest], and strikes here where it is over."""
-        self._timeout.reschedule(self._when)
-        if self._when is not None and self._when <= asyncio.get_running_loop().time():
-            await asyncio.sleep(0)
+    def resume(self) -> None:
+        """Strikes again after a [rest].
+
+        Raises:
+            ServiceError: The time is over already.
+        """
+        self._resting = False
+        if self._over:
+            raise _exceeded(self._seconds)
+
+    def _strike(self) -> None:
+        self._over = True
+        if not self._resting:
+            self._struck = True
+            self._task.cancel()
 
 
 def _too_short(remaining: float, floor: float) -> ServiceError:

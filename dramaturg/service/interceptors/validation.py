@@ -13,11 +13,20 @@ LARGE_BYTES = 256 * 1024
 which no other call, nor a probe, would be answered."""
 
 
-async def check(message: object) -> None:
-    """Raises ServiceError, INVALID_ARGUMENT with every violation."""
+async def check(message: object, size: int | None = None) -> None:
+    """Looks at a message.
+
+    Args:
+        message: The message, or what is none, which passes.
+        size: The bytes that it was read from, where that is known.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation.
+    """
     if not isinstance(message, Message):
         return
-    if message.ByteSize() > LARGE_BYTES:
-        await asyncio.to_thread(validate, message)
+    size = message.ByteSize() if size is None else size
+    if size > LARGE_BYTES:
+        await asyncio.to_thread(validate, message, size)
     else:
-        validate(message)
+        validate(message, size)

@@ -8,7 +8,7 @@ times as much.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pool
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.delegation import DelegatingChannel
-from dramaturg.service.telemetry import tracing
+from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histogram
 
 INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
@@ -57,7 +57,7 @@ class ServedCall:
 
     def __init__(self, path: str, metadata: Any) -> None:
         self._method = method_name(path)
-        self._span = tracing.enter_call(metadata or (), self._method, _attributes(self._method))
+        self._span = tracing.enter_call(metadata, self._method, _attributes(self._method))
         UNDER_WAY.add(self._method)
 
     def end(self, code: str, reason: str, seconds: float, request_id: str) -> None:
@@ -132,6 +132,9 @@ class ObservedChannel(DelegatingChannel):
                 span.end()
                 raise
 
+            if not instruments.counting() and not span.recording:
+                return made
+
             def ended(done: grpc.aio.Call) -> None:
                 code = _code(done)
                 MADE.observe(time.perf_counter() - begun, method, target, code)
@@ -159,7 +162,8 @@ def method_name(path: str) -> str:
         return OTHER
 
 
-def _attributes(method: str) -> dict[str, str]:
+@cache
+def _attributes(method: str) -> Mapping[str, str]:
     return {"rpc.system.name": "grpc", "rpc.method": method}
 
 

@@ -101,7 +101,11 @@ def contents() -> bool:
 
 def enter_call(metadata: Iterable[tuple[str, Any]], name: str, attributes: Attributes) -> Span:
     """Begins the span of a call that is served, under its caller's; it stays current in the call's task."""
-    carried = {key: value for key, value in metadata if key in HEADERS and isinstance(value, str)}
+    brought = dict(metadata)
+    carried = {}
+    for key in HEADERS:
+        if isinstance(value := brought.get(key), str):
+            carried[key] = value
     if _tracer is None:
         if carried:
             _passed_on.set(carried)
@@ -164,7 +168,10 @@ def spanning(
 def ids() -> Ids | None:
     """The current span, where there is one, or the caller's where this process does not trace."""
     if _tracer is None:
-        parts = (_passed_on.get() or {}).get("traceparent", "").split("-")
+        carried = _passed_on.get()
+        if carried is None:
+            return None
+        parts = carried.get("traceparent", "").split("-")
         return Ids(parts[1], parts[2]) if len(parts) >= 4 else None
     from opentelemetry import trace
 

@@ -19,6 +19,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     MessageRole,
 )
 from dramaturg.service import context
+from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ChannelSettings
@@ -139,6 +140,21 @@ async def test_a_callers_own_metadata_stays() -> None:
                 critique_request(), metadata=grpc.aio.Metadata(("a", "1"), ("x-request-id", "mine"))
             )
     assert (seen["a"], seen["x-request-id"]) == ("1", "mine")
+
+
+async def test_metadata_of_the_channel_comes_after_the_callers_own() -> None:
+    seen: list[tuple[str, Any]] = []
+
+    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        seen.extend(servicer_context.invocation_metadata())
+        return CritiqueResponse()
+
+    given = (("a", "1"), ("b-bin", b"\x00"), ("a", "2"))
+    async with serve_critic(note) as stub:
+        with context.scope(context.RequestContext(request_id="outer")), on_behalf_of("team-a"):
+            await stub.Critique(critique_request(), metadata=given)
+    added = ("x-request-id", "outer"), ("x-dramaturg-tenant", "team-a")
+    assert [(pair[0], pair[1]) for pair in seen if pair[0] != "user-agent"] == [*given, *added]
 
 
 async def test_request_id_is_made_once_and_crosses_two_hops() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,15 @@ import pytest
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.api.generation.v1.generation_service_pb2 import (
+    GenerateRequest,
+    GenerateResponse,
+    MessageRole,
+)
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
+from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
 from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, critique_request, serve, until
@@ -110,9 +116,9 @@ async def test_invalid_messages_are_refused_before_the_handler(method: str) -> N
         nonlocal worked
         worked = True
 
-    good, bad = critique_request(), critique_request(goal=" ")
+    good, bad = critique_request(), critique_request(goal=" ", topic="x" * 201)
     error = await failure(method, work, *([good, bad] if method.startswith("Stream") else [bad]))
-    assert [violation.field for violation in error.violations] == ["task.goal"]
+    assert [violation.field for violation in error.violations] == ["task.goal", "task.topic"]
     assert not worked
 
 
@@ -231,6 +237,22 @@ async def test_a_reader_slower_than_the_servers_deadline_still_gets_a_status() -
     assert from_rpc_error(raised.value).reason == reasons.ERROR_REASON_DEADLINE_EXCEEDED
 
 
+async def test_a_call_that_is_cancelled_at_its_deadline_stays_cancelled() -> None:
+    """Whoever else cancels it is not told that the time was over."""
+
+    async def work() -> None:
+        with Deadlines(default=1, maximum=1, floor=0).limit(0.01):
+            try:
+                await forever()
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+
+    task = asyncio.create_task(work())
+    await asyncio.wait([task], timeout=10)
+    assert task.cancelled()
+
+
 async def test_a_stream_that_the_caller_leaves_while_it_waits_to_write_is_closed() -> None:
     """A cancelled stream may be suspended at a ``yield``: its cleanup must still run."""
     closed = asyncio.Event()
@@ -307,6 +329,39 @@ async def test_every_call_is_logged_once_without_its_contents(
     assert line["seconds"] >= 0
     assert "127.0.0.1" in line["peer"]
     assert "bank" not in caplog.text
+
+
+async def test_a_stream_of_requests_is_named_by_its_messages(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    seen: list[str] = []
+
+    async def note(requests: AsyncIterator[GenerateRequest], _: Any) -> GenerateResponse:
+        async for _request in requests:
+            current = context.current()
+            assert current is not None
+            seen.append(current.request_id)
+        return GenerateResponse()
+
+    def add(_: Any, server: grpc.aio.Server) -> None:
+        handler = grpc.stream_unary_rpc_method_handler(
+            note, GenerateRequest.FromString, GenerateResponse.SerializeToString
+        )
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(ARITIES, {"StreamUnary": handler})]
+        )
+
+    request = GenerateRequest(request_id="from-the-message")
+    request.messages.add(role=MessageRole.MESSAGE_ROLE_USER, text="hi")
+    async with (
+        serve(replace(arities(nothing), add=add)) as server,
+        open_channel(server.target) as channel,
+    ):
+        multi: Any = channel.stream_unary(
+            f"/{ARITIES}/StreamUnary", GenerateRequest.SerializeToString, GenerateResponse.FromString
+        )
+        await multi(iter([request]))
+    assert seen == ["from-the-message"]
+    assert [line["request_id"] for line in access_lines(caplog)] == seen
 
 
 async def test_a_cancelled_call_is_logged_as_cancelled(caplog: pytest.LogCaptureFixture) -> None:

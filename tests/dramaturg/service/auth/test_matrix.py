@@ -63,7 +63,7 @@ class Platform:
 
 @pytest.fixture
 async def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Platform]:
-    async def pass_on(message: object) -> None:
+    async def pass_on(message: object, size: int | None = None) -> None:
         """Lets empty requests through, so that it is seen who reaches the servicer."""
 
     monkeypatch.setattr(validation, "check", pass_on)

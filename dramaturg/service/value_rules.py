@@ -1,0 +1,104 @@
+"""What the limits of a field (``common/v1/limits.proto``) say of one value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+
+from dramaturg.api.common.v1 import limits_pb2
+from dramaturg.api.common.v1.limits_pb2 import FieldLimits
+
+Rule = Callable[[Any], str | None]
+"""Says what is wrong with one value, or ``None``."""
+
+
+def limits_of(field: FieldDescriptor) -> FieldLimits:
+    """What the contract says of a field; nothing where it says nothing."""
+    return field.GetOptions().Extensions[limits_pb2.limits]
+
+
+def value_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Iterator[Rule]:
+    """What holds for each value of a field.
+
+    Args:
+        field: The field.
+        limits: Its own, or in a map those of the map.
+        size_bound: Messages have fewer bytes; what none of them can break is left out.
+    """
+    yield from text_rules(field, limits, size_bound)
+    yield from _number_rules(limits)
+    if field.enum_type is not None:
+        yield _known_value(field.enum_type)
+
+
+def text_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Iterator[Rule]:
+    """What holds for the values of a field of text or bytes (see ``value_rules``)."""
+    if field.cpp_type != FieldDescriptor.CPPTYPE_STRING:  # which bytes fields have too
+        return
+    unit = "bytes" if field.type == FieldDescriptor.TYPE_BYTES else "characters"
+    most = limits.max_length
+    if 0 < most < size_bound:
+        yield (
+            lambda value: (
+                f"has {len(value)} {unit}; at most {most} are allowed" if len(value) > most else None
+            )
+        )
+    if limits.pattern:
+        # RE2 classes such as \\w are ASCII.
+        matches, pattern = re.compile(limits.pattern, re.ASCII).fullmatch, limits.pattern
+        yield lambda value: f"does not match {pattern}" if value and not matches(value) else None
+
+
+def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
+    """What holds besides for the value of a field that must be set, once it is there."""
+    if field.type == FieldDescriptor.TYPE_STRING:
+        yield _required_text
+    elif field.type == FieldDescriptor.TYPE_BYTES or not field.has_presence:
+        yield lambda value: None if value else "is required"
+
+
+def can_break(field: FieldDescriptor, size_bound: int) -> bool:
+    """Whether a field can break its limits in a message of fewer than so many bytes."""
+    limits = limits_of(field)
+    return (
+        field.enum_type is not None
+        or limits.required
+        or limits.min_items > 0
+        or 0 < limits.max_items < size_bound
+        or 0 < limits.max_length < size_bound
+        or bool(limits.pattern)
+        or limits.HasField("minimum")
+        or limits.HasField("maximum")
+    )
+
+
+def _required_text(value: str) -> str | None:
+    if not value:
+        return "is required"
+    return None if value.strip() else "is required; it holds white space only"
+
+
+def _number_rules(limits: FieldLimits) -> Iterator[Rule]:
+    has_minimum, has_maximum = limits.HasField("minimum"), limits.HasField("maximum")
+    if not has_minimum and not has_maximum:
+        return
+    least = limits.minimum if has_minimum else -math.inf
+    most = limits.maximum if has_maximum else math.inf
+    bounds = [f"at least {least:.15g}"] * has_minimum + [f"at most {most:.15g}"] * has_maximum
+    allowed = " and ".join(bounds)
+
+    def rule(value: float) -> str | None:
+        if least <= value <= most and math.isfinite(value):
+            return None
+        return f"is {value:.15g}; it must be {allowed}"
+
+    yield rule
+
+
+def _known_value(enum: EnumDescriptor) -> Rule:
+    known, name = frozenset(enum.values_by_number), enum.name
+    return lambda value: None if value in known else f"is {value}, which is no value of {name}"

@@ -1,0 +1,109 @@
+"""Lines of the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dramaturg.service import context, logs
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+HEAD = {"time", "level", "logger", "message"}
+
+
+class Kept(logging.Handler):
+    """Keeps the records that reach it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def logger(kept: Kept) -> logging.Logger:
+    """A logger that nobody else hears."""
+    made = logging.getLogger("dramaturg.tests.logs")
+    made.setLevel(logging.INFO)
+    made.propagate = False
+    made.handlers = [kept]
+    return made
+
+
+def record(message: str, created: float, fields: dict[str, Any]) -> logging.LogRecord:
+    made = logging.LogRecord("a.logger", logging.WARNING, "", 0, message, None, None)
+    made.created, made.fields = created, fields
+    return made
+
+
+@given(
+    st.text(),
+    st.floats(0, 4e9),
+    st.dictionaries(
+        st.text().filter(lambda name: name not in {"time", "level", "logger", "message"}), VALUES
+    ),
+)
+def test_a_line_is_what_json_makes_of_the_members(
+    message: str, created: float, fields: dict[str, Any]
+) -> None:
+    expected = {
+        "time": datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds"),
+        "level": "WARNING",
+        "logger": "a.logger",
+        "message": message,
+        "request_id": "r-1",
+        **fields,
+    }
+    with context.scope(context.RequestContext("r-1")):
+        line = logs.JsonFormatter().format(record(message, created, fields))
+    assert line == json.dumps(expected, ensure_ascii=False)
+
+
+def test_a_line_is_one_line_and_names_what_was_raised() -> None:
+    raised = (ValueError, ValueError("no\ngood"), None)
+    made = logging.LogRecord("a", logging.ERROR, "", 0, "it %s", ("failed",), raised)
+    line = logs.JsonFormatter().format(made)
+    assert "\n" not in line
+    assert json.loads(line)["message"] == "it failed"
+    assert "no\ngood" in json.loads(line)["exception"]
+
+
+def test_what_is_written_is_a_record_like_any_other(logger: logging.Logger, kept: Kept) -> None:
+    """Whatever handler a deployment adds, with whatever format."""
+    for _ in range(2):
+        before = time.time()
+        logs.write(logger, logging.INFO, "call", {"code": "OK"})
+        logger.info("call", extra={"fields": {"code": "OK"}})
+        written, usual = kept.records[-2:]
+        assert before <= written.created <= usual.created <= time.time()
+        assert written.msecs == int(math.modf(written.created)[0] * 1000)
+        assert written.relativeCreated == pytest.approx(usual.relativeCreated, abs=1000)
+        place = {"pathname", "filename", "module", "lineno", "funcName", "args", "exc_info", "stack_info"}
+        moment = {"created", "msecs", "relativeCreated", "taskName"}
+        for name in vars(usual).keys() - place - moment:
+            assert vars(written)[name] == vars(usual)[name], name
+        assert place <= vars(written).keys()
+
+
+def test_what_is_not_severe_enough_is_not_written(logger: logging.Logger, kept: Kept) -> None:
+    logs.write(logger, logging.DEBUG, "call", {})
+    assert not kept.records
