@@ -22,6 +22,7 @@ from services.generation.author import Author
 from services.generation.authoring import servicer as authoring
 from services.generation.completions import Completer
 from services.generation.edges import servicer as edges
+from services.generation.generator import Generator
 from services.generation.ledger import Ledger, LedgerError, open_ledger
 from services.generation.patience import Patience
 from services.generation.providers.factory import open_providers
@@ -63,12 +64,13 @@ class App:
                 shared=settings.share_completions,
             )
             patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
-            author = Author(completer, patience)
+            generator = Generator(completer, patience)
+            author = Author(generator)
             yield [
                 Contract.make(
                     generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
                     generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-                    GenerationServicer(completer, registry, patience, ledger),
+                    GenerationServicer(generator, registry, ledger),
                     name="generation",
                     version=release,
                     description="Completes conversations with the models of the configured providers.",

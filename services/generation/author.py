@@ -21,9 +21,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 from dramaturg.judge import abstentions
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.llm import Asker, request_parameters
-from services.generation import codec
-from services.generation.completions import Completer
-from services.generation.patience import Patience
+from services.generation.generator import Generator
 
 if TYPE_CHECKING:
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
@@ -54,15 +52,14 @@ class Author:
     """Asks the models.
 
     Args:
-        completer: Completes conversations.
-        patience: How long a request may take.
+        generator: Completes conversations.
 
     Attributes:
         asker: Asks for answers of a form. Its errors are those of ``GenerationService.Generate``.
     """
 
-    def __init__(self, completer: Completer, patience: Patience) -> None:
-        self._generation = _InProcess(completer, patience)
+    def __init__(self, generator: Generator) -> None:
+        self._generation = _InProcess(generator)
         self.asker = Asker(cast("GenerationServiceAsyncStub", self._generation))
 
     async def write(
@@ -128,12 +125,8 @@ def with_defaults(
 class _InProcess:
     """GenerationService.Generate without the network, for ``Asker``, which knows it as a stub."""
 
-    def __init__(self, completer: Completer, patience: Patience) -> None:
-        self._completer = completer
-        self._patience = patience
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
 
     async def Generate(self, request: GenerateRequest) -> GenerateResponse:
-        call, policy = codec.decode_request(request)
-        with codec.domain_errors():
-            completion = await self._completer.complete(call, self._patience.deadline(), policy)
-        return GenerateResponse(completion=codec.encode_completion(completion))
+        return await self._generator.generate(request)

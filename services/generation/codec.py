@@ -1,26 +1,18 @@
-"""Between the messages of the contract and the domain's types; and the domain's errors as statuses."""
+"""Between the messages of the contract and the domain's types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
-import grpc
+from google.protobuf.duration_pb2 import Duration
 
-from dramaturg.api.common.v1 import error_reason_pb2, judging_pb2, provenance_pb2
+from dramaturg.api.common.v1 import judging_pb2, provenance_pb2
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
-from dramaturg.service.errors import ServiceError, Violation, invalid_fields
-from services.generation.answers.forms import InvalidSchemaError, JsonForm
+from dramaturg.service.errors import Violation, invalid_fields
+from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
 from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
 from services.generation.completions import CachePolicy
-from services.generation.errors import (
-    DeadlinePassedError,
-    FailureKind,
-    ModelUnknownError,
-    NotRecordedError,
-    ProviderError,
-)
-from services.generation.ledger import KeptBy, LedgerStatus, LedgerUnavailableError
+from services.generation.ledger import KeptBy, LedgerStatus
 
 _ROLES = {
     pb.MESSAGE_ROLE_SYSTEM: Role.SYSTEM,
@@ -45,25 +37,6 @@ _KINDS = {
     KeptBy.SQLITE: pb.LEDGER_KIND_SQLITE,
     KeptBy.POSTGRESQL: pb.LEDGER_KIND_POSTGRESQL,
 }
-_FAULTS = {
-    FailureKind.RATE_LIMITED: (
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        error_reason_pb2.ERROR_REASON_PROVIDER_RATE_LIMITED,
-    ),
-    FailureKind.TRANSIENT: (grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE),
-    FailureKind.REJECTED: (
-        grpc.StatusCode.FAILED_PRECONDITION,
-        error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
-    ),
-    FailureKind.MODEL_UNKNOWN: (
-        grpc.StatusCode.INVALID_ARGUMENT,
-        error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
-    ),
-    FailureKind.UNAUTHENTICATED: (
-        grpc.StatusCode.FAILED_PRECONDITION,
-        error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
-    ),
-}
 
 
 def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
@@ -72,11 +45,11 @@ def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation that the contract's limits cannot express.
     """
-    violations = list(_violations(request))
+    violations = _violations(request)
     form: JsonForm | None = None
     if request.HasField("json_format"):
         try:
-            form = JsonForm(request.json_format.name, request.json_format.schema)
+            form = json_form(request.json_format.name, request.json_format.schema)
         except InvalidSchemaError as error:
             violations.append(Violation("json_format.schema", str(error)))
     if violations:
@@ -95,17 +68,20 @@ def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
 
 def decode_messages(messages: Iterable[pb.Message]) -> tuple[Message, ...]:
     """The conversation; every role must be stated."""
-    return tuple(Message(_ROLES[message.role], message.text) for message in messages)
+    return tuple([Message(_ROLES[message.role], message.text) for message in messages])
 
 
-def _violations(request: pb.GenerateRequest) -> Iterator[Violation]:
-    for index, message in enumerate(request.messages):
-        if message.role not in _ROLES:
-            yield Violation(f"messages[{index}].role", "must be system, user or assistant")
+def _violations(request: pb.GenerateRequest) -> list[Violation]:
+    violations = [
+        Violation(f"messages[{index}].role", "must be system, user or assistant")
+        for index, message in enumerate(request.messages)
+        if message.role not in _ROLES
+    ]
     if request.top_logprobs and not request.logprobs:
-        yield Violation("top_logprobs", "needs logprobs")
+        violations.append(Violation("top_logprobs", "needs logprobs"))
     if request.cache_policy not in _POLICIES:
-        yield Violation("cache_policy", "is not known")
+        violations.append(Violation("cache_policy", "is not known"))
+    return violations
 
 
 def decode_sampling(sampling: judging_pb2.Sampling) -> Sampling:
@@ -119,21 +95,21 @@ def decode_sampling(sampling: judging_pb2.Sampling) -> Sampling:
     )
 
 
-def encode_completion(completion: Completion) -> pb.Completion:
-    """The completion as a message."""
-    message = pb.Completion(
+def encode_completion(completion: Completion, latency: float) -> pb.Completion:
+    """The completion as a message, with the seconds that the whole request took."""
+    answer, calls = completion.answer, encode_calls(completion.purchases)
+    return pb.Completion(
         status=_STATUSES[completion.status],
-        text=completion.text or completion.answer.refusal,
+        text=answer.text or answer.refusal,
         json=completion.json if completion.status is Status.OK else None,
         repairs=completion.repairs,
         parse_error=completion.parse_error,
-        logprobs=map(_token, completion.answer.tokens),
-        calls=encode_calls(completion.purchases),
-        usage=encode_usage(completion.purchases),
+        logprobs=map(_token, answer.tokens),
+        calls=calls,
+        usage=calls[0].usage if len(calls) == 1 else encode_usage(completion.purchases),
         fingerprint=completion.fingerprint,
+        latency=_duration(latency),
     )
-    message.latency.FromNanoseconds(round(completion.latency * 1e9))
-    return message
 
 
 def _token(token: Token) -> pb.TokenLogprob:
@@ -150,38 +126,53 @@ def encode_calls(purchases: Iterable[Purchase]) -> list[provenance_pb2.Completio
 
 
 def _call(purchase: Purchase) -> provenance_pb2.CompletionReference:
-    reference = provenance_pb2.CompletionReference(
+    return provenance_pb2.CompletionReference(
         fingerprint=purchase.fingerprint,
         provider=purchase.provider,
         requested_model=purchase.requested_model,
         answered_model=purchase.answer.model,
         raw_text=purchase.answer.text,
         cached=purchase.cached,
-        usage=encode_usage([purchase]),
+        usage=encode_usage((purchase,)),
+        latency=_duration(purchase.answer.latency),
     )
-    reference.latency.FromNanoseconds(round(purchase.answer.latency * 1e9))
-    return reference
 
 
-def encode_usage(purchases: Iterable[Purchase]) -> provenance_pb2.Usage:
+def _duration(seconds: float) -> Duration:
+    whole, nanoseconds = divmod(round(seconds * 1e9), 1_000_000_000)
+    return Duration(seconds=whole, nanos=nanoseconds)
+
+
+def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
     """What the calls cost together this time."""
-    usage = provenance_pb2.Usage()
+    cost: float | None = None
+    prompt = completion = cached_prompt = bought = unmetered = unpriced = retried = 0
     for purchase in purchases:
         if purchase.cost is not None:
-            usage.cost_usd += purchase.cost
+            cost = (cost or 0.0) + purchase.cost
         if purchase.cached:
-            usage.cache_hit_count += 1
             continue
-        counts = purchase.answer.counts
-        if counts is not None:
-            usage.prompt_token_count += counts.prompt
-            usage.completion_token_count += counts.completion
-            usage.cached_prompt_token_count += counts.cached_prompt
-        usage.provider_call_count += 1
-        usage.unmetered_call_count += counts is None
-        usage.unpriced_call_count += purchase.cost is None
-        usage.retried_call_count += purchase.answer.retried
-    return usage
+        answer = purchase.answer
+        if answer.counts is None:
+            unmetered += 1
+        else:
+            prompt += answer.counts.prompt
+            completion += answer.counts.completion
+            cached_prompt += answer.counts.cached_prompt
+        bought += 1
+        unpriced += purchase.cost is None
+        retried += answer.retried
+    return provenance_pb2.Usage(
+        prompt_token_count=prompt,
+        completion_token_count=completion,
+        cached_prompt_token_count=cached_prompt,
+        provider_call_count=bought,
+        cache_hit_count=len(purchases) - bought,
+        cost_usd=cost,
+        unmetered_call_count=unmetered,
+        unpriced_call_count=unpriced,
+        retried_call_count=retried,
+    )
 
 
 def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
@@ -202,48 +193,3 @@ def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
         )
         listed.send_time.FromNanoseconds(round(call.sent_at * 1e9))
     return message
-
-
-@contextmanager
-def domain_errors() -> Iterator[None]:
-    """Turns the domain's errors into those of the contract."""
-    try:
-        yield
-    except ModelUnknownError as error:
-        raise ServiceError(
-            grpc.StatusCode.FAILED_PRECONDITION,
-            error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
-            str(error),
-            metadata={"model": error.model},
-        ) from error
-    except NotRecordedError as error:
-        raise ServiceError(
-            grpc.StatusCode.NOT_FOUND,
-            error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
-            str(error),
-            metadata={"provider": error.provider, "fingerprint": error.fingerprint},
-        ) from error
-    except DeadlinePassedError as error:
-        raise ServiceError(
-            grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, str(error)
-        ) from error
-    except LedgerUnavailableError as error:
-        raise ServiceError(
-            grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE, str(error)
-        ) from error
-    except ProviderError as fault:
-        raise _service_error(fault) from fault
-
-
-def _service_error(fault: ProviderError) -> ServiceError:
-    code, reason = _FAULTS[fault.kind]
-    metadata = {"provider": fault.provider}
-    if fault.status:
-        metadata["status"] = str(fault.status)
-    return ServiceError(
-        code,
-        reason,
-        f"provider {fault.provider!r}: {fault}",
-        metadata=metadata,
-        retry_after=fault.retry_after,
-    )

@@ -91,12 +91,11 @@ class Completer:
             ProviderError, NotRecordedError: the provider gave no answer.
             DeadlinePassedError: the time was over.
         """
-        begun = time.perf_counter()
         configured, model = self._registry.resolve(call.model)
-        call = replace(call, model=model, owner="" if self._shared else caller.current().tenant)
+        call = call.bought_for("" if self._shared else caller.current().tenant, model)
         completion = await self._complete(configured, call, deadline, policy)
         COMPLETIONS.add(configured.provider.name, completion.status.value)
-        return replace(completion, latency=time.perf_counter() - begun)
+        return completion
 
     async def _complete(
         self, configured: ConfiguredProvider, call: Call, deadline: Deadline, policy: CachePolicy

@@ -31,7 +31,7 @@ class Until:
 
 def latest(deadlines: Iterable[Deadline]) -> float:
     """Seconds until the last of several deadlines; 0 where there is none left."""
-    return max((deadline.remaining() for deadline in deadlines), default=0.0)
+    return max([deadline.remaining() for deadline in deadlines], default=0.0)
 
 
 def timeout(deadline: Deadline, limit: float = math.inf) -> float | None:

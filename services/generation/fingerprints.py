@@ -6,14 +6,24 @@ A tenant's calls are told from those of others: whatever is found by a fingerpri
 from __future__ import annotations
 
 import hashlib
-import json
+from functools import lru_cache
 
+from pydantic_core import to_json
+
+from services.generation.answers.forms import JsonForm
 from services.generation.calls import Call
 
 VERSION = 1
 """Raised when the same call would get another fingerprint; a golden test holds it."""
 
-_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+# Compact JSON, its members sorted by name. Encoding it as a whole would write the long texts anew.
+_CONTENT = (
+    b'{"address":%(address)b,"ask_index":%(ask_index)d,"logprobs":[%(logprobs)b,%(top_logprobs)d],'
+    b'"max_output_tokens":%(max_output_tokens)b,"messages":[%(messages)b],"model":%(model)b,%(owner)b'
+    b'"repeat_index":%(repeat_index)d,"schema":%(schema)b,"seed":%(seed)b,"stop":%(stop)b,'
+    b'"temperature":%(temperature)b,"top_p":%(top_p)b,"version":%(version)d}'
+)
+_TRUTH = {False: b"false", True: b"true"}
 
 
 def fingerprint(call: Call, address: str = "") -> str:
@@ -32,27 +42,36 @@ def fingerprint(call: Call, address: str = "") -> str:
 
 
 def _fingerprint(call: Call, address: str) -> str:
-    sampling = call.sampling
-    content = {
-        "version": VERSION,
-        "address": address,
-        "model": call.model,
-        "messages": [[message.role.value, message.text] for message in call.messages],
-        "temperature": _float(sampling.temperature),
-        "top_p": _float(sampling.top_p),
-        "max_output_tokens": sampling.max_output_tokens,
-        "seed": sampling.seed,
-        "stop": sampling.stop,
-        # As text: the order of the members decides the order in which a model writes them.
-        "schema": None if call.json_form is None else [call.json_form.name, call.json_form.text],
-        "logprobs": [call.logprobs, call.top_logprobs],
-        "repeat_index": call.repeat_index,
-        "ask_index": call.ask_index,
+    sampling, form = call.sampling, call.json_form
+    content = _CONTENT % {
+        b"address": to_json(address),
+        b"ask_index": call.ask_index,
+        b"logprobs": _TRUTH[call.logprobs],
+        b"top_logprobs": call.top_logprobs,
+        b"max_output_tokens": _integer(sampling.max_output_tokens),
+        b"messages": b",".join([b'["%b",%b]' % (said.role.encode(), said.quoted) for said in call.messages]),
+        b"model": to_json(call.model),
+        b"owner": b'"owner":%b,' % to_json(call.owner) if address and call.owner else b"",
+        b"repeat_index": call.repeat_index,
+        b"schema": b"null" if form is None else _schema(form),
+        b"seed": _integer(sampling.seed),
+        b"stop": to_json(sampling.stop),
+        b"temperature": _float(sampling.temperature),
+        b"top_p": _float(sampling.top_p),
+        b"version": VERSION,
     }
-    if address and call.owner:
-        content["owner"] = call.owner
-    return hashlib.sha256(_canonical(content).encode()).hexdigest()
+    return hashlib.sha256(content).hexdigest()
 
 
-def _float(value: float | None) -> float | None:
-    return None if value is None else float(value)
+@lru_cache(maxsize=256)
+def _schema(form: JsonForm) -> bytes:
+    """As text: the order of the members decides the order in which a model writes them."""
+    return to_json([form.name, form.text])
+
+
+def _float(value: float | None) -> bytes:
+    return b"null" if value is None else repr(float(value)).encode()
+
+
+def _integer(value: int | None) -> bytes:
+    return b"null" if value is None else b"%d" % value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from services.generation.deadlines import Deadline, latest, timeout
 from services.generation.errors import DeadlinePassedError
@@ -17,11 +17,24 @@ class _Flight(Generic[T]):
     """Work under way, and who waits for it. As a deadline: the last of the waiters'."""
 
     def __init__(self) -> None:
-        self.waiters: list[Deadline] = []
+        self.waiters: dict[asyncio.Future[T], Deadline] = {}
         self.task: asyncio.Task[T]
 
     def remaining(self) -> float:
-        return latest(self.waiters)
+        return latest(self.waiters.values())
+
+    def land(self) -> None:
+        """Tells everyone who waits what came of the work."""
+        error = None if self.task.cancelled() else self.task.exception()
+        for waiter in self.waiters:
+            if waiter.done():
+                continue
+            if self.task.cancelled():
+                waiter.cancel()
+            elif error is not None:
+                _fail(waiter, error)
+            else:
+                waiter.set_result(self.task.result())
 
 
 class Flights(Generic[T]):
@@ -35,7 +48,7 @@ class Flights(Generic[T]):
         self._under_way: dict[str, _Flight[T]] = {}
 
     async def join(
-        self, key: str, deadline: Deadline, work: Callable[[Deadline], Awaitable[T]]
+        self, key: str, deadline: Deadline, work: Callable[[Deadline], Coroutine[Any, Any, T]]
     ) -> tuple[T, bool]:
         """Waits for the work of ``key``, which is begun if it is not under way.
 
@@ -46,42 +59,58 @@ class Flights(Generic[T]):
             DeadlinePassedError: the caller's deadline passed before the work ended.
             Exception: what the work raised.
         """
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[T] = loop.create_future()
         flight = self._under_way.get(key)
         begun = flight is None
         if flight is None:
-            flight = self._begin(key, deadline, work)
+            flight = self._begin(key, waiter, deadline, work)
         else:
-            flight.waiters.append(deadline)
+            flight.waiters[waiter] = deadline
         limit = timeout(deadline)
+        timer = None if limit is None else loop.call_later(limit + _GRACE, _give_up, waiter)
         try:
-            async with asyncio.timeout(None if limit is None else limit + _GRACE):
-                return await asyncio.shield(flight.task), begun
-        except TimeoutError:
-            raise DeadlinePassedError("no answer before the deadline") from None
+            return await waiter, begun
         finally:
-            self._leave(key, flight, deadline)
+            if timer is not None:
+                timer.cancel()
+            self._leave(key, flight, waiter)
 
-    def _begin(self, key: str, deadline: Deadline, work: Callable[[Deadline], Awaitable[T]]) -> _Flight[T]:
-        flight = _Flight[T]()
-        flight.waiters.append(deadline)
-
-        async def fly() -> T:
-            return await work(flight)
+    def _begin(
+        self,
+        key: str,
+        waiter: asyncio.Future[T],
+        deadline: Deadline,
+        work: Callable[[Deadline], Coroutine[Any, Any, T]],
+    ) -> _Flight[T]:
+        flight = self._under_way[key] = _Flight[T]()
+        flight.waiters[waiter] = deadline
 
         def landed(task: asyncio.Task[T]) -> None:
-            if self._under_way.get(key) is flight:
-                del self._under_way[key]
-            if not task.cancelled():
-                task.exception()  # seen, also where every waiter has left
+            del task
+            self._forget(key, flight)
+            flight.land()
 
-        flight.task = asyncio.create_task(fly())
+        flight.task = asyncio.create_task(work(flight))
         flight.task.add_done_callback(landed)
-        self._under_way[key] = flight
         return flight
 
-    def _leave(self, key: str, flight: _Flight[T], deadline: Deadline) -> None:
-        flight.waiters.remove(deadline)
+    def _leave(self, key: str, flight: _Flight[T], waiter: asyncio.Future[T]) -> None:
+        del flight.waiters[waiter]
         if not flight.waiters and not flight.task.done():
-            if self._under_way.get(key) is flight:
-                del self._under_way[key]
+            self._forget(key, flight)
             flight.task.cancel()
+
+    def _forget(self, key: str, flight: _Flight[T]) -> None:
+        if self._under_way.get(key) is flight:
+            del self._under_way[key]
+
+
+def _give_up(waiter: asyncio.Future[T]) -> None:
+    if not waiter.done():
+        _fail(waiter, DeadlinePassedError("no answer before the deadline"))
+
+
+def _fail(waiter: asyncio.Future[T], error: BaseException) -> None:
+    waiter.set_exception(error)
+    waiter.exception()  # seen, also where the waiter leaves in the same moment

@@ -72,10 +72,16 @@ class AdaptiveLimiter:
         """How many calls wait to be admitted."""
         return len(self._waiting)
 
+    def try_acquire(self) -> bool:
+        """Whether the call may go at once. If so, one [release] must follow."""
+        if self._waiting or self._in_flight >= self._limit:
+            return False
+        self._admit()
+        return True
+
     async def acquire(self) -> None:
         """Waits until the call may go. Every return must be followed by one [release]."""
-        if self._in_flight < self._limit and not self._waiting:
-            self._admit()
+        if self.try_acquire():
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -109,7 +115,8 @@ class AdaptiveLimiter:
 
     def _admit(self) -> None:
         self._in_flight += 1
-        self._peak = max(self._peak, self._in_flight)
+        if self._in_flight > self._peak:
+            self._peak = self._in_flight
 
     def _shrink(self, retry_after: float) -> None:
         now = self._clock()

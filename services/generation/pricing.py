@@ -55,6 +55,8 @@ class PriceTable:
 
     def cost(self, requested_model: str, answer: Answer) -> float | None:
         """What the answer cost in US dollars. None: the price or the token counts are not known."""
+        if not self._prices:
+            return None
         price = self._find(answer.model) or self._find(requested_model)
         if price is None or answer.counts is None:
             return None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from services.generation.calls import Answer, Call
 from services.generation.deadlines import Deadline, timeout
@@ -72,7 +72,8 @@ class PatientProvider(Provider):
             except ProviderError as failed:
                 fault = failed
             else:
-                return replace(answer, retried=answer.retried + retried) if retried else answer
+                answer.retried += retried
+                return answer
             transient += fault.kind is FailureKind.TRANSIENT
             wait = self._wait(retried, fault.retry_after)
             exhausted = transient >= self._policy.transient_attempts
@@ -91,11 +92,12 @@ class PatientProvider(Provider):
         return (retry_after or 0.0) + jitter
 
     async def _attempt(self, call: Call, deadline: Deadline) -> Answer:
-        try:
-            async with asyncio.timeout(timeout(deadline)):
-                await self.limiter.acquire()
-        except TimeoutError:
-            raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
+        if not self.limiter.try_acquire():
+            try:
+                async with asyncio.timeout(timeout(deadline)):
+                    await self.limiter.acquire()
+            except TimeoutError:
+                raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
         outcome, retry_after = Outcome.OTHER, None
         try:
             async with asyncio.timeout(timeout(deadline, self._policy.attempt_timeout)):

@@ -6,29 +6,25 @@ from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2_grpc as pb_grpc
-from services.generation.codec import decode_request, domain_errors, encode_completion, encode_ledger_status
-from services.generation.completions import Completer
+from services.generation.codec import encode_ledger_status
+from services.generation.generator import Generator
 from services.generation.ledger import Ledger
-from services.generation.patience import Patience
 from services.generation.registry import Registry
+from services.generation.statuses import DOMAIN_ERRORS, service_error
 
 
 class GenerationServicer(pb_grpc.GenerationServiceServicer):
     """Serves the models of the configured providers."""
 
-    def __init__(self, completer: Completer, registry: Registry, patience: Patience, ledger: Ledger) -> None:
-        self._completer = completer
+    def __init__(self, generator: Generator, registry: Registry, ledger: Ledger) -> None:
+        self._generator = generator
         self._registry = registry
-        self._patience = patience
         self._ledger = ledger
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         """Completes a conversation."""
         del context
-        call, policy = decode_request(request)
-        with domain_errors():
-            completion = await self._completer.complete(call, self._patience.deadline(), policy)
-        return pb.GenerateResponse(completion=encode_completion(completion))
+        return await self._generator.generate(request)
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         """Lists the models of every provider."""
@@ -46,6 +42,8 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
     ) -> pb.GetLedgerStatusResponse:
         """Tells what the ledger holds."""
         del request, context
-        with domain_errors():
+        try:
             status = await self._ledger.status()
+        except DOMAIN_ERRORS as error:
+            raise service_error(error) from error
         return pb.GetLedgerStatusResponse(status=encode_ledger_status(status))

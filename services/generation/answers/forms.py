@@ -13,7 +13,7 @@ from jsonschema.exceptions import best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from services.generation.answers.arranging import Arrange, UncertainError, compile_arrangement
+from services.generation.answers.arranging import Arrangement, UncertainError, compile_arrangement
 
 MAX_ERROR_LENGTH = 500
 
@@ -29,7 +29,7 @@ class JsonForm:
     the members in the order in which the schema lists them, so the order decides the answer.
     """
 
-    __slots__ = ("_arrange", "_validator", "is_strict", "name", "schema", "text")
+    __slots__ = ("_arrangement", "_validator", "is_strict", "name", "schema", "text")
 
     schema: Mapping[str, Any]
     """The schema."""
@@ -47,7 +47,7 @@ class JsonForm:
         self.name = name
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
-        self._validator, self._arrange = compiled.validator, compiled.arrange
+        self._validator, self._arrangement = compiled.validator, compiled.arrangement
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JsonForm) and (self.name, self.text) == (other.name, other.text)
@@ -64,9 +64,19 @@ class JsonForm:
         Raises:
             UncertainError: It takes [violation] to tell whether it fits.
         """
-        if self._arrange is None:
+        if self._arrangement is None:
             raise UncertainError
-        return self._arrange(value)
+        return self._arrangement.arranged(value)
+
+    def rewritten(self, text: str) -> str:
+        """Compact JSON of the value that ``text`` is JSON of, where it fits as it is, in the schema's order.
+
+        Raises:
+            UncertainError: It takes more to tell what the text is worth.
+        """
+        if self._arrangement is None:
+            raise UncertainError
+        return self._arrangement.rewritten(text)
 
     def violation(self, value: object) -> str:
         """Says in a sentence where ``value`` does not fit. Empty: it does."""
@@ -89,15 +99,18 @@ class JsonForm:
         return schema if isinstance(schema, Mapping) else {}
 
 
+json_form = lru_cache(maxsize=256)(JsonForm)
+"""Makes a form, or gives the one that was made before: a run asks with a few, thousands of times."""
+
+
 class _Compiled(NamedTuple):
     schema: Mapping[str, Any]
     text: str
     is_strict: bool
     validator: Draft202012Validator
-    arrange: Arrange | None
+    arrangement: Arrangement | None
 
 
-@lru_cache(maxsize=256)
 def _compile(text: str) -> _Compiled:
     try:
         schema = json.loads(text)

@@ -12,7 +12,7 @@ from services.generation.answers.extraction import Extracted, UnreadableError, e
 from services.generation.answers.forms import JsonForm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
     """An answer as read: canonical JSON, or why there is none."""
 
@@ -30,6 +30,10 @@ def read_answer(text: str, form: JsonForm) -> Reading:
     ``repairs``. What is never done: closing what was left open, choosing between two values that disagree,
     dropping a member. Never raises.
     """
+    try:
+        return Reading(form.rewritten(text))
+    except UncertainError:
+        pass
     try:
         return _read(text, form)
     except UnreadableError as error:

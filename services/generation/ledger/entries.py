@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from pydantic_core import to_json
+
 from services.generation.calls import Purchase
 from services.generation.records import kept_purchase_from_record, purchase_to_record
 
@@ -14,7 +16,7 @@ compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def to_text(purchases: Sequence[Purchase]) -> str:
     """The calls as a JSON list in one line."""
-    return compact([purchase_to_record(purchase) for purchase in purchases])
+    return to_json([purchase_to_record(purchase) for purchase in purchases]).decode()
 
 
 def from_text(text: str) -> tuple[Purchase, ...]:

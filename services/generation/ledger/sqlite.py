@@ -8,7 +8,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from services.generation.calls import Purchase
@@ -89,7 +89,8 @@ class SqliteLedger(Ledger):
         run = self._connection.execute
         run("PRAGMA journal_mode=WAL")
         run("PRAGMA synchronous=NORMAL")
-        with self._transaction():
+        with self._connection:  # commits at the end, or rolls back
+            run("BEGIN IMMEDIATE")
             (version,) = run("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise LedgerError(
@@ -105,17 +106,6 @@ class SqliteLedger(Ledger):
                 if known not in alive:
                     run("DELETE FROM processes WHERE id = ?", (known,))
         self.renew()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     def renew(self) -> None:
         """Renews the lease of this process. Raises sqlite3.Error where the file cannot be written."""
@@ -149,7 +139,8 @@ class SqliteLedger(Ledger):
         kept = fingerprint, time.time(), entries.to_text(purchases)
         settled = [(self._process.id, number) for number in entries.intents(purchases)]
         try:
-            with self._transaction():
+            with self._connection:  # commits at the end, or rolls back
+                self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute("INSERT OR REPLACE INTO completions VALUES (?, ?, ?)", kept)
                 self._connection.executemany(_SETTLE, settled)
         except sqlite3.Error as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from services.generation.calls import Answer, Call
 from services.generation.deadlines import Deadline
@@ -43,7 +42,8 @@ class NotingProvider(Provider):
             else:
                 self._ledger.abandon([intent])
             raise
-        return replace(answer, intent=intent)
+        answer.intent = intent
+        return answer
 
     async def models(self) -> Sequence[str]:
         """The names of the inner provider's models."""

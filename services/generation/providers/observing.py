@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.telemetry.tracing import Kind, Span, Value
@@ -37,30 +36,23 @@ class ObservedProvider(Provider):
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
         """The inner provider's answer, or what it raises."""
-        with tracing.spanning(f"{OPERATION} {call.model}", kind=Kind.CLIENT) as span, self._timed():
+        outcome, begun = CUT, time.perf_counter()
+        with tracing.spanning(f"{OPERATION} {call.model}", kind=Kind.CLIENT) as span:
             if span.recording:
                 _set_all(span, self._asked(call))
             try:
                 answer = await self._inner.complete(call, deadline)
+                outcome = ANSWERED
             except ProviderError as fault:
-                ATTEMPTS.add(self.name, fault.kind.value)
-                span.fail(fault.kind.value)
+                outcome = fault.kind.value
+                span.fail(outcome)
                 raise
-            except BaseException:
-                ATTEMPTS.add(self.name, CUT)
-                raise
-            ATTEMPTS.add(self.name, ANSWERED)
+            finally:
+                ATTEMPTS.add(self.name, outcome)
+                ATTEMPT_SECONDS.observe(time.perf_counter() - begun, self.name)
             if span.recording:
                 _set_all(span, _answered(answer))
         return answer
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        begun = time.perf_counter()
-        try:
-            yield
-        finally:
-            ATTEMPT_SECONDS.observe(time.perf_counter() - begun, self.name)
 
     def _asked(self, call: Call) -> Mapping[str, Value | None]:
         sampling = call.sampling

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import openai
+from pydantic_core import from_json
 
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.deadlines import Deadline
@@ -125,7 +126,7 @@ class OpenAICompatibleProvider(Provider):
 
     def _read(self, content: bytes, latency: float) -> Answer:
         try:
-            return read_response(json.loads(content), latency)
+            return read_response(_parsed(content), latency)
         except (MalformedResponseError, ValueError, RecursionError) as error:
             raise self._unreadable(error) from None
 
@@ -176,3 +177,10 @@ class OpenAICompatibleProvider(Provider):
         if self._api_key:
             message = message.replace(self._api_key, "[key]")
         return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
+
+
+def _parsed(content: bytes) -> object:
+    try:
+        return from_json(content)
+    except ValueError:
+        return json.loads(content)  # knows more encodings, and half surrogate pairs

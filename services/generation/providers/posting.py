@@ -10,6 +10,7 @@ import aiohttp
 MAX_RESPONSE_BYTES = 64 * 2**20
 """The longest response that is read. Log-probabilities of a long answer take some MiB."""
 
+_JSON = "application/json"
 # Less than the 5 s after which uvicorn, and so vLLM, closes a connection: no call shall meet one that closes.
 _KEEP_ALIVE_SECONDS = 4.0
 
@@ -46,7 +47,7 @@ class Poster:
         self._url = url
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=_KEEP_ALIVE_SECONDS),
-            headers={"Accept": "application/json", "Content-Type": "application/json", **headers},
+            headers={"Accept": _JSON, "Content-Type": _JSON, **headers},
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         )
@@ -59,21 +60,29 @@ class Poster:
                 was sent.
             ResponseTooLongError: It is too long.
         """
-        async with self._session.post(self._url, data=body) as response:
-            content = await _read(response)
-            return Response(response.status, response.headers, content)
+        payload = aiohttp.BytesPayload(body, content_type=_JSON)
+        response = await self._session.post(self._url, data=payload)
+        try:
+            content = await _read(response.content)
+        except BaseException:
+            response.close()
+            raise
+        # Read to its end, it has given its connection back.
+        return Response(response.status, response.headers, content)
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._session.close()
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(stream: aiohttp.StreamReader) -> bytes:
     parts: list[bytes] = []
     length = 0
-    async for part in response.content.iter_any():
+    while part := await stream.readany():
         length += len(part)
         if length > MAX_RESPONSE_BYTES:
             raise ResponseTooLongError(f"the response is longer than {MAX_RESPONSE_BYTES >> 20} MiB")
         parts.append(part)
+        if stream.at_eof():
+            break
     return b"".join(parts)

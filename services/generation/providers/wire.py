@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal
 
+from pydantic_core import to_json
+
 from services.generation.answers.forms import JsonForm
-from services.generation.calls import Alternative, Answer, Call, FinishReason, Role, Token, TokenCounts
+from services.generation.calls import (
+    Alternative,
+    Answer,
+    Call,
+    FinishReason,
+    Message,
+    Role,
+    Token,
+    TokenCounts,
+)
 
 TokenCapName = Literal["max_tokens", "max_completion_tokens"]
 
 _REFUSALS = {"content_filter"}
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 class StructuredOutput(StrEnum):
@@ -36,7 +46,7 @@ class MalformedResponseError(ValueError):
 
 def request_body(call: Call, structured: StructuredOutput, token_cap: TokenCapName) -> bytes:
     """The JSON body of the request for ``call``; what it leaves open is left out."""
-    sampling = call.sampling
+    sampling, messages = call.sampling, call.messages
     options = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -46,35 +56,40 @@ def request_body(call: Call, structured: StructuredOutput, token_cap: TokenCapNa
         "logprobs": call.logprobs or None,
         "top_logprobs": call.top_logprobs or None,
     }
-    messages = [{"role": message.role.value, "content": message.text} for message in call.messages]
     if call.json_form is not None and structured is not StructuredOutput.JSON_SCHEMA:
         messages = _with_schema(messages, call.json_form)
-    body = {
-        "model": call.model,
-        "messages": messages,
-        **{name: value for name, value in options.items() if value is not None},
-    }
-    return (_encode(body)[:-1] + _response_format(call.json_form, structured) + "}").encode()
+    return b'{"model":%b,"messages":[%b]%b%b}' % (
+        to_json(call.model),
+        b",".join([b'{"role":"%b","content":%b}' % (said.role.encode(), said.quoted) for said in messages]),
+        b"".join(
+            [
+                b',"%b":%b' % (name.encode(), to_json(value))
+                for name, value in options.items()
+                if value is not None
+            ]
+        ),
+        b"" if call.json_form is None else _response_format(call.json_form, structured),
+    )
 
 
-def _response_format(form: JsonForm | None, structured: StructuredOutput) -> str:
-    """The last member of the body as text: so a schema is written as it came, not anew for every call."""
-    if form is None or structured is StructuredOutput.NONE:
-        return ""
+@lru_cache(maxsize=256)
+def _response_format(form: JsonForm, structured: StructuredOutput) -> bytes:
+    """The last member of the body, with the comma before it: the same for every call of a form."""
+    if structured is StructuredOutput.NONE:
+        return b""
     if structured is StructuredOutput.JSON_OBJECT:
-        return ',"response_format":{"type":"json_object"}'
-    name, strict = _encode(form.name), _encode(form.is_strict)
-    described = f'{{"name":{name},"schema":{form.text},"strict":{strict}}}'
-    return f',"response_format":{{"type":"json_schema","json_schema":{described}}}'
+        return b',"response_format":{"type":"json_object"}'
+    name, schema, strict = to_json(form.name), form.text.encode(), to_json(form.is_strict)
+    described = b'{"name":%b,"schema":%b,"strict":%b}' % (name, schema, strict)
+    return b',"response_format":{"type":"json_schema","json_schema":%b}' % described
 
 
-def _with_schema(messages: list[dict[str, str]], form: JsonForm) -> list[dict[str, str]]:
+def _with_schema(messages: tuple[Message, ...], form: JsonForm) -> tuple[Message, ...]:
     """Tells the model the schema that the endpoint does not enforce, with the other instructions."""
     told = f"Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{form.text}"
-    if messages[0]["role"] == Role.SYSTEM:
-        first = {"role": Role.SYSTEM.value, "content": f"{messages[0]['content']}\n\n{told}"}
-        return [first, *messages[1:]]
-    return [{"role": Role.SYSTEM.value, "content": told}, *messages]
+    if messages[0].role is Role.SYSTEM:
+        return Message(Role.SYSTEM, f"{messages[0].text}\n\n{told}"), *messages[1:]
+    return Message(Role.SYSTEM, told), *messages
 
 
 def read_response(body: object, latency: float) -> Answer:

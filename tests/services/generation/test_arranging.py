@@ -69,7 +69,7 @@ SCHEMAS: st.SearchStrategy[dict[str, Any]] = st.recursive(
         | inner.map(lambda item: {"type": "array", "items": item, "minItems": 1})
     ),
     max_leaves=6,
-).filter(lambda schema: schema.get("type") in {"object", "array"})
+).filter(lambda schema: schema.get("type") in ("object", "array"))
 
 
 def fitting(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -134,6 +134,71 @@ def test_answers_of_the_judges_kind_take_the_quick_way(value: Any) -> None:
     assert form.violation(value) == ""
 
 
+@given(SCHEMAS, VALUES, st.sampled_from([None, 1]), st.booleans())
+def test_a_text_is_rewritten_as_its_value_is_arranged(
+    schema: dict[str, Any], value: Any, indent: int | None, ascii_only: bool
+) -> None:
+    form, text = JsonForm("f", json.dumps(schema)), json.dumps(value, indent=indent, ensure_ascii=ascii_only)
+    try:
+        rewritten = form.rewritten(text)
+    except UncertainError:
+        return
+    assert rewritten == json.dumps(json.loads(rewritten), ensure_ascii=False, separators=(",", ":"))
+    assert written(json.loads(rewritten)) == written(form.arranged(value))
+
+
+@given(fitting(JUDGES))
+def test_texts_of_the_judges_kind_take_the_quick_way(value: Any) -> None:
+    form = JsonForm("f", json.dumps(JUDGES))
+    assert json.loads(form.rewritten(json.dumps(value, ensure_ascii=False))) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "x", "a": "x"}',
+        '{"a": "x", "a": "y"}',
+        '{"a": "x", "\\u0061": "y"}',
+        # As many quotes as in what is left of it, none of which are written as quotes.
+        '{"a": "x", "a": "\\u0022\\u0022\\u0022\\u0022"}',
+        '{"a": NaN}',
+        '{"a": "x"} and more',
+        '{"a": "\\ud83d"}',
+        '{"a": "x"',
+        '{"a": "x", "b": 1e999}',
+        '{"a": "x", "b": 1' + "0" * 5000 + "}",
+        "",
+    ],
+)
+def test_a_text_that_needs_more_thought_is_not_rewritten(text: str) -> None:
+    members = {"a": {"type": "string"}, "b": {"type": "number"}}
+    schema = {"type": "object", "properties": members, "required": ["a"], "additionalProperties": False}
+    form = JsonForm("f", json.dumps(schema))
+    assert form.rewritten('{"b": 1, "a": "\\""}') == '{"a":"\\"","b":1}'
+    with pytest.raises(UncertainError):
+        form.rewritten(text)
+
+
+@pytest.mark.parametrize(
+    ("bounds_said", "fits", "does_not"),
+    [
+        ({"minimum": 0.5}, [1, 2], [0]),
+        ({"maximum": 2.5}, [-1, 2], [3]),
+        ({"minimum": 1, "maximum": 3}, [1, 3], [0, 4]),
+        ({"minimum": 2**53}, [2**53, 10**30], [2**53 - 1]),
+    ],
+)
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_numbers_keep_their_bounds(
+    kind: str, bounds_said: dict[str, Any], fits: list[int], does_not: list[int]
+) -> None:
+    form = JsonForm("f", json.dumps({"type": "array", "items": {"type": kind, **bounds_said}}))
+    assert form.rewritten(json.dumps(fits)) == json.dumps(fits, separators=(",", ":"))
+    for number in does_not:
+        with pytest.raises(UncertainError):
+            form.rewritten(json.dumps([number]))
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -149,6 +214,8 @@ def test_answers_of_the_judges_kind_take_the_quick_way(value: Any) -> None:
         {"anyOf": [{"type": "string"}]},
         {"$ref": "#"},
         {"type": "boolean", "const": True},
+        {"type": "number", "minimum": 10**30},
+        {"type": "integer", "maximum": float("inf")},
     ],
 )
 def test_a_schema_that_says_more_is_left_to_the_validator(schema: dict[str, Any]) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Call, Message, Role, Sampling
@@ -30,6 +34,55 @@ def test_the_fingerprint_of_a_call_never_changes() -> None:
         fingerprint(FULL, "http://127.0.0.1/v1")
         == "32770dadf264531f1f9d3e86808e9ff89822237df80ef374042d36bfb1ce589e"
     )
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+FORMS = st.sampled_from([JsonForm("f", '{"title": "a \\"quoted\\" word, \\n\u597d"}'), FULL.json_form])
+NUMBERS = st.sampled_from([0, -0.0, 0.1, 1, 1e-7, 1.5, 2.0])
+CALLS = st.builds(
+    Call,
+    model=TEXTS,
+    messages=st.lists(st.builds(Message, st.sampled_from(Role), TEXTS), min_size=1, max_size=3).map(tuple),
+    sampling=st.builds(
+        Sampling,
+        temperature=st.none() | NUMBERS,
+        top_p=st.none() | NUMBERS,
+        max_output_tokens=st.none() | st.integers(1, 9),
+        seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+        stop=st.lists(TEXTS, max_size=2).map(tuple),
+    ),
+    json_form=st.none() | FORMS,
+    logprobs=st.booleans(),
+    top_logprobs=st.integers(0, 5),
+    repeat_index=st.integers(0, 9),
+    ask_index=st.integers(0, 2),
+    owner=TEXTS,
+)
+
+
+@given(CALLS, TEXTS)
+def test_it_is_the_hash_of_canonical_json(call: Call, address: str) -> None:
+    """Of a mapping, whatever its values are and however its text is put together."""
+    sampling, form = call.sampling, call.json_form
+    content = {
+        "version": 1,
+        "address": address,
+        "model": call.model,
+        "messages": [[message.role.value, message.text] for message in call.messages],
+        "temperature": None if sampling.temperature is None else float(sampling.temperature),
+        "top_p": None if sampling.top_p is None else float(sampling.top_p),
+        "max_output_tokens": sampling.max_output_tokens,
+        "seed": sampling.seed,
+        "stop": sampling.stop,
+        "schema": None if form is None else [form.name, form.text],
+        "logprobs": [call.logprobs, call.top_logprobs],
+        "repeat_index": call.repeat_index,
+        "ask_index": call.ask_index,
+    }
+    if address and call.owner:
+        content["owner"] = call.owner
+    canonical = json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    assert fingerprint(call, address) == hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ async def test_a_failure_is_told_to_all_who_wait_and_then_forgotten() -> None:
     assert work.begun == 2
 
 
+async def test_whoever_waits_for_work_that_is_cancelled_is_cancelled() -> None:
+    flights, work = Flights[str](), Work()
+    waiting = asyncio.create_task(flights.join("k", Until(60), work))
+    await settle()
+    (running,) = asyncio.all_tasks() - {waiting, asyncio.current_task()}
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
 async def test_a_short_deadline_ends_one_wait_and_not_the_work() -> None:
     flights, work = Flights[str](), Work()
     short = asyncio.create_task(flights.join("k", Until(0.01), work))

@@ -37,6 +37,19 @@ async def test_calls_go_in_the_order_they_came() -> None:
     assert order == list(range(20))
 
 
+async def test_nobody_goes_past_those_who_wait() -> None:
+    limiter = AdaptiveLimiter(ConcurrencyBounds(start=1, maximum=1))
+    assert limiter.try_acquire()
+    assert not limiter.try_acquire()
+    first = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    limiter.release(Outcome.OTHER)
+    assert not limiter.try_acquire()
+    await first
+    limiter.release(Outcome.OTHER)
+    assert limiter.try_acquire()
+
+
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["ask", "end", "cancel_waiting", "cancel_admitted", "tick"]), max_size=60))
 def test_no_slot_is_ever_lost(actions: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -83,6 +84,46 @@ async def test_a_response_without_end_is_not_read_to_its_end(monkeypatch: pytest
         await provider.close()
     assert raised.value.kind is FailureKind.TRANSIENT
     assert not raised.value.settled
+
+
+async def test_a_response_in_parts_is_read_whole() -> None:
+    parts = [b"", b"one", b"two" * 50_000, b"three"]
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for part in parts if await request.text() else []:
+            await response.write(part)
+            await asyncio.sleep(0.01)
+        return response
+
+    async with serving(answer) as address:
+        poster = Poster(f"{address}/here", {}, max_connections=1)
+        contents = [(await poster.post(body)).content for body in (b"{}", b"")]
+        await poster.close()
+    assert contents == [b"".join(parts), b""]
+
+
+async def test_a_response_that_breaks_off_fails_and_its_connection_is_not_used_again() -> None:
+    met: list[asyncio.BaseTransport | None] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        met.append(request.transport)
+        response = web.StreamResponse(headers={"Content-Length": "10"})
+        await response.prepare(request)
+        await response.write(b"half" if len(met) == 1 else b"0123456789")
+        if len(met) == 1 and request.transport is not None:
+            request.transport.close()
+        return response
+
+    async with serving(answer) as address:
+        poster = Poster(f"{address}/here", {}, max_connections=1)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await poster.post(b"{}")
+        assert (await poster.post(b"{}")).content == b"0123456789"
+        await poster.close()
+    assert met[0] is not met[1]
 
 
 async def test_where_nobody_listens_nothing_was_sent() -> None:

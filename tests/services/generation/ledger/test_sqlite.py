@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,22 @@ async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> N
     connection.close()
     with pytest.raises(OSError, match="could not keep"):
         await ledger.put("f", [PURCHASE])
+    await ledger.close()
+
+
+async def test_a_completion_is_kept_together_with_the_end_of_its_note_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite3"
+    ledger = SqliteLedger(path)
+    bought = replace(PURCHASE, answer=replace(ANSWER, intent=ledger.intend("f")))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("ALTER TABLE calls RENAME TO aside")
+        with pytest.raises(OSError, match="no such table"):
+            await ledger.put("f", [bought])
+        assert await ledger.get("f") == ()
+        other.execute("ALTER TABLE aside RENAME TO calls")
+    await ledger.put("f", [bought])
+    assert len(await ledger.get("f")) == 1
+    assert (await ledger.status()).under_way == 0
     await ledger.close()
 
 
