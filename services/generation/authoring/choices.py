@@ -22,10 +22,12 @@ _CHOICES = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision
 _EITHER = len(_CHOICES) - 1
 
 _WORDS = {"1": 0, "one": 0, "first": 0, "1st": 0, "2": 1, "two": 1, "second": 1, "2nd": 1, "3": 2, "three": 2}
+_NUMBER = r"\s*(?:number\s*)?(1|2|3|one|two|three)\b"
 _LABEL = re.compile(
-    r"\boption\s*(?:number\s*)?(1|2|3|one|two|three)\b"
+    rf"\boption{_NUMBER}"
     r"|\b(first|second|1st|2nd)\s+(?:option|one|choice|way|alternative)\b"
-    r"|\beither\b(?!\s+way)(?:\s+(?:option|one|choice|of\s+them)\b)?"
+    # "Either option two" names two choices.
+    rf"|\beither\b(?!\s+way)(?:\s+(?:option(?!{_NUMBER})|one|choice|of\s+them)\b)?"
 )
 _BARE = re.compile(rf"(?:{LEAD_IN})?\(?\s*([123])\s*[).:]*")
 _NUMBERED = re.compile(rf"(?:{LEAD_IN})?\(?\s*([123])\b\W*(?=\w|{NAMED})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import decision_pb2
@@ -79,6 +79,7 @@ def test_a_sentence_that_does_not_choose_what_it_names_is_no_choice(cloud: str, 
 
 
 @given(ACCEPTED, ACCEPTED, st.sampled_from([" ", " or ", " and ", ". ", "\n", ", not ", " / ", ", because "]))
+@example((decision_pb2.CHOICE_EITHER, "either"), (decision_pb2.CHOICE_OPTION_2, "option two"), " ")
 def test_two_choices_are_none(
     first: Form,
     second: Form,
