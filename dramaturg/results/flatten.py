@@ -31,11 +31,17 @@ _WINS = {
 }
 
 
-def flatten(sample: RunSample) -> list[RunResult]:
-    """The judgements of a sample, in the order of its result; of one that failed there are none."""
+def flatten(sample: RunSample, *, words: bool = True) -> list[RunResult]:
+    """The judgements of a sample, in the order of its result; of one that failed there are none.
+
+    Args:
+        sample: The sample.
+        words: Whether rationale, findings and provenance are wanted. Where they are not, they may be there
+            all the same: those of scripts, of which there are most, are then not copied.
+    """
     match sample.WhichOneof("result"):
         case "scripts":
-            rows = _scripts(sample.scripts)
+            rows = _scripts(sample.scripts, words=words)
         case "texts":
             rows = _texts(sample.texts)
         case "graphs":
@@ -54,7 +60,7 @@ def flatten(sample: RunSample) -> list[RunResult]:
     return flat
 
 
-def _scripts(result: ScriptsResult) -> Iterator[RunResult]:
+def _scripts(result: ScriptsResult, *, words: bool) -> Iterator[RunResult]:
     for candidate in result.candidates:
         judged = _assessments(candidate)
         for verdict in candidate.verdicts:
@@ -64,8 +70,6 @@ def _scripts(result: ScriptsResult) -> Iterator[RunResult]:
                 measure=verdict.criterion,
                 outcome=verdict.outcome,
                 abstain_reason=verdict.abstain_reason,
-                rationale=verdict.rationale,
-                findings=verdict.findings,
             )
             if verdict.outcome in {verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL}:
                 row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
@@ -74,7 +78,11 @@ def _scripts(result: ScriptsResult) -> Iterator[RunResult]:
             by = judged.get(verdict.criterion, [])
             if len(by) == 1:
                 row.role, row.judge = by[0].role, by[0].judge
-                row.provenance.CopyFrom(by[0].assessment.provenance)
+            if words:
+                row.rationale = verdict.rationale
+                row.findings.extend(verdict.findings)
+                if len(by) == 1:
+                    row.provenance.CopyFrom(by[0].assessment.provenance)
             yield row
 
 

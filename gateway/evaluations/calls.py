@@ -110,10 +110,12 @@ async def _ask(
     role: Role = judge.role
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
-            when = limit.when()
-            rest = longest if when is None else min(longest, when - asyncio.get_running_loop().time())
-            async with asyncio.timeout(rest):
-                return await call(rest)
+            now = asyncio.get_running_loop().time()
+            ends = limit.when()
+            if ends is None or ends - now > longest:
+                ends = now + longest
+                limit.reschedule(ends)
+            return await call(ends - now)
     except TimeoutError:
         return timed_out()
     except grpc.aio.AioRpcError as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +29,8 @@ from gateway.evaluations.asking import ask
 from gateway.evaluations.calls import Patience, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.registry import Registry
 from gateway.judges.selection import Seat, check_selections, select_judges
 
@@ -107,7 +106,7 @@ def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> Dec
     return DecisionsPlan(request, author)
 
 
-class DecisionsEvaluation:
+class DecisionsEvaluation(Evaluation):
     """The evaluation of one decision. A model that fails abstains and touches no other.
 
     Args:
@@ -116,34 +115,23 @@ class DecisionsEvaluation:
     """
 
     def __init__(self, plan: DecisionsPlan, patience: Patience) -> None:
+        super().__init__(EvaluateDecisionsResponse, plan.accepted)
         self._plan = plan
         self._patience = patience
 
-    async def events(self) -> AsyncGenerator[EvaluateDecisionsResponse]:
-        """Yields that it was accepted, then each choice as it comes, then the result."""
-        yield EvaluateDecisionsResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
-
-    async def _work(self, emit: Emit[EvaluateDecisionsResponse]) -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._ask(one, emit)) for one in self._plan.questions()]
+    async def work(self, emit: Emit) -> DecisionResult:
+        """See ``Evaluation.work``."""
         request = self._plan.request
-        choices = [task.result() for task in tasks]
-        emit(
-            EvaluateDecisionsResponse(
-                result=DecisionResult(
-                    decision=request.decision,
-                    gold=request.gold,
-                    tags=request.tags,
-                    choices=choices,
-                    usage=total_usage(choice.provenance.usage for choice in choices),
-                )
-            )
+        choices = await side_by_side([self._ask(one, emit) for one in self._plan.questions()])
+        return DecisionResult(
+            decision=request.decision,
+            gold=request.gold,
+            tags=request.tags,
+            choices=choices,
+            usage=total_usage(choice.provenance.usage for choice in choices),
         )
 
-    async def _ask(self, question: Question, emit: Emit[EvaluateDecisionsResponse]) -> ModelChoice:
+    async def _ask(self, question: Question, emit: Emit) -> ModelChoice:
         request, seat = self._plan.request, self._plan.author
         options = judge_options(seat, request)
         options.model = question.model or seat.model
@@ -164,7 +152,7 @@ class DecisionsEvaluation:
             choice.provenance.registered_name = seat.judge.name
         if choice.choice and request.gold:
             choice.correct = choice.choice == request.gold
-        emit(EvaluateDecisionsResponse(choice=choice))
+        emit(choice=choice)
         return choice
 
 

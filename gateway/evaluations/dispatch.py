@@ -19,9 +19,9 @@ from gateway.evaluations.dialogues.plan import plan_dialogues
 from gateway.evaluations.dialogues.simulation import Simulation, plan_simulation
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import plan_graphs
-from gateway.evaluations.metrics import CountedEvaluation, Evaluation
 from gateway.evaluations.plan import plan_scripts
 from gateway.evaluations.scripts import ScriptsEvaluation
+from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import plan_texts
 from gateway.judges.directory import JudgeDirectory
@@ -66,4 +66,4 @@ class Evaluations:
         Raises:
             ServiceError: The request asks for what cannot be done, as the method's contract says.
         """
-        return CountedEvaluation(self._by_request[type(request)](request))
+        return self._by_request[type(request)](request)

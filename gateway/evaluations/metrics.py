@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, cast
 
 from google.protobuf.message import Message
 
@@ -17,7 +16,6 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.results.flatten import flatten
-from dramaturg.service.telemetry import instruments
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(
@@ -58,28 +56,6 @@ def count_judge_call(role: str, judge: str, failed: AbstainReason.ValueType | No
     """Counts a call to a judge, by why it is taken to abstain. None: it answered."""
     JUDGE_CALLS.add(role, judge, "answered" if failed is None else reason_name(failed))
     JUDGE_SECONDS.observe(seconds, role, judge)
-
-
-class Evaluation(Protocol):
-    """An evaluation that is planned."""
-
-    def events(self) -> AsyncGenerator[Any]:
-        """Yields the messages of the method's stream; closing it cancels the calls to the judges."""
-
-
-class CountedEvaluation:
-    """Counts what an evaluation comes to."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        self._evaluation = evaluation
-
-    async def events(self) -> AsyncGenerator[Any]:
-        """The evaluation's own events."""
-        async with aclosing(self._evaluation.events()) as events:
-            async for event in events:
-                if instruments.counting() and event.WhichOneof("event") == "result":
-                    count_result(event.result)
-                yield event
 
 
 class Judgement(NamedTuple):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     CandidateAssessment,
-    CandidateResult,
     EvaluateScriptsResponse,
     GoldAnswer,
     ScriptsResult,
@@ -25,13 +23,17 @@ from gateway.evaluations.gold_answer import find_gold_answer
 from gateway.evaluations.panels import decide
 from gateway.evaluations.plan import ScriptsPlan
 from gateway.evaluations.settling import expected_criteria, settle
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import Seat
 
+Find = Callable[[], Awaitable[GoldAnswer | None]]
+"""Waits for the gold answer; None where none is wanted."""
 
-class ScriptsEvaluation:
+
+class ScriptsEvaluation(Evaluation):
     """The evaluation of one task's candidates.
 
     Judges that compare with the gold answer wait for it; the others start at once. A judge that fails makes
@@ -44,6 +46,7 @@ class ScriptsEvaluation:
     """
 
     def __init__(self, plan: ScriptsPlan, directory: JudgeDirectory, patience: Patience) -> None:
+        super().__init__(EvaluateScriptsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
         self._patience = patience
@@ -51,47 +54,42 @@ class ScriptsEvaluation:
         self._candidates = [_anonymous(candidate) for candidate in plan.request.candidates]
         self._readings = [read_candidate(candidate) for candidate in self._candidates]
 
-    async def events(self) -> AsyncGenerator[EvaluateScriptsResponse]:
-        """Yields that it was accepted, then each event as it comes, then the result.
+    async def work(self, emit: Emit) -> ScriptsResult:
+        """See ``Evaluation.work``."""
+        if self._plan.synthesizer is None:
+            answer = await self._find_gold_answer(emit)  # nobody is asked for it
 
-        Closing it, or cancelling whoever iterates, cancels the calls to the judges.
-        """
-        yield EvaluateScriptsResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
+            async def find() -> GoldAnswer | None:
+                return answer
 
-    async def _work(self, emit: Emit[EvaluateScriptsResponse]) -> None:
+            return self._result(answer, await self._assess_all(find, emit))
         async with asyncio.TaskGroup() as group:
-            gold_answer = group.create_task(self._find_gold_answer(emit))
-            rows = [
-                [group.create_task(self._assess(seat, index, gold_answer, emit)) for seat in self._plan.seats]
-                for index in range(len(self._candidates))
-            ]
-        result = self._result(gold_answer.result(), [[task.result() for task in row] for row in rows])
-        emit(EvaluateScriptsResponse(result=result))
+            writing = group.create_task(self._find_gold_answer(emit))
+            # Shielded: one that gives up waiting must not end the writing for all.
+            assessed = await self._assess_all(lambda: asyncio.shield(writing), emit)
+        return self._result(writing.result(), assessed)
 
-    async def _find_gold_answer(self, emit: Emit[EvaluateScriptsResponse]) -> GoldAnswer | None:
+    async def _find_gold_answer(self, emit: Emit) -> GoldAnswer | None:
         answer = await find_gold_answer(self._plan, self._candidates, self._patience)
         if answer is not None:
-            emit(EvaluateScriptsResponse(gold_answer=answer))
+            emit(gold_answer=answer)
         return answer
 
-    async def _assess(
-        self,
-        seat: Seat,
-        index: int,
-        gold_answer: asyncio.Task[GoldAnswer | None],
-        emit: Emit[EvaluateScriptsResponse],
-    ) -> CandidateAssessment:
+    async def _assess_all(self, find: Find, emit: Emit) -> Sequence[CandidateAssessment]:
+        """The assessments of all candidates, by candidate, then by seat."""
+        indices = range(len(self._candidates))
+        return await side_by_side(
+            [self._assess(seat, index, find, emit) for index in indices for seat in self._plan.seats]
+        )
+
+    async def _assess(self, seat: Seat, index: int, find: Find, emit: Emit) -> CandidateAssessment:
         role, judge = seat.role, seat.judge
         assert isinstance(role, JudgeRole)
-        identity = await self._identity(judge)
+        identity = self._directory.known(judge) or await self._identity(judge)
         capabilities = () if identity is None else identity.capabilities
         reference: Script | None = None
         if role.compares or USES_REFERENCE in capabilities:
-            # Shielded: one that gives up waiting must not end the writing for all.
-            answer = await asyncio.shield(gold_answer)
+            answer = await find()
             reference = answer.script if answer is not None and answer.script.steps else None
         question = Question(
             task=self._plan.request.task,
@@ -118,7 +116,7 @@ class ScriptsEvaluation:
             judge=judge.name,
             assessment=assessment,
         )
-        emit(EvaluateScriptsResponse(assessment=assessed))
+        emit(assessment=assessed)
         return assessed
 
     async def _identity(self, judge: Judge) -> Identity | None:
@@ -133,34 +131,38 @@ class ScriptsEvaluation:
         return [*self._candidates[:index], *self._candidates[index + 1 :]]
 
     def _result(
-        self, gold_answer: GoldAnswer | None, rows: Sequence[Sequence[CandidateAssessment]]
+        self, gold_answer: GoldAnswer | None, assessments: Sequence[CandidateAssessment]
     ) -> ScriptsResult:
         request = self._plan.request
-        usages = [one.assessment.provenance.usage for row in rows for one in row]
+        usages = [one.assessment.provenance.usage for one in assessments]
         if gold_answer is not None:
             usages.append(gold_answer.provenance.usage)
-        return ScriptsResult(
+        result = ScriptsResult(
             task=request.task,
             tags=request.tags,
-            candidates=[self._candidate_result(index, row) for index, row in enumerate(rows)],
             gold_answer=gold_answer,
-            usage=total_usage(usages),
+            usage=usages[0] if len(usages) == 1 else total_usage(usages),
             mechanism=self._plan.mechanism,
         )
-
-    def _candidate_result(self, index: int, assessments: Sequence[CandidateAssessment]) -> CandidateResult:
-        candidate, reading = self._plan.request.candidates[index], self._readings[index]
-        return CandidateResult(
-            candidate_id=candidate.id,
-            model=candidate.model,
-            verdicts=decide(assessments),
-            assessments=assessments,
-            script=Script(steps=[Step(text=text) for text in reading.steps]),
-            reading=reading.reading,
-        )
+        seats = len(self._plan.seats)
+        for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True)):
+            row = assessments[index * seats : (index + 1) * seats]
+            made = result.candidates.add(
+                candidate_id=candidate.id,
+                model=candidate.model,
+                verdicts=decide(row),
+                assessments=row,
+                reading=reading.reading,
+            )
+            made.script.SetInParent()
+            for text in reading.steps:
+                made.script.steps.add(text=text)
+        return result
 
 
 def _anonymous(candidate: Candidate) -> Candidate:
+    if not candidate.model:
+        return candidate
     copy = Candidate()
     copy.CopyFrom(candidate)
     copy.ClearField("model")

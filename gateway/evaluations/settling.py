@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from operator import lt
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
@@ -47,24 +48,44 @@ def settle(
         The assessment with one verdict for each expected criterion, in order; what was corrected stands in
         the provenance's parameter "gateway-corrections". A missing or meaningless verdict abstains as
         UNPARSABLE, two that differ as CONTRADICTORY, and one that the judge never declared as NOT_SUPPORTED.
+        Where nothing is to be corrected, as nearly always, it is the one given.
     """
+    verdicts = assessment.verdicts
+    if [verdict.criterion for verdict in verdicts] == list(expected) and all(
+        _is_sound(verdict, step_count) for verdict in verdicts
+    ):
+        return assessment
     given: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in assessment.verdicts:
         given[verdict.criterion].append(verdict)
     corrections: list[str] = []
     settled = Assessment(provenance=assessment.provenance, reading=assessment.reading)
     for criterion in expected:
-        verdict = _choose(criterion, given.pop(criterion, []), identity)
-        corrections.extend(_correct(verdict, step_count))
-        settled.verdicts.append(verdict)
+        settled.verdicts.append(_choose(criterion, given.pop(criterion, []), identity))
+        corrections.extend(_correct(settled.verdicts[-1], step_count))
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     if corrections:
         settled.provenance.parameters[CORRECTIONS] = "; ".join(corrections)
     return settled
 
 
+def _is_sound(verdict: Verdict, step_count: int) -> bool:
+    """Whether a verdict stays as it is: it is clear, and nothing in it cannot be."""
+    reasoned = verdict.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+    if verdict.outcome not in (_DECIDED if not reasoned else (verdict_pb2.OUTCOME_ABSTAIN,)):
+        return False
+    if not (0.0 <= verdict.score <= 1.0 and 0.0 <= verdict.confidence <= 1.0):
+        return False
+    return all(_are_steps(finding.step_indices, step_count) for finding in verdict.findings)
+
+
+def _are_steps(indices: Sequence[int], step_count: int) -> bool:
+    """Whether indices are ascending, each once, and below a count."""
+    return all(map(lt, indices, [*indices[1:], step_count]))
+
+
 def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | None) -> Verdict:
-    """A copy of the one verdict, or the abstention that stands for none or several."""
+    """The one verdict, or the abstention that stands for none or several."""
     if not verdicts:
         if identity is not None and criterion not in identity.criteria:
             return abstained(
@@ -91,9 +112,7 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
         return _unclear(criterion, f"The judge abstained without a reason. {first.rationale}".rstrip())
     if first.outcome not in (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN):
         return _unclear(criterion, f"The judge's verdict has no outcome. {first.rationale}".rstrip())
-    chosen = Verdict()
-    chosen.CopyFrom(first)
-    return chosen
+    return first
 
 
 def _unclear(criterion: str, rationale: str) -> Verdict:

@@ -1,34 +1,77 @@
-"""Hands on the events of an evaluation while it is under way."""
+"""Does an evaluation, and hands on its events while it is under way to whoever follows it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol
 
-Event = TypeVar("Event")
-Emit = Callable[[Event], None]
-"""Hands on one event; never waits."""
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.service.telemetry import instruments
+from gateway.evaluations.metrics import count_result
 
 
-async def stream_events(work: Callable[[Emit[Event]], Coroutine[Any, Any, None]]) -> AsyncGenerator[Event]:
-    """Yields each event of some work as it comes, and ends when the work does.
+class Emit(Protocol):
+    """Hands on one event; never waits."""
 
-    Closing it, or cancelling whoever iterates, cancels the work.
+    def __call__(self, **event: Message) -> None:
+        """Takes the event under the name that it has in the stream's message."""
+
+
+class Evaluation(ABC):
+    """An evaluation that is planned. A subclass does it; here it is followed, or not, and counted.
 
     Args:
-        work: Does the work, with what hands on its events.
-
-    Raises:
-        Exception: Whatever the work raises, after the events that came before.
+        response: Makes the message of the method's stream of an event by its name.
+        accepted: Makes the event that states the plan.
     """
-    events: asyncio.Queue[Event | None] = asyncio.Queue()
-    task = asyncio.create_task(work(events.put_nowait))
-    # Also when the work breaks, so that whoever waits for an event gets to see the break.
-    task.add_done_callback(lambda _: events.put_nowait(None))
-    try:
-        while (event := await events.get()) is not None:
-            yield event
-        await task
-    finally:
-        task.cancel()
+
+    def __init__(self, response: Callable[..., Any], accepted: Callable[[], EvaluationAccepted]) -> None:
+        self._response = response
+        self._accepted = accepted
+
+    @abstractmethod
+    async def work(self, emit: Emit) -> Any:
+        """Does it and returns its result.
+
+        Args:
+            emit: Hands on what happens until then.
+        """
+
+    async def result(self) -> Any:
+        """Does it for somebody who wants its result alone. Cancelling it cancels the calls to judges."""
+        return _counted(await self.work(_tell_nobody))
+
+    async def events(self) -> AsyncGenerator[Any]:
+        """Yields that it was accepted, then each event as it comes, then the result.
+
+        Closing it, or cancelling whoever iterates, cancels the calls to the judges.
+
+        Raises:
+            Exception: Whatever the work raises, after the events that came before.
+        """
+        response = self._response
+        yield response(accepted=self._accepted())
+        events: asyncio.Queue[Any] = asyncio.Queue()
+        task = asyncio.create_task(self.work(lambda **event: events.put_nowait(response(**event))))
+        # Also when the work breaks, so that whoever waits for an event gets to see the break.
+        task.add_done_callback(lambda _: events.put_nowait(None))
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+            yield response(result=_counted(await task))
+        finally:
+            task.cancel()
+
+
+def _tell_nobody(**event: Message) -> None:
+    del event
+
+
+def _counted(result: Any) -> Any:
+    if instruments.counting():
+        count_result(result)
+    return result

@@ -40,14 +40,18 @@ class JudgeDirectory:
         self._known: dict[Judge, tuple[Identity, float]] = {}
         self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
 
+    def known(self, judge: Judge) -> Identity | None:
+        """Who a judge is, where it said so not long ago; else None."""
+        known = self._known.get(judge)
+        return known[0] if known is not None and time.monotonic() < known[1] else None
+
     async def identity(self, judge: Judge) -> Identity | None:
         """Who a judge is; None where it does not say. A failure is not remembered.
 
         Evaluations that need the same identity at the same time share one question.
         """
-        known = self._known.get(judge)
-        if known is not None and time.monotonic() < known[1]:
-            return known[0]
+        if known := self.known(judge):
+            return known
         task = self._asking.get(judge)
         if task is None:
             task = self._asking[judge] = asyncio.create_task(self._remember(judge))

@@ -13,6 +13,7 @@ from dramaturg.judge.roles import ROLES, Role
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from gateway.judges.gate import CallGate
+from gateway.judges.methods import MethodsKept
 from gateway.judges.pending import noted
 from gateway.settings import JudgeEntry
 
@@ -46,6 +47,10 @@ class Registry:
     def __init__(self, judges: Iterable[Judge]) -> None:
         """Takes the judges in the order configured."""
         self._judges = {(judge.role.name, judge.name): judge for judge in judges}
+        self._defaults: dict[str, Judge] = {}
+        for judge in self._judges.values():
+            if judge.default:
+                self._defaults.setdefault(judge.role.name, judge)
 
     def find(self, role: str, name: str) -> Judge | None:
         """The judge registered for a role under a name."""
@@ -57,7 +62,7 @@ class Registry:
         A role with several judges and no default is unbound: which of them grades is never a matter of
         their order.
         """
-        return next((judge for judge in self.of_role(role) if judge.default), None)
+        return self._defaults.get(role)
 
     def of_role(self, role: str) -> Sequence[Judge]:
         """The judges of a role, in the order configured."""
@@ -84,7 +89,7 @@ async def open_registry(
     Yields:
         The registry of the judges.
     """
-    channels = {target: connect(target) for target in {entry.target for entry in entries}}
+    channels = {target: MethodsKept(connect(target)) for target in {entry.target for entry in entries}}
     sizes = Counter(entry.role for entry in entries)
     try:
         yield Registry(

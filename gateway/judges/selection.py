@@ -88,26 +88,24 @@ def select_judges(
     seats: list[Seat] = []
     for role in wanted:
         named = [selection for selection in selections if selection.role == role.name]
-        seats.extend(
-            Seat(_find(selection, registry), selection.model or model)
-            for selection in named or [JudgeSelection(role=role.name)]
-        )
+        if not named:
+            seats.append(Seat(_default(role, registry), model))
+        for selection in named:
+            judge = registry.find(role.name, selection.judge) if selection.judge else None
+            seats.append(Seat(judge or _default(role, registry), selection.model or model))
     return tuple(seats)
 
 
-def _find(selection: JudgeSelection, registry: Registry) -> Judge:
-    if selection.judge:
-        judge = registry.find(selection.role, selection.judge)
-    else:
-        judge = registry.default(selection.role)
+def _default(role: Role, registry: Registry) -> Judge:
+    judge = registry.default(role.name)
     if judge is None:
-        names = [judge.name for judge in registry.of_role(selection.role)]
+        names = [judge.name for judge in registry.of_role(role.name)]
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,
             error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
-            f"no judge serves the role {selection.role!r}: "
+            f"no judge serves the role {role.name!r}: "
             + (f"name one of {', '.join(names)}, or configure a default" if names else "none is registered"),
-            metadata={"role": selection.role},
+            metadata={"role": role.name},
         )
     return judge
 

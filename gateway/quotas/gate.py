@@ -15,7 +15,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
 from dramaturg.service.errors import ServiceError
-from dramaturg.service.gate import Answered
+from dramaturg.service.gate import OPEN_GATE, Answered
 from gateway.quotas.rate import Rate
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import Spending, seconds_until_tomorrow
@@ -46,15 +46,19 @@ class Quotas:
         self._under_way: Counter[str] = Counter()
         self._beginning: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    @asynccontextmanager
-    async def passing(self, method: str) -> AsyncIterator[Answered]:
+    def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
         """Lets a call of the current caller's tenant pass.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED, ERROR_REASON_QUOTA_EXHAUSTED.
+            ServiceError: When entered: RESOURCE_EXHAUSTED, ERROR_REASON_QUOTA_EXHAUSTED.
         """
         tenant = current().tenant
         quota = self._settings.of(tenant)
+        return OPEN_GATE.passing(method) if quota.limits_nothing else self._held(tenant, quota, method)
+
+    @asynccontextmanager
+    async def _held(self, tenant: str, quota: Quota, method: str) -> AsyncIterator[Answered]:
+        """Holds a call to its tenant's quota."""
         self._take(tenant, quota)
         self._under_way[tenant] += 1
         try:

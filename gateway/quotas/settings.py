@@ -28,6 +28,11 @@ class Quota(BaseModel):
     usd_a_day: float | None = Field(default=None, ge=0)
     """What that costs in US dollars, as far as prices are known."""
 
+    @property
+    def limits_nothing(self) -> bool:
+        """Whether everything is absent."""
+        return all(limit is None for limit in self.__dict__.values())
+
 
 class QuotaSettings(Settings):
     """Section ``quotas``."""

@@ -133,7 +133,7 @@ class SampleOutcome:
     sample: RunSample
     """As it is listed, its result or error included."""
     results: Sequence[RunResult]
-    """Its judgements, flat. Empty where it failed."""
+    """Its judgements, flat; their words may be missing. Empty where it failed."""
     usage: Usage
     """What it cost, failed tries that could be counted included."""
     hindered: bool = False

@@ -44,8 +44,8 @@ class RunsSettings(Settings):
     concurrent_samples: int = Field(default=256, ge=1, le=4096)
     """The most samples that this gateway evaluates at once, of all runs together."""
     concurrent_batches: int = Field(default=64, ge=1, le=1000)
-    """The most batches of samples that this gateway works on at once, two at most of one run. Further ones
-    wait; tenants are served equally."""
+    """The most batches of samples that this gateway works on at once, two at most of one run, three where it
+    is the only gateway. Further ones wait; tenants are served equally."""
     concurrent_runs: int = Field(default=64, ge=1, le=1000)
     """The most runs that this gateway looks after at once. Further ones take turns of ``control_seconds``;
     tenants have equally many."""

@@ -110,3 +110,17 @@ def test_an_unknown_reason_of_a_newer_judge_is_kept() -> None:
     verdict = Verdict(criterion="executable", outcome=verdict_pb2.OUTCOME_ABSTAIN, abstain_reason=newer)
     settled = settle(Assessment(verdicts=[verdict]), ("executable",), None, STEPS)
     assert settled.verdicts[0].abstain_reason == 99
+
+
+def test_what_is_sound_stays_as_it_is() -> None:
+    verdict = passed("executable")
+    verdict.score, verdict.confidence = 0.0, 1.0
+    verdict.findings.add(step_indices=[0, 2])
+    answered = Assessment(verdicts=[verdict])
+    assert settle(answered, ["executable"], None, STEPS) is answered
+    for wrong in ([2, 0], [1, 1], [0, STEPS]):
+        unsound = Assessment(verdicts=[verdict])
+        unsound.verdicts[0].findings.add(step_indices=wrong)
+        settled = settle(unsound, ["executable"], None, STEPS)
+        kept = sorted({index for index in wrong if index < STEPS})
+        assert list(settled.verdicts[0].findings[1].step_indices) == kept

@@ -7,8 +7,7 @@ cannot be used is not judged: its ratings, comparisons and scores abstain for it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
@@ -46,13 +45,13 @@ from gateway.evaluations.dialogues.answers import (
 )
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import Seat
 
 Replies = Mapping[str, asyncio.Task[ModelReply]]
 
 
-class DialoguesEvaluation:
+class DialoguesEvaluation(Evaluation):
     """The evaluation of one test script.
 
     A rating or score waits for its own reply alone, a comparison for its two; what fails touches nothing
@@ -64,17 +63,12 @@ class DialoguesEvaluation:
     """
 
     def __init__(self, plan: DialoguesPlan, patience: Patience) -> None:
+        super().__init__(EvaluateDialoguesResponse, plan.accepted)
         self._plan = plan
         self._patience = patience
 
-    async def events(self) -> AsyncGenerator[EvaluateDialoguesResponse]:
-        """Yields that it was accepted, replies and judgements as they come, then the result."""
-        yield EvaluateDialoguesResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
-
-    async def _work(self, emit: Emit[EvaluateDialoguesResponse]) -> None:
+    async def work(self, emit: Emit) -> DialogueResult:
+        """See ``Evaluation.work``."""
         request = self._plan.request
         async with asyncio.TaskGroup() as group:
             replies: Replies = {
@@ -111,9 +105,9 @@ class DialoguesEvaluation:
             *(scored.provenance for scored in result.scores),
         ]
         result.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
-        emit(EvaluateDialoguesResponse(result=result))
+        return result
 
-    async def _reply(self, model: str, emit: Emit[EvaluateDialoguesResponse]) -> ModelReply:
+    async def _reply(self, model: str, emit: Emit) -> ModelReply:
         request, seat = self._plan.request, self._plan.author
         assert seat is not None
         options = JudgeOptions(model=model, repeat_index=request.options.repeat_index)
@@ -132,12 +126,10 @@ class DialoguesEvaluation:
                 provenance=answer.provenance,
             )
             reply.provenance.registered_name = seat.judge.name
-        emit(EvaluateDialoguesResponse(reply=reply))
+        emit(reply=reply)
         return reply
 
-    async def _rate(
-        self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit[EvaluateDialoguesResponse]
-    ) -> ReplyRating:
+    async def _rate(self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit) -> ReplyRating:
         script = self._plan.request.script
         reply = await replied
         rated = ReplyRating(model=reply.model, judge=seat.judge.name)
@@ -153,12 +145,10 @@ class DialoguesEvaluation:
             stub = RatingJudgeServiceStub(seat.judge.channel)
             answer = await ask(seat, self._patience, stub.RateResponse, asked, RateResponseResponse)
             rated.rating.CopyFrom(settle_rating(answer, seat))
-        emit(EvaluateDialoguesResponse(rating=rated))
+        emit(rating=rated)
         return rated
 
-    async def _score(
-        self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit[EvaluateDialoguesResponse]
-    ) -> ReplyScore:
+    async def _score(self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit) -> ReplyScore:
         reply = await replied
         scored = ReplyScore(model=reply.model, judge=seat.judge.name)
         if reply.abstain_reason:
@@ -168,12 +158,10 @@ class DialoguesEvaluation:
             stub = TextScorerServiceStub(seat.judge.channel)
             answer = await ask(seat, self._patience, stub.ScoreTexts, asked, ScoreTextsResponse)
             scored = settle_score(answer, seat, reply.model)
-        emit(EvaluateDialoguesResponse(score=scored))
+        emit(score=scored)
         return scored
 
-    async def _compare(
-        self, seat: Seat, pair: ModelPair, replies: Replies, emit: Emit[EvaluateDialoguesResponse]
-    ) -> ReplyComparison:
+    async def _compare(self, seat: Seat, pair: ModelPair, replies: Replies, emit: Emit) -> ReplyComparison:
         first, second = await replies[pair.first_model], await replies[pair.second_model]
         compared = ReplyComparison(
             first_model=pair.first_model, second_model=pair.second_model, judge=seat.judge.name
@@ -183,7 +171,7 @@ class DialoguesEvaluation:
         else:
             answer = await self._ask_pair_judge(seat, [first.text, second.text])
             compared.comparison.CopyFrom(settle_comparison(answer, seat))
-        emit(EvaluateDialoguesResponse(comparison=compared))
+        emit(comparison=compared)
         return compared
 
     async def _ask_pair_judge(self, seat: Seat, texts: Sequence[str]) -> ComparePairResponse | Failure:
@@ -199,7 +187,7 @@ class DialoguesEvaluation:
         return await ask(seat, self._patience, stub.ComparePair, asked, ComparePairResponse)
 
 
-async def _take(given: GivenReply, emit: Emit[EvaluateDialoguesResponse]) -> ModelReply:
+async def _take(given: GivenReply, emit: Emit) -> ModelReply:
     reply = ModelReply(model=given.model, text=given.text)
-    emit(EvaluateDialoguesResponse(reply=reply))
+    emit(reply=reply)
     return reply

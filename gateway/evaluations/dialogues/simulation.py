@@ -6,8 +6,7 @@ Test scripts are then cut from the whole turns.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
@@ -42,7 +41,7 @@ from gateway.evaluations.calls import Patience
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.dialogues.cutting import cut_scripts
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.registry import Registry
 from gateway.judges.selection import Seat, check_selections, select_judges
 
@@ -90,7 +89,7 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
     return SimulationPlan(request, author, challenge_judge)
 
 
-class Simulation:
+class Simulation(Evaluation):
     """One dialogue. Whoever fails ends it early, with the reason; what was said until then stands.
 
     Args:
@@ -99,20 +98,15 @@ class Simulation:
     """
 
     def __init__(self, plan: SimulationPlan, patience: Patience) -> None:
+        super().__init__(SimulateDialogueResponse, plan.accepted)
         self._plan = plan
         self._patience = patience
         self._author = AuthoringServiceStub(plan.author.judge.channel)
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
 
-    async def events(self) -> AsyncGenerator[SimulateDialogueResponse]:
-        """Yields that it was accepted, then each utterance as it is made, then the dialogue."""
-        yield SimulateDialogueResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
-
-    async def _work(self, emit: Emit[SimulateDialogueResponse]) -> None:
+    async def work(self, emit: Emit) -> SimulatedDialogue:
+        """See ``Evaluation.work``."""
         request = self._plan.request
         result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
         turns = self._utterances[: len(self._utterances) // 2 * 2]
@@ -126,9 +120,9 @@ class Simulation:
             result.challenge_abstain_reason = found.reason
         result.provenances.extend(self._provenances)
         result.usage.CopyFrom(total_usage(one.usage for one in self._provenances))
-        emit(SimulateDialogueResponse(result=result))
+        return result
 
-    async def _talk(self, emit: Emit[SimulateDialogueResponse]) -> str:
+    async def _talk(self, emit: Emit) -> str:
         """Holds the dialogue; returns why it ended before the most turns, in words, or nothing."""
         opening = Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=self._plan.request.task.description)
         next_utterance: Utterance | str = opening
@@ -141,7 +135,7 @@ class Simulation:
                 field, description = broken[0]
                 return f"turn {index // 2 + 1}: the utterance's {field} {description}"
             self._utterances.append(next_utterance)
-            emit(SimulateDialogueResponse(utterance=next_utterance))
+            emit(utterance=next_utterance)
         return ""
 
     async def _reply(self) -> Utterance | str:

@@ -6,9 +6,7 @@ pair, both for a pipeline. Graphs that are given cost none.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     EvaluateGraphsResponse,
@@ -21,10 +19,11 @@ from gateway.evaluations.calls import Patience
 from gateway.evaluations.graphs.making import GraphMaker
 from gateway.evaluations.graphs.measuring import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.streams import Emit, Evaluation
 
 
-class GraphsEvaluation:
+class GraphsEvaluation(Evaluation):
     """The evaluation of one script. A model that fails abstains and touches no other.
 
     Args:
@@ -33,38 +32,31 @@ class GraphsEvaluation:
     """
 
     def __init__(self, plan: GraphsPlan, patience: Patience) -> None:
+        super().__init__(EvaluateGraphsResponse, plan.accepted)
         self._plan = plan
         self._patience = patience
         self._measurer = GraphMeasurer(plan, patience)
 
-    async def events(self) -> AsyncGenerator[EvaluateGraphsResponse]:
-        """Yields that it was accepted, each graph as soon as it is measured, and the result.
-
-        Closing it, or cancelling whoever iterates, cancels the calls that are under way.
-        """
-        yield EvaluateGraphsResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
-
-    async def _work(self, emit: Emit[EvaluateGraphsResponse]) -> None:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                *(group.create_task(self._ask(model, emit)) for model in self._plan.models),
-                *(group.create_task(self._take(given, emit)) for given in self._plan.request.graphs),
+    async def work(self, emit: Emit) -> GraphsResult:
+        """See ``Evaluation.work``."""
+        graphs = await side_by_side(
+            [
+                *(self._ask(model, emit) for model in self._plan.models),
+                *(self._take(given, emit) for given in self._plan.request.graphs),
             ]
-        emit(EvaluateGraphsResponse(result=self._result([task.result() for task in tasks])))
+        )
+        return self._result(graphs)
 
-    async def _ask(self, model: str, emit: Emit[EvaluateGraphsResponse]) -> MeasuredGraph:
+    async def _ask(self, model: str, emit: Emit) -> MeasuredGraph:
         made = await GraphMaker(self._plan, self._patience, model).make()
         return await self._measure(made, emit)
 
-    async def _take(self, given: GivenGraph, emit: Emit[EvaluateGraphsResponse]) -> MeasuredGraph:
+    async def _take(self, given: GivenGraph, emit: Emit) -> MeasuredGraph:
         return await self._measure(MeasuredGraph(model=given.model, graph=given.graph), emit)
 
-    async def _measure(self, measured: MeasuredGraph, emit: Emit[EvaluateGraphsResponse]) -> MeasuredGraph:
+    async def _measure(self, measured: MeasuredGraph, emit: Emit) -> MeasuredGraph:
         await self._measurer.measure(measured)
-        emit(EvaluateGraphsResponse(graph=measured))
+        emit(graph=measured)
         return measured
 
     def _result(self, graphs: Sequence[MeasuredGraph]) -> GraphsResult:

@@ -7,8 +7,6 @@ each order shown. So two in one order, three in both (DRPE, section 4.2, counts 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     CompareTextsResponse,
@@ -21,7 +19,7 @@ from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Patience
-from gateway.evaluations.streams import Emit, stream_events
+from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.texts.comparing import compare_pair
 from gateway.evaluations.texts.finding import find_roles
 from gateway.evaluations.texts.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, TextsPlan
@@ -29,7 +27,7 @@ from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import Seat
 
 
-class TextsEvaluation:
+class TextsEvaluation(Evaluation):
     """The comparison of one pair.
 
     The baselines need no roles and start at once. A judge that fails abstains and touches nothing else.
@@ -41,21 +39,13 @@ class TextsEvaluation:
     """
 
     def __init__(self, plan: TextsPlan, directory: JudgeDirectory, patience: Patience) -> None:
+        super().__init__(CompareTextsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
         self._patience = patience
 
-    async def events(self) -> AsyncGenerator[CompareTextsResponse]:
-        """Yields that it was accepted, the roles and each comparison as they come, and the result.
-
-        Closing it, or cancelling whoever iterates, cancels the calls to the judges.
-        """
-        yield CompareTextsResponse(accepted=self._plan.accepted())
-        async with aclosing(stream_events(self._work)) as events:
-            async for event in events:
-                yield event
-
-    async def _work(self, emit: Emit[CompareTextsResponse]) -> None:
+    async def work(self, emit: Emit) -> TextsResult:
+        """See ``Evaluation.work``."""
         async with asyncio.TaskGroup() as group:
             roles = group.create_task(self._find(emit))
             tasks = [
@@ -63,15 +53,15 @@ class TextsEvaluation:
                 for method in self._plan.methods
                 for seat in self._plan.judges
             ]
-        emit(CompareTextsResponse(result=self._result(roles.result(), [task.result() for task in tasks])))
+        return self._result(roles.result(), [task.result() for task in tasks])
 
-    async def _find(self, emit: Emit[CompareTextsResponse]) -> RolesKnown:
+    async def _find(self, emit: Emit) -> RolesKnown:
         known = await find_roles(self._plan, self._patience)
-        emit(CompareTextsResponse(roles=known))
+        emit(roles=known)
         return known
 
     async def _compare(
-        self, method: str, seat: Seat, roles: asyncio.Task[RolesKnown], emit: Emit[CompareTextsResponse]
+        self, method: str, seat: Seat, roles: asyncio.Task[RolesKnown], emit: Emit
     ) -> TextComparison:
         identity = await self._directory.identity(seat.judge)
         comparison = TextComparison(
@@ -81,7 +71,7 @@ class TextsEvaluation:
                 seat, self._plan.request, await _voters(method, roles), identity, self._patience
             ),
         )
-        emit(CompareTextsResponse(comparison=comparison))
+        emit(comparison=comparison)
         return comparison
 
     def _result(self, roles: RolesKnown, comparisons: list[TextComparison]) -> TextsResult:

@@ -61,7 +61,8 @@ class Worker:
 
         What is not begun, since the run is paused or at its budget or the process stops, stays pending.
         """
-        run = await self._wanted(run_id, attempt)
+        part = self._parts.get((run_id, attempt))
+        run = await self._wanted(run_id, attempt) if part is None else part.run
         if run is None:
             return
         async with self._places.single(run.tenant, run.spec.limits.priority):
@@ -73,6 +74,11 @@ class Worker:
             finally:
                 self._leave(part)
                 self._bells.ring(run_id)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is worked on."""
+        return bool(self._parts)
 
     def stop(self) -> None:
         """Begins no further sample."""

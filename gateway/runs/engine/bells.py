@@ -32,21 +32,35 @@ class Bells:
 
     def __init__(self) -> None:
         self._bells: dict[str, list[Bell]] = {}
+        self._watching: dict[str, list[Bell]] = {}
+        """Those of listeners who want to hear of progress too."""
 
     @contextmanager
-    def listening(self, run_id: str) -> Iterator[Bell]:
-        """A bell for a run within a ``with`` block."""
+    def listening(self, run_id: str, *, progress: bool = False) -> Iterator[Bell]:
+        """A bell for a run within a ``with`` block.
+
+        Args:
+            run_id: The run.
+            progress: Whether it rings for samples that are done, too: that is often.
+        """
         bell = Bell()
-        listeners = self._bells.setdefault(run_id, [])
+        bells = self._watching if progress else self._bells
+        listeners = bells.setdefault(run_id, [])
         listeners.append(bell)
         try:
             yield bell
         finally:
             listeners.remove(bell)
             if not listeners:
-                del self._bells[run_id]
+                del bells[run_id]
 
     def ring(self, run_id: str) -> None:
         """Wakes everybody who listens for a run."""
         for bell in self._bells.get(run_id, ()):
+            bell.ring()
+        self.ring_progress(run_id)
+
+    def ring_progress(self, run_id: str) -> None:
+        """Wakes those who want to hear of a run's progress."""
+        for bell in self._watching.get(run_id, ()):
             bell.ring()

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
 from gateway.runs.engine import metrics, policy
-from gateway.runs.engine.bells import Bell
+from gateway.runs.engine.bells import Bell, Bells
 from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.preparing import DatasetReaders, UnreadableDatasetError, unusable
 from gateway.runs.engine.stalls import Stall
@@ -38,7 +39,7 @@ class Conductor:
         workflows: Where batches are enqueued.
         gateways: Who works on runs.
         readers: Read its dataset.
-        bell: Rings when something of the run may have changed.
+        bells: Ring when something of the run may have changed.
         turn: Lets it look, within an ``async with`` block: gateways have many conductors.
         look_seconds: How often it looks without that.
         stall_seconds: How long its batches may fail without a sample done in between.
@@ -54,7 +55,7 @@ class Conductor:
         workflows: Workflows,
         gateways: Gateways,
         readers: DatasetReaders,
-        bell: Bell,
+        bells: Bells,
         turn: Callable[[], AbstractAsyncContextManager[None]],
         look_seconds: float,
         stall_seconds: float,
@@ -66,7 +67,8 @@ class Conductor:
         self._workflows = workflows
         self._gateways = gateways
         self._readers = readers
-        self._bell = bell
+        self._bells = bells
+        self._bell = Bell()
         self._turn = turn
         self._look_seconds = look_seconds
         self._stall = Stall(stall_seconds, "its batches fail")
@@ -77,16 +79,18 @@ class Conductor:
     async def conduct(self) -> None:
         """Sees the run through; returns when it has ended or was begun anew."""
         wait = self._look_seconds
-        while True:
-            try:
-                if not await self._look():
-                    await self._workflows.forget_batches(self._id, self._attempt)
-                    return
-                wait = self._look_seconds
-            except StoreError as error:
-                logger.warning("a run waits for the store: %s", error, extra={"fields": {"run": self._id}})
-                wait = min(2 * wait, _LONGEST_STORE_WAIT_SECONDS)
-                await asyncio.sleep(wait)
+        with self._bells.listening(self._id) as self._bell:
+            while True:
+                try:
+                    if not await self._look():
+                        await self._workflows.forget_batches(self._id, self._attempt)
+                        return
+                    wait = self._look_seconds
+                except StoreError as error:
+                    fields = {"run": self._id}
+                    logger.warning("a run waits for the store: %s", error, extra={"fields": fields})
+                    wait = min(2 * wait, _LONGEST_STORE_WAIT_SECONDS)
+                    await asyncio.sleep(wait)
 
     async def _look(self) -> bool:
         """Looks once and does what is due; says whether there will be more to do.
@@ -167,13 +171,19 @@ class Conductor:
         self._pace.mark(run.counts.succeeded + run.counts.failed)
         slots = policy.concurrent_samples(run.spec.limits)
         gateways = len(await self._gateways.peers())
+        # Where nobody else could take it, a batch need not go through the queue, which is polled.
+        put_out = (
+            partial(self._workflows.begin_batch, self._bell.ring)
+            if gateways == 1
+            else self._workflows.enqueue_batch
+        )
         size = batch_size(self._pace.rate(), slots, gateways)
         missing = window_size(slots, gateways) - len(out)
         for enqueued in range(missing):
             indices = await self._threads(self._store.next_pending, self._id, self._after, size)
             if not indices:
                 return enqueued
-            await self._workflows.enqueue_batch(self._id, self._attempt, indices)
+            await put_out(self._id, self._attempt, indices)
             self._after = indices[-1]
         return max(0, missing)
 
@@ -192,7 +202,6 @@ class Conductor:
             expected.append(run_pb2.RUN_STATE_PAUSED)
         if await self._change(state, *expected, reason=reason):
             metrics.ENDED.add(metrics.state_name(state))
-        self._bell.ring()
 
     async def _change(
         self, state: RunState.ValueType, *expected: RunState.ValueType, reason: str = ""
@@ -201,4 +210,5 @@ class Conductor:
         changed = await self._threads(
             change, self._id, state, expected=expected, attempt=self._attempt, reason=reason
         )
+        self._bells.ring(self._id)
         return changed is not None

@@ -26,6 +26,9 @@ class Hands(Protocol):
     async def evaluate_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         """Evaluates those of a run's samples that are still pending."""
 
+    def are_busy(self) -> bool:
+        """Whether any of it is under way."""
+
 
 _working: list[Hands] = []
 

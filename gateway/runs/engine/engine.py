@@ -12,6 +12,7 @@ from typing import Any
 from dramaturg.service.telemetry import tracing
 from gateway.evaluations.dispatch import Evaluations
 from gateway.runs.datasets import DatasetAccess
+from gateway.runs.engine.attendance import Attendance
 from gateway.runs.engine.batches import Worker
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.conducting import Conductor
@@ -30,6 +31,8 @@ from gateway.runs.store.base import RunStore
 from gateway.slots import Slots
 
 _STORE_THREADS = 8
+_REST_LOOK_SECONDS = 1.0
+"""How often a gateway that rests looks whether another one has begun a run."""
 
 
 class RunEngine:
@@ -79,6 +82,12 @@ class RunEngine:
         self._readers = DatasetReaders(store, access)
         self._turns = Slots(settings.concurrent_runs)
         self._conducting: set[asyncio.Task[None]] = set()
+        self._working = False
+        self._submitted: set[str] = set()
+        """The runs that this gateway was asked to begin and has not begun yet."""
+        # On SQLite nobody else begins runs.
+        look_seconds = settings.renew_seconds if self._gateways.alone else _REST_LOOK_SECONDS
+        self._attendance = Attendance(self._work, self._is_wanted, look_seconds)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -96,13 +105,14 @@ class RunEngine:
             if not self._gateways.alone:
                 await self._gateways.renew()
                 tasks.append(_begin(self._gateways.hold(self._settings.renew_seconds)))
-            async with open_queues(self._settings, self._gateways.executor, self):
-                tasks.append(_begin(self._tender.tend(self._settings.renew_seconds)))
-                try:
-                    yield
-                finally:
-                    tasks.pop().cancel()
-                    self._drain()
+            attending = _begin(self._attendance.keep(await self._attendance.begin()))
+            tasks.append(attending)
+            try:
+                yield
+            finally:
+                self._drain()
+                attending.cancel()
+                await asyncio.wait([attending])
             if not self._gateways.alone:
                 await self._gateways.drop()
         finally:
@@ -114,9 +124,11 @@ class RunEngine:
 
     async def submit(self, run_id: str) -> None:
         """Has the present attempt at a run begun; it would be anyway, some seconds later."""
-        run = await self._threads(self._store.get_run, run_id)
-        if run is not None:
-            await self._workflows.submit(run.id, run.attempt)
+        self._submitted.add(run_id)
+        if self._working:
+            await self._begin_submitted(run_id)
+        else:
+            self._attendance.call()
 
     async def wake(self, run_id: str) -> None:
         """Has this gateway look at once at a run whose state, limits or budget were changed."""
@@ -132,10 +144,7 @@ class RunEngine:
             run = await self._patient(self._store.get_run, run_id)
             if run is None:
                 return
-            with (
-                self._bells.listening(run_id) as bell,
-                tracing.spanning("conduct run", {"dramaturg.run.id": run_id}, root=True),
-            ):
+            with tracing.spanning("conduct run", {"dramaturg.run.id": run_id}, root=True):
                 await Conductor(
                     run_id,
                     attempt,
@@ -144,7 +153,7 @@ class RunEngine:
                     workflows=self._workflows,
                     gateways=self._gateways,
                     readers=self._readers,
-                    bell=bell,
+                    bells=self._bells,
                     turn=partial(self._turns.single, run.tenant),
                     look_seconds=settings.control_seconds,
                     stall_seconds=settings.stall_seconds,
@@ -156,11 +165,39 @@ class RunEngine:
         """Evaluates samples of a run. Called by the workflow."""
         await self._worker.evaluate(run_id, attempt, indices)
 
+    def are_busy(self) -> bool:
+        """Whether a run is conducted, or samples are evaluated, here."""
+        return bool(self._conducting) or self._worker.is_busy
+
+    @asynccontextmanager
+    async def _work(self) -> AsyncIterator[None]:
+        """Works on runs within an ``async with`` block; conductors that are left are cut at its end."""
+        async with open_queues(self._settings, self._gateways.executor, self):
+            tending = _begin(self._tender.tend(self._settings.renew_seconds))
+            self._working = True
+            try:
+                for run_id in tuple(self._submitted):
+                    await self._begin_submitted(run_id)
+                yield
+            finally:
+                self._working = False
+                tending.cancel()
+                self._tender.rest()
+                for task in self._conducting:
+                    task.cancel()
+
+    async def _begin_submitted(self, run_id: str) -> None:
+        run = await self._threads(self._store.get_run, run_id)
+        if run is not None:
+            await self._workflows.begin(run.id, run.attempt)
+        self._submitted.discard(run_id)
+
+    async def _is_wanted(self) -> bool:
+        return self.are_busy() or await self._threads(self._store.has_active_runs)
+
     def _drain(self) -> None:
         """Begins nothing more; what is under way has its time and is then cut."""
         self._worker.stop()
-        for task in self._conducting:
-            task.cancel()
         asyncio.get_running_loop().call_later(self._settings.drain_seconds, self._worker.cut)
 
 

@@ -43,7 +43,8 @@ class OutcomeWriter:
             self._task = asyncio.create_task(self._work())
         if len(self._waiting) >= GROUP_SIZE:
             self._urgent.set()
-        await self._wait_until(lambda: len(self._waiting) < MOST_WAITING)
+        if self._broken is not None or len(self._waiting) >= MOST_WAITING:
+            await self._wait_until(lambda: len(self._waiting) < MOST_WAITING)
 
     async def flush(self) -> None:
         """Waits until everything is written that was put so far."""

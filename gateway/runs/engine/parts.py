@@ -104,7 +104,7 @@ class Part:
             self._adjust()
             if trouble := self._troubles.report():
                 await self._patient(self._store.report_trouble, run.id, self._attempt, trouble)
-                self._bells.ring(run.id)
+                self._bells.ring_progress(run.id)
 
     def share_with(self, gateways: Sequence[str]) -> None:
         """Takes note of the gateways that work on runs, this one among them."""
@@ -132,14 +132,15 @@ class Part:
                 raise end
 
     async def _evaluate_in_turn(self, supply: Supply) -> None:
-        while self._may_begin():
-            async with self._slots.slot(self._share):
-                if not self._may_begin() or (sample := await supply.next(self._group)) is None:
-                    return
-                outcome = await self._outcome(sample)
-            self._spending.add(outcome.usage)
-            supply.left.discard(sample.index)
-            await self._writer.put(outcome)
+        with on_behalf_of(self.run.tenant), self._troubles.pending.noting():
+            while self._may_begin():
+                async with self._slots.slot(self._share):
+                    if not self._may_begin() or (sample := await supply.next(self._group)) is None:
+                        return
+                    outcome = await self._outcome(sample)
+                self._spending.add(outcome.usage)
+                supply.left.discard(sample.index)
+                await self._writer.put(outcome)
 
     @property
     def _group(self) -> int:
@@ -154,11 +155,7 @@ class Part:
             return failure
         spec, offset = self.run.spec, self.run.repeat_offset
         name = f"{self.run.id}/{sample.index}"
-        with (
-            metrics.sampling(self.run.id, sample.index),
-            on_behalf_of(self.run.tenant),
-            self._troubles.pending.noting(),
-        ):
+        with metrics.sampling(self.run.id, sample.index):
             sampled = await self._sampler.evaluate(sample.request, spec, offset, name, self._troubles)
         return outcome_of(sample, spec, sampled)
 
@@ -185,4 +182,4 @@ class Part:
         metrics.WRITE_SECONDS.observe(time.perf_counter() - begun)
         metrics.count_samples(outcomes)
         self._spending.written(len(outcomes))
-        self._bells.ring(self.run.id)
+        self._bells.ring_progress(self.run.id)

@@ -87,15 +87,16 @@ def _finder(descriptor: Descriptor) -> Finds:
     ]
 
     def find(message: Any) -> Any:
-        if any(getattr(message, name) in _ABSTENTIONS for name in reasons):
-            return message
+        for name in reasons:
+            if getattr(message, name) in _ABSTENTIONS:
+                return message
         for name, repeated, look in parts:
-            if not repeated and not message.HasField(name):
-                continue
-            value = getattr(message, name)
-            for one in value if repeated else (value,):
-                if (found := look(one)) is not None:
-                    return found
+            if repeated:
+                for one in getattr(message, name):
+                    if (found := look(one)) is not None:
+                        return found
+            elif message.HasField(name) and (found := look(getattr(message, name))) is not None:
+                return found
         return None
 
     return find

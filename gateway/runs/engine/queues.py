@@ -19,6 +19,7 @@ from gateway.runs.settings import RunsSettings
 
 _RUNS_POLL_SECONDS = 0.5
 _BATCHES_POLL_SECONDS = 0.2
+_NO_LOG = logging.NullHandler()
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def open_queues(settings: RunsSettings, executor: str, hands: Hands) -> As
     with ExitStack() as at_work:
         at_work.enter_context(working(hands))
         # With a handler there DBOS adds none of its own, and its logs are written like all others.
-        logging.getLogger("dbos").addHandler(logging.NullHandler())
+        logging.getLogger("dbos").addHandler(_NO_LOG)
         try:
             DBOS(config=engine_config(settings, executor))
             # Within the running loop: else workflows run on a loop of their own, where no channel works.
@@ -46,7 +47,7 @@ async def open_queues(settings: RunsSettings, executor: str, hands: Hands) -> As
         finally:
             # First: what is claimed from now on is left to others.
             at_work.close()
-            await _close(math.ceil(settings.drain_seconds) + 5)
+            await _close(math.ceil(settings.drain_seconds) + 5 if hands.are_busy() else 0)
 
 
 async def _register() -> None:
@@ -71,6 +72,9 @@ async def _close(seconds: int) -> None:
     """Claims nothing more, and waits so long at most for what is under way."""
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as outside:
-        await loop.run_in_executor(outside, lambda: DBOS.destroy(workflow_completion_timeout_sec=seconds))
-    # DBOS made its own threads the loop's, and they have ended.
+        closing = loop.run_in_executor(outside, lambda: DBOS.destroy(workflow_completion_timeout_sec=seconds))
+        # DBOS made its own threads the loop's, and ends them; the gateway may go on, and be at work again.
+        loop.set_default_executor(ThreadPoolExecutor())
+        await closing
+    # Workflows that ended meanwhile had them made the loop's again.
     loop.set_default_executor(ThreadPoolExecutor())

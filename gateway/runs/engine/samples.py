@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -70,7 +70,7 @@ def with_judgements(outcome: SampleOutcome) -> SampleOutcome:
     be begun again for ever.
     """
     try:
-        return replace(outcome, results=flatten(outcome.sample))
+        return replace(outcome, results=flatten(outcome.sample, words=False))
     except Exception:
         logger.exception("a result cannot be flattened", extra={"fields": {"sample": outcome.sample.index}})
     kept = RunSample()
@@ -83,7 +83,7 @@ def with_judgements(outcome: SampleOutcome) -> SampleOutcome:
 
 def _kept(sample: SampleWork) -> RunSample:
     kept = RunSample(index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags)
-    kept.end_time.FromDatetime(datetime.now(UTC))
+    kept.end_time.FromMicroseconds(time.time_ns() // 1000)
     return kept
 
 

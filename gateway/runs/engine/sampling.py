@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -138,25 +137,15 @@ class Sampler:
         request: Any = request_type(spec).FromString(row)
         complete(request, spec, repeat_offset)
         if not (isinstance(request, EvaluateScriptsRequest) and spec.models):
-            return await self._evaluate(request)
+            return cast("Message", await self._evaluations.plan(request).result())
         known = self._evaluations
         written = await write_scripts(request, spec, repeat_offset, known.registry, known.patience)
         request.candidates.extend(one.candidate for one in written if one.judgeable)
         if request.candidates:
-            result = cast("ScriptsResult", await self._evaluate(request))
+            result: ScriptsResult = await known.plan(request).result()
         else:
             result = ScriptsResult(task=request.task, tags=request.tags, mechanism=request.mechanism)
         add_written(result, written)
-        return result
-
-    async def _evaluate(self, request: Message) -> Message:
-        result: Message | None = None
-        async with aclosing(self._evaluations.plan(request).events()) as events:
-            async for event in events:
-                if event.HasField("result"):
-                    result = event.result
-        if result is None:
-            raise RuntimeError("an evaluation ended without a result")
         return result
 
 

@@ -52,7 +52,7 @@ def complete(request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
     writes = isinstance(request, EvaluateScriptsRequest)
     _set_judges(request.judges, [one for one in spec.judges if not (writes and one.role == AUTHOR.name)])
     _set_options(request.options, spec, repeat_offset)
-    if hasattr(request, "models"):
+    if spec.models and hasattr(request, "models"):
         request.models.extend(model for model in dict.fromkeys(spec.models) if model not in request.models)
     name = str(spec.WhichOneof("evaluation"))
     _BY_EVALUATION[name](request, getattr(spec, name))
@@ -70,6 +70,8 @@ def writing_options(spec: RunSpec, model: str, repeat_offset: int) -> JudgeOptio
 
 
 def _set_judges(judges: MutableSequence[JudgeSelection], wanted: Sequence[JudgeSelection]) -> None:
+    if not wanted:
+        return
     roles = {selection.role for selection in wanted}
     kept = [selection for selection in judges if selection.role not in roles]
     del judges[:]

@@ -38,6 +38,8 @@ class Supply:
         Args:
             group: How many are taken at once.
         """
+        if self._taken:
+            return self._taken.popleft()
         async with self._taking:
             while not self._taken and self._indices:
                 wanted = [self._indices.popleft() for _ in range(min(group, len(self._indices)))]

@@ -56,14 +56,18 @@ class Tender:
                 if await self._gateways.leads():
                     await self.look()
                 else:
-                    metrics.show_runs([])
-                    metrics.show_batches(0, 0)
+                    self.rest()
             except StoreError as error:
                 logger.warning("runs cannot be looked after: %s", error)
             except Exception:
                 # Such as an error of the database below DBOS: the next look may find it well again.
                 logger.exception("runs cannot be looked after")
             await asyncio.sleep(every_seconds)
+
+    def rest(self) -> None:
+        """Leaves it to another gateway to tell how much there is to do, or there is nothing."""
+        metrics.show_runs([])
+        metrics.show_batches(0, 0)
 
     async def look(self) -> None:
         """Puts the work of gateways that are gone back into its queues, and submits runs that have none."""
@@ -93,7 +97,7 @@ class Tender:
 
     async def _check(self, run: RunRecord, conductor: WorkflowStatus | None) -> None:
         if conductor is None:
-            await self._workflows.submit(run.id, run.attempt)
+            await self._workflows.begin(run.id, run.attempt)
         elif not is_ours(conductor):
             await self._refuse(run, conductor)
         elif conductor.status in _ENDED:

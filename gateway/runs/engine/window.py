@@ -7,14 +7,14 @@ import time
 from collections import deque
 
 FIRST_SIZE = 25
-"""Samples of a batch while the pace is not known."""
-LARGEST_SIZE = 100
+"""The fewest samples of a batch while the pace is not known; else as many as a gateway's slots hold."""
+LARGEST_SIZE = 500
 """The most samples of a batch, unless fewer could not fill the slots."""
 BATCH_SECONDS = 5.0
 """How long one gateway takes for a batch: long against the polling of the queue, short against a restart."""
 BATCHES_PER_GATEWAY = 2
-"""The most batches of one run that a gateway works on at once. They share its slots, so that the slowest
-sample of one does not idle the others; with more the first gateway to look would take them all."""
+"""The most batches of one run that one of several gateways works on at once. They share its slots, so that
+the slowest sample of one does not idle the others; with more the first to look would take them all."""
 BATCHES_OUT_PER_GATEWAY = 3
 """The most batches of one run that are out for each gateway: one more waits than is worked on."""
 
@@ -48,8 +48,9 @@ def batch_size(rate: float | None, slots: int, gateways: int) -> int:
         slots: How many samples are evaluated at once, by all gateways.
         gateways: How many there are, at least 1.
     """
-    fewest = math.ceil(math.ceil(slots / gateways) / BATCHES_PER_GATEWAY)
-    wanted = FIRST_SIZE if rate is None else math.ceil(rate / gateways * BATCH_SECONDS)
+    share = math.ceil(slots / gateways)
+    fewest = math.ceil(share / BATCHES_PER_GATEWAY)
+    wanted = max(FIRST_SIZE, share) if rate is None else math.ceil(rate / gateways * BATCH_SECONDS)
     return max(fewest, min(LARGEST_SIZE, wanted))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, WorkflowStatus
+from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, WorkflowHandleAsync, WorkflowStatus
 
 from gateway.runs.engine.database import CONTRACT
 from gateway.runs.engine.durable import apart, conduct, evaluate_batch
@@ -37,9 +39,12 @@ class Batch:
 class Workflows:
     """The workflows of all processes that share the queues. This one's must be open (see ``open_queues``)."""
 
-    async def submit(self, run_id: str, attempt: int) -> None:
-        """Has an attempt at a run conducted by somebody; a second time it changes nothing."""
-        await apart(self._submit(run_id, attempt))
+    def __init__(self) -> None:
+        self._begun: set[asyncio.Task[None]] = set()
+
+    async def begin(self, run_id: str, attempt: int) -> None:
+        """Has an attempt at a run conducted by this process; a second time, by any, it changes nothing."""
+        await apart(self._begin(run_id, attempt))
 
     async def conductors(
         self, attempts: Collection[tuple[str, int]]
@@ -52,7 +57,32 @@ class Workflows:
     async def begin_anew(self, run_id: str, attempt: int) -> None:
         """Submits an attempt again whose conductor has ended although the run has not."""
         await apart(DBOS.delete_workflow_async(_conductor_id(run_id, attempt)))
-        await self.submit(run_id, attempt)
+        # By whoever is free first: this process may be the one that it failed of.
+        await apart(self._submit(run_id, attempt))
+
+    async def begin_batch(
+        self, ended: Callable[[], None], run_id: str, attempt: int, indices: Sequence[int]
+    ) -> None:
+        """Has samples of an attempt at a run evaluated by this process.
+
+        Args:
+            ended: Called when it is known to have ended, well or not.
+            run_id: The run.
+            attempt: The attempt.
+            indices: The samples.
+        """
+        handle = await apart(self._begin_batch(run_id, attempt, indices))
+        task = asyncio.create_task(handle.get_result(), context=contextvars.Context())
+        self._begun.add(task)
+
+        def forget(task: asyncio.Task[None]) -> None:
+            self._begun.discard(task)
+            # Why it failed stands in its status.
+            if not task.cancelled():
+                task.exception()
+            ended()
+
+        task.add_done_callback(forget)
 
     async def enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         """Has samples of an attempt at a run evaluated by whoever is free first."""
@@ -83,7 +113,7 @@ class Workflows:
 
     async def queued_batches(self) -> tuple[int, int]:
         """How many batches of all runs wait in the queue, and how many gateways have taken."""
-        found = await apart(_list(queue_name=BATCHES_QUEUE, status=_ONGOING))
+        found = await apart(_list(name=evaluate_batch.__name__, status=_ONGOING))
         waiting = sum(status.status == "ENQUEUED" for status in found)
         return waiting, len(found) - waiting
 
@@ -92,8 +122,19 @@ class Workflows:
         return await apart(_list(status="PENDING"))
 
     async def take_back(self, status: WorkflowStatus) -> None:
-        """Puts a workflow back into its queue."""
-        await apart(DBOS.resume_workflow_async(status.workflow_id, queue_name=status.queue_name))
+        """Puts a workflow back into its queue; one that was begun without goes to whoever is free first."""
+        queue = BATCHES_QUEUE if status.queue_name == BATCHES_QUEUE else RUNS_QUEUE
+        await apart(DBOS.resume_workflow_async(status.workflow_id, queue_name=queue))
+
+    async def _begin(self, run_id: str, attempt: int) -> None:
+        with SetWorkflowID(_conductor_id(run_id, attempt)):
+            await DBOS.start_workflow_async(conduct, run_id, attempt)
+
+    async def _begin_batch(
+        self, run_id: str, attempt: int, indices: Sequence[int]
+    ) -> WorkflowHandleAsync[None]:
+        with SetWorkflowID(_new_batch_id(run_id, attempt)):
+            return await DBOS.start_workflow_async(evaluate_batch, run_id, attempt, list(indices))
 
     async def _submit(self, run_id: str, attempt: int) -> None:
         with SetWorkflowID(_conductor_id(run_id, attempt)):
@@ -101,7 +142,7 @@ class Workflows:
 
     async def _enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         with (
-            SetWorkflowID(f"{_batch_prefix(run_id, attempt)}{uuid.uuid4().hex}"),
+            SetWorkflowID(_new_batch_id(run_id, attempt)),
             # A part of the queue for every run: gateways look into them in a random order.
             SetEnqueueOptions(queue_partition_key=run_id),
         ):
@@ -142,3 +183,7 @@ def _conductor_id(run_id: str, attempt: int) -> str:
 
 def _batch_prefix(run_id: str, attempt: int) -> str:
     return f"{run_id}:{attempt}:"
+
+
+def _new_batch_id(run_id: str, attempt: int) -> str:
+    return f"{_batch_prefix(run_id, attempt)}{uuid.uuid4().hex}"

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.judge.usage import add_usage
+from dramaturg.judge.usage import total_usage
 
 
-def usage_by_model(sample: RunSample) -> Mapping[str, Usage]:
-    """What a sample cost for each model, as far as it can be told apart.
+def usage_by_model(samples: Iterable[RunSample]) -> Mapping[str, Usage]:
+    """What samples cost for each model, as far as it can be told apart.
 
     That leaves out what several models have in common: gold answers, roles, comparisons.
     """
-    total: dict[str, Usage] = {}
-    for model, provenance in _spent(sample):
-        total[model] = add_usage(total.get(model, Usage()), provenance.usage)
-    return total
+    spent: dict[str, list[Usage]] = {}
+    for sample in samples:
+        for model, provenance in _spent(sample):
+            spent.setdefault(model, []).append(provenance.usage)
+    return {model: total_usage(usages) for model, usages in spent.items()}
 
 
 def _spent(sample: RunSample) -> Iterator[tuple[str, Provenance]]:

@@ -27,7 +27,7 @@ async def watch(
     known = await background.call(store.events_after, run.id, 0, _EVENTS)
     # A cursor of another run may be beyond all that ever happens to this one.
     cursor = min(cursor, max((event.cursor for event in known), default=0))
-    with bells.listening(run.id) as bell:
+    with bells.listening(run.id, progress=True) as bell:
         told = time.monotonic()
         while True:
             events = await background.call(store.events_after, run.id, cursor, _EVENTS)

@@ -72,6 +72,9 @@ class RunStore(Protocol):
     def active_runs(self) -> Sequence[RunRecord]:
         """All runs that are preparing, running or paused, whosever they are."""
 
+    def has_active_runs(self) -> bool:
+        """Whether there are any such runs."""
+
     def content(self, run_id: str) -> bytes:
         """The rows that the request brought."""
 

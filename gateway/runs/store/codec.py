@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSpec, RunTro
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from gateway.runs.records import Counts, RunRecord, SampleWork
 from gateway.runs.store import pace
-from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs
+from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs, word
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
@@ -93,35 +93,35 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
     )
 
 
-def sample_work(row: sa.Row[*tuple[Any, ...]]) -> SampleWork:
-    """The record of a row with WORK_COLUMNS."""
+def sample_work(row: sa.Row[*tuple[Any, ...]], tries: int) -> SampleWork:
+    """The record of a row with WORK_COLUMNS of a sample that was begun so often."""
     return SampleWork(
         index=row.sample,
         line=row.line,
         sample_id=row.sample_id,
         tags=json.loads(row.tags),
         request=unpack(row.request),
-        tries=row.tries,
+        tries=tries,
     )
 
 
-def result_row(number: int, place: int, result: RunResult) -> dict[str, Any]:
-    """The row of a judgement."""
-    return {
-        "run": number,
-        "sample": result.sample_index,
-        "place": place,
-        "model": result.model,
-        "candidate": result.candidate_id,
-        "measure": result.measure,
-        "outcome": result.outcome,
-        "reason": result.abstain_reason,
-        "value": result.value if result.HasField("value") else None,
-        "confidence": result.confidence if result.HasField("confidence") else None,
-        "label": result.label,
-        "role": result.role,
-        "judge": result.judge,
-    }
+def result_row(number: int, place: int, result: RunResult) -> tuple[Any, ...]:
+    """The row of a judgement, as ``insert`` takes it."""
+    return (
+        number,
+        result.sample_index,
+        place,
+        word(result.model),
+        word(result.candidate_id),
+        word(result.measure),
+        result.outcome,
+        result.abstain_reason,
+        result.value if result.HasField("value") else None,
+        result.confidence if result.HasField("confidence") else None,
+        word(result.label),
+        word(result.role),
+        word(result.judge),
+    )
 
 
 def result_of(row: sa.Row[*tuple[Any, ...]]) -> RunResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -21,6 +20,7 @@ from gateway.runs.records import SampleOutcome
 from gateway.runs.results.spending import usage_by_model
 from gateway.runs.store import pace, runs, samples
 from gateway.runs.store.codec import dump_words, is_abstention, pack_message, reason_name, result_row
+from gateway.runs.store.inserting import insert
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples
 
 
@@ -34,6 +34,8 @@ def finish(
     done = _still_pending(connection, run.number, outcomes)
     if not done:
         return
+    if attempt > 1:  # in the first one nothing came of a sample before
+        _forget(connection, run.number, done)
     judgements = _keep(connection, run.number, done)
     succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
     reasons = Counter(json.loads(run.abstentions))
@@ -70,35 +72,30 @@ def _still_pending(
     return [by_index[index] for index in connection.execute(query).scalars()]
 
 
-def _keep(connection: sa.Connection, number: int, done: Sequence[SampleOutcome]) -> int:
-    """Puts outcomes in place of earlier ones; returns how many judgements they have."""
+def _forget(connection: sa.Connection, number: int, done: Sequence[SampleOutcome]) -> None:
+    """Deletes what came of samples in an earlier attempt."""
     indices = [outcome.sample.index for outcome in done]
     for table in (run_outcomes, run_results):
         connection.execute(table.delete().where(table.c.run == number, table.c.sample.in_(indices)))
-    kept = [
-        {"run": number, "sample": outcome.sample.index, "message": pack_message(outcome.sample)}
-        for outcome in done
-    ]
-    connection.execute(run_outcomes.insert(), kept)
-    rows: list[dict[str, Any]] = [
-        result_row(number, place, result) for outcome in done for place, result in enumerate(outcome.results)
-    ]
-    if rows:
-        connection.execute(run_results.insert(), rows)
+
+
+def _keep(connection: sa.Connection, number: int, done: Sequence[SampleOutcome]) -> int:
+    """Keeps outcomes; returns how many judgements they have."""
+    kept = [(number, outcome.sample.index, pack_message(outcome.sample)) for outcome in done]
+    insert(connection, run_outcomes, kept)
+    rows = [result_row(number, place, result) for one in done for place, result in enumerate(one.results)]
+    insert(connection, run_results, rows)
     for state in (SAMPLE_STATE_SUCCEEDED, SAMPLE_STATE_FAILED):
         of_state = [outcome.sample.index for outcome in done if outcome.sample.state == state]
-        here = run_samples.update().where(samples.among(number, of_state))
-        connection.execute(here.values(state=state, executor=None))
+        if of_state:
+            here = run_samples.update().where(samples.among(number, of_state))
+            connection.execute(here.values(state=state, executor=None))
     return len(rows)
 
 
 def _spend(connection: sa.Connection, number: int, done: Sequence[RunSample]) -> None:
     """Adds what samples cost to what was spent on each model."""
-    spent: dict[str, Usage] = {}
-    for sample in done:
-        for model, usage in usage_by_model(sample).items():
-            spent[model] = add_usage(spent.get(model, Usage()), usage)
-    for model, usage in spent.items():
+    for model, usage in usage_by_model(done).items():
         here = (run_model_usage.c.run == number) & (run_model_usage.c.model == model)
         kept = connection.execute(sa.select(run_model_usage.c.usage).where(here)).scalar_one_or_none()
         total = add_usage(Usage.FromString(kept or b""), usage).SerializeToString()

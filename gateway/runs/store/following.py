@@ -9,15 +9,19 @@ import sqlalchemy as sa
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from gateway.runs.records import Event
 from gateway.runs.store import pace
+from gateway.runs.store.runs import THIS
 from gateway.runs.store.tables import runs
+
+# Made once: those who follow runs ask all the time.
+_NEWEST = sa.select(
+    runs.c.state_cursor, runs.c.state_time, runs.c.progress_cursor, runs.c.progress_time
+).where(THIS)
+_PACE = sa.select(runs.c.pace, runs.c.state).where(THIS)
 
 
 def events_after(connection: sa.Connection, run_id: str, cursor: int) -> Sequence[Event]:
     """See ``RunStore.events_after``."""
-    query = sa.select(
-        runs.c.state_cursor, runs.c.state_time, runs.c.progress_cursor, runs.c.progress_time
-    ).where(runs.c.id == run_id, runs.c.deleted.is_(False))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_NEWEST, {"wanted": run_id}).one_or_none()
     if row is None:
         return ()
     events = (
@@ -29,8 +33,7 @@ def events_after(connection: sa.Connection, run_id: str, cursor: int) -> Sequenc
 
 def rate(connection: sa.Connection, clock: int, run_id: str, seconds: float) -> float | None:
     """See ``RunStore.rate``."""
-    query = sa.select(runs.c.pace, runs.c.state).where(runs.c.id == run_id, runs.c.deleted.is_(False))
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_PACE, {"wanted": run_id}).one_or_none()
     if row is None or row.state != RUN_STATE_RUNNING:
         return None
     return pace.rate(row.pace, clock, seconds)

@@ -24,6 +24,14 @@ from gateway.runs.store.database import was_tried
 from gateway.runs.store.tables import run_labels, run_specs, runs
 
 _SELECT = sa.select(*RUN_COLUMNS).join_from(runs, run_specs).where(runs.c.deleted.is_(False))
+# Made once: they are asked for all the time.
+THIS = (runs.c.id == sa.bindparam("wanted")) & runs.c.deleted.is_(False)
+"""Whether a row is the run of the parameter "wanted"."""
+_FIND = _SELECT.where(THIS)
+_LOCK = sa.select(runs).where(THIS).with_for_update()
+_NUMBER = sa.select(runs.c.number).where(THIS)
+_ACTIVE = runs.c.state.in_(ACTIVE) & runs.c.deleted.is_(False)
+_ANY_ACTIVE = sa.select(runs.c.number).where(_ACTIVE).limit(1)
 
 
 def now() -> datetime:
@@ -33,14 +41,12 @@ def now() -> datetime:
 
 def number_of(connection: sa.Connection, run_id: str) -> int | None:
     """The number of a run. None: it is not there."""
-    query = sa.select(runs.c.number).where(runs.c.id == run_id, runs.c.deleted.is_(False))
-    return connection.execute(query).scalar_one_or_none()
+    return connection.execute(_NUMBER, {"wanted": run_id}).scalar_one_or_none()
 
 
 def lock(connection: sa.Connection, run_id: str) -> sa.Row[*tuple[Any, ...]] | None:
     """The run's own row, which nobody else changes until the transaction ends. None: it is not there."""
-    query = sa.select(runs).where(runs.c.id == run_id, runs.c.deleted.is_(False)).with_for_update()
-    return connection.execute(query).one_or_none()
+    return connection.execute(_LOCK, {"wanted": run_id}).one_or_none()
 
 
 def change(connection: sa.Connection, number: int, **values: Any) -> None:
@@ -91,11 +97,8 @@ def create(connection: sa.Connection, run: NewRun) -> tuple[RunRecord, bool]:
 
 def find(connection: sa.Connection, run_id: str, tenant: str | None = None) -> RunRecord | None:
     """See ``RunStore.get_run``."""
-    query = _SELECT.where(runs.c.id == run_id)
-    if tenant is not None:
-        query = query.where(runs.c.tenant == tenant)
-    row = connection.execute(query).one_or_none()
-    return None if row is None else run_record(row)
+    row = connection.execute(_FIND, {"wanted": run_id}).one_or_none()
+    return None if row is None or tenant not in {None, row.tenant} else run_record(row)
 
 
 def required(connection: sa.Connection, run_id: str) -> RunRecord:
@@ -141,6 +144,11 @@ def active(connection: sa.Connection) -> Sequence[RunRecord]:
     """See ``RunStore.active_runs``."""
     query = _SELECT.where(runs.c.state.in_(ACTIVE)).order_by(runs.c.number)
     return [run_record(row) for row in connection.execute(query)]
+
+
+def any_active(connection: sa.Connection) -> bool:
+    """See ``RunStore.has_active_runs``."""
+    return connection.execute(_ANY_ACTIVE).first() is not None
 
 
 def content(connection: sa.Connection, run_id: str) -> bytes:

@@ -25,7 +25,8 @@ from gateway.runs.store.codec import (
     unpack_message,
 )
 from gateway.runs.store.database import was_tried
-from gateway.runs.store.tables import run_outcomes, run_rows, run_samples
+from gateway.runs.store.inserting import insert
+from gateway.runs.store.tables import run_outcomes, run_rows, run_samples, word
 
 _ROWS_AT_ONCE = 5000
 
@@ -45,15 +46,11 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
     new = list({sample.index: sample for sample in samples if sample.index not in there}.values())
     if not new:
         return
-    connection.execute(run_rows.insert(), [_row(run.number, sample) for sample in new])
-    connection.execute(run_samples.insert(), [_standing(run.number, sample) for sample in new])
+    insert(connection, run_rows, [_row(run.number, sample) for sample in new])
+    insert(connection, run_samples, [_standing(run.number, sample) for sample in new])
     failed = [(sample.index, sample.failure) for sample in new if sample.failure is not None]
-    if failed:
-        kept = [
-            {"run": run.number, "sample": index, "message": pack_message(failure)}
-            for index, failure in failed
-        ]
-        connection.execute(run_outcomes.insert(), kept)
+    kept = [(run.number, index, pack_message(failure)) for index, failure in failed]
+    insert(connection, run_outcomes, kept)
     runs.change(
         connection,
         run.number,
@@ -65,27 +62,13 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
 
 def next_pending(connection: sa.Connection, run_id: str, after: int, limit: int) -> Sequence[int]:
     """See ``RunStore.next_pending``."""
-    query = (
-        sa.select(run_samples.c.sample)
-        .where(
-            run_samples.c.run == runs.number_of(connection, run_id),
-            run_samples.c.state == SAMPLE_STATE_PENDING,
-            run_samples.c.sample > after,
-        )
-        .order_by(run_samples.c.sample)
-        .limit(limit)
-    )
-    return connection.execute(query).scalars().all()
+    values = {"its_run": runs.number_of(connection, run_id), "after": after, "most": limit}
+    return connection.execute(_NEXT_PENDING, values).scalars().all()
 
 
 def running(connection: sa.Connection, run_id: str) -> int:
     """See ``RunStore.running_samples``."""
-    query = sa.select(sa.func.count()).where(
-        run_samples.c.run == runs.number_of(connection, run_id),
-        run_samples.c.executor.is_not(None),
-        run_samples.c.state == SAMPLE_STATE_PENDING,
-    )
-    return connection.execute(query).scalar_one()
+    return connection.execute(_RUNNING, {"its_run": runs.number_of(connection, run_id)}).scalar_one()
 
 
 def take(
@@ -96,25 +79,16 @@ def take(
     if run is None:
         return ()
     number: int = run.number
-    query = sa.select(run_samples.c.sample, run_samples.c.executor).where(
-        among(number, indices), run_samples.c.state == SAMPLE_STATE_PENDING
-    )
-    begun = {row.sample: row.executor for row in connection.execute(query)}
-    taken = list(begun)
+    begun = connection.execute(_PENDING_AMONG, {"its_run": number, "indices": indices}).all()
     before = {None, executor} if was_tried(connection) else {None}
-    interrupted = [index for index, whose in begun.items() if whose not in before]
+    interrupted = {row.sample for row in begun if row.executor not in before}
     if interrupted:
-        again = run_samples.update().where(among(number, interrupted))
+        again = run_samples.update().where(among(number, list(interrupted)))
         connection.execute(again.values(tries=run_samples.c.tries + 1))
         runs.change(connection, number, interrupted=run.interrupted + len(interrupted))
-    connection.execute(run_samples.update().where(among(number, taken)).values(executor=executor))
-    work = (
-        sa.select(*WORK_COLUMNS)
-        .join_from(run_samples, run_rows, _same_sample(run_rows))
-        .where(among(number, taken))
-        .order_by(run_samples.c.sample)
-    )
-    return [sample_work(row) for row in connection.execute(work)]
+    taken = [row.sample for row in begun]
+    connection.execute(_BEGIN, {"its_run": number, "indices": taken, "whose": executor})
+    return [sample_work(row, row.tries + (row.sample in interrupted)) for row in begun]
 
 
 def release(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> None:
@@ -167,6 +141,31 @@ def tag_names(connection: sa.Connection, run_id: str, after: int) -> tuple[set[s
     return {name for text in texts for name in json.loads(text)}, found[-1].sample if found else None
 
 
+def _same_sample(other: sa.Table) -> sa.ColumnElement[bool]:
+    return (other.c.run == run_samples.c.run) & (other.c.sample == run_samples.c.sample)
+
+
+_MINE = run_samples.c.run == sa.bindparam("its_run")
+_AMONG = run_samples.c.sample.in_(sa.bindparam("indices", expanding=True))
+# Made once: they are asked for all the time.
+_PENDING_AMONG = (
+    sa.select(*WORK_COLUMNS, run_samples.c.executor)
+    .join_from(run_samples, run_rows, _same_sample(run_rows))
+    .where(_MINE, _AMONG, run_samples.c.state == SAMPLE_STATE_PENDING)
+    .order_by(run_samples.c.sample)
+)
+_RUNNING = sa.select(sa.func.count()).where(
+    _MINE, run_samples.c.executor.is_not(None), run_samples.c.state == SAMPLE_STATE_PENDING
+)
+_NEXT_PENDING = (
+    sa.select(run_samples.c.sample)
+    .where(_MINE, run_samples.c.state == SAMPLE_STATE_PENDING, run_samples.c.sample > sa.bindparam("after"))
+    .order_by(run_samples.c.sample)
+    .limit(sa.bindparam("most"))
+)
+_BEGIN = run_samples.update().where(_MINE, _AMONG).values(executor=sa.bindparam("whose"))
+
+
 def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
     sample = RunSample() if row.message is None else unpack_message(RunSample, row.message)
     if row.state == SAMPLE_STATE_PENDING:  # what it has is of an earlier attempt; a failure was put behind it
@@ -178,26 +177,12 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
     return sample
 
 
-def _row(number: int, sample: NewSample) -> dict[str, Any]:
-    return {
-        "run": number,
-        "sample": sample.index,
-        "line": sample.line,
-        "sample_id": sample.sample_id,
-        "tags": dump_words(sample.tags),
-        "request": pack(sample.request) if sample.failure is None else None,
-    }
+def _row(number: int, sample: NewSample) -> tuple[Any, ...]:
+    request = pack(sample.request) if sample.failure is None else None
+    return number, sample.index, sample.line, word(sample.sample_id), dump_words(sample.tags), request
 
 
-def _standing(number: int, sample: NewSample) -> dict[str, Any]:
+def _standing(number: int, sample: NewSample) -> tuple[Any, ...]:
     valid = sample.failure is None
-    return {
-        "run": number,
-        "sample": sample.index,
-        "valid": valid,
-        "state": SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED,
-    }
-
-
-def _same_sample(other: sa.Table) -> sa.ColumnElement[bool]:
-    return (other.c.run == run_samples.c.run) & (other.c.sample == run_samples.c.sample)
+    state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
+    return number, sample.index, state, valid, None, 0

@@ -89,6 +89,10 @@ class SqlRunStore(RunStore):
         """All runs that have not ended."""
         return self._database.read(runs.active)
 
+    def has_active_runs(self) -> bool:
+        """Whether any run has not ended."""
+        return self._database.read(runs.any_active)
+
     def content(self, run_id: str) -> bytes:
         """The rows that the request brought."""
         return self._database.read(lambda connection: runs.content(connection, run_id))

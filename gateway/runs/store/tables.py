@@ -47,7 +47,12 @@ class Word(sa.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
         """Takes out what cannot be kept."""
         del dialect
-        return None if value is None else value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return None if value is None else word(value)
+
+
+def word(text: str) -> str:
+    """A text as a column of the type Word keeps it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 # SQLite numbers rows by itself only in a column of the type INTEGER.

@@ -101,7 +101,8 @@ def test_scripts_have_a_row_a_verdict_with_the_one_who_gave_it() -> None:
             ),
         ],
     )
-    first, second = rows(scripts=ScriptsResult(candidates=[candidate]))
+    result = ScriptsResult(candidates=[candidate])
+    first, second = rows(scripts=result)
     assert first == RunResult(
         sample_index=7,
         sample_id="s",
@@ -120,6 +121,10 @@ def test_scripts_have_a_row_a_verdict_with_the_one_who_gave_it() -> None:
     )
     assert numbers([second]) == [("m", "panel", OUTCOME_ABSTAIN, ABSTAIN_REASON_PANEL_SPLIT, None)]
     assert (second.role, second.judge, second.HasField("provenance")) == ("", "", False)
+    short, _ = flatten(RunSample(index=7, sample_id="s", tags={"a": "b"}, scripts=result), words=False)
+    for words in ("rationale", "findings", "provenance"):
+        first.ClearField(words)
+    assert short == first
 
 
 def test_decisions_are_right_wrong_or_not_to_be_told() -> None:

@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.service.errors import ServiceError
+from gateway.runs.engine import queues
 from gateway.runs.engine.workflows import Workflows
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
@@ -67,6 +68,33 @@ async def test_a_run_is_carried_out(each_store_url: str) -> None:
     assert [sample.index for sample in samples] == list(range(60))
     assert [sample.scripts.task.id for sample in samples] == [f"t{index}" for index in range(60)]
     assert {sample.attempt_count for sample in samples} == {1}
+
+
+async def test_a_gateway_alone_waits_for_no_queue(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for poll in ("_RUNS_POLL_SECONDS", "_BATCHES_POLL_SECONDS"):
+        monkeypatch.setattr(queues, poll, 1000.0)
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(60)))
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 60)
+
+
+@pytest.mark.parametrize("error", [None, KeyError("of the engine")])
+async def test_the_end_of_a_batch_that_was_begun_here_is_told_when_it_is_known(
+    sqlite_url: str, error: Exception | None
+) -> None:
+    async with runs_with(sqlite_url) as runs:
+
+        async def evaluate(run_id: str, attempt: int, indices: Any) -> None:
+            del run_id, attempt, indices
+            if error is not None:
+                raise error
+
+        runs.engine.evaluate_batch = evaluate  # type: ignore[method-assign]
+        ended, workflows = asyncio.Event(), Workflows()
+        await workflows.begin_batch(ended.set, "run", 1, [0])
+        await asyncio.wait_for(ended.wait(), 20)
+        errors = [batch.error for batch in await workflows.batches("run", 1)]
+    assert errors == ([] if error is None else ["KeyError: 'of the engine'"])
 
 
 async def test_rows_that_are_no_requests_fail_and_the_others_do_not(store_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -157,3 +158,18 @@ def test_a_sample_that_gateways_die_of_fails() -> None:
     assert failed.sample.state == run_pb2.SAMPLE_STATE_FAILED
     assert "begun 5 times" in failed.sample.error.message
     assert dict(failed.sample.tags) == {"a": "b"}
+
+
+async def test_progress_wakes_those_alone_who_want_to_hear_of_it() -> None:
+    bells = Bells()
+    with bells.listening("a") as conductor, bells.listening("a", progress=True) as watcher:
+        bells.ring_progress("a")
+        async with asyncio.timeout(10):
+            await watcher.wait(60)
+        # It was not rung: it waits for as long as it is told to.
+        begun = time.monotonic()
+        await conductor.wait(0.05)
+        assert time.monotonic() - begun >= 0.05
+        bells.ring("a")
+        async with asyncio.timeout(10):
+            await asyncio.gather(conductor.wait(60), watcher.wait(60))

@@ -17,7 +17,7 @@ def cost(tokens: int) -> Provenance:
 
 
 def tokens(sample: RunSample) -> dict[str, int]:
-    return {model: usage.prompt_token_count for model, usage in usage_by_model(sample).items()}
+    return {model: usage.prompt_token_count for model, usage in usage_by_model([sample]).items()}
 
 
 def test_each_model_bears_its_own() -> None:

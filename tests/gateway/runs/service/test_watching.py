@@ -102,7 +102,7 @@ async def test_watchers_hear_at_once_of_what_happens_in_their_process(service: S
     for index in range(3):
         await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for the bell
         finish(service, index)
-        service.bells.ring("run")
+        service.bells.ring_progress("run")
         for stream in streams:
             assert (await following(stream)).progress.succeeded_count == index + 1
     assert time.monotonic() - started < 1.2
@@ -158,4 +158,4 @@ async def test_watchers_that_leave_are_forgotten(service: Service) -> None:
     for stream in streams:
         await following(stream)
         stream.cancel()
-    await until(lambda: not service.bells._bells)
+    await until(lambda: not service.bells._watching)

@@ -107,3 +107,16 @@ def test_tags_are_named(store: RunStore) -> None:
     fill(store)
     assert store.tag_names("run") == ["level"]
     assert store.tag_names("nobody") == []
+
+
+def test_every_text_of_a_judgement_may_hold_what_postgresql_keeps_not(store: RunStore) -> None:
+    create(store, samples=1)
+    texts = ("model", "candidate_id", "measure", "label", "role", "judge")
+    outcome = judged(0, {"m": [True]})
+    for result in outcome.results:
+        for field in texts:
+            setattr(result, field, f"{field}\0")
+    store.finish_samples("run", 1, [outcome])
+    ((_, kept),) = store.list_results("run", after=(-1, -1), limit=9, numbers_only=True)
+    for field in texts:
+        assert getattr(kept, field) == f"{field}\N{REPLACEMENT CHARACTER}"

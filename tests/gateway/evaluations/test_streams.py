@@ -1,0 +1,80 @@
+"""An evaluation is the same whether somebody follows it or wants its result alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    CandidateAssessment,
+    EvaluateScriptsResponse,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.streams import Emit, Evaluation
+
+RESULT = ScriptsResult(task=Task(goal="Make tea"))
+
+
+class Told(Evaluation):
+    """Tells of one assessment, then breaks or has a result."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__(EvaluateScriptsResponse, lambda: EvaluationAccepted(assessment_count=1))
+        self._error = error
+
+    async def work(self, emit: Emit) -> ScriptsResult:
+        """See ``Evaluation.work``."""
+        emit(assessment=CandidateAssessment(candidate_id="a"))
+        if self._error is not None:
+            raise self._error
+        return RESULT
+
+
+async def test_what_happens_is_told_in_order_and_the_result_last() -> None:
+    events = [event async for event in Told().events()]
+    assert events == [
+        EvaluateScriptsResponse(accepted=EvaluationAccepted(assessment_count=1)),
+        EvaluateScriptsResponse(assessment=CandidateAssessment(candidate_id="a")),
+        EvaluateScriptsResponse(result=RESULT),
+    ]
+
+
+async def test_nobody_need_follow_it() -> None:
+    assert await Told().result() == RESULT
+    with pytest.raises(KeyError):
+        await Told(KeyError("of the work")).result()
+
+
+async def test_what_came_before_it_broke_is_told() -> None:
+    events = Told(KeyError("of the work")).events()
+    assert (await anext(events)).WhichOneof("event") == "accepted"
+    assert (await anext(events)).WhichOneof("event") == "assessment"
+    with pytest.raises(KeyError):
+        await anext(events)
+
+
+async def test_one_that_breaks_cancels_those_beside_it() -> None:
+    cancelled = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise KeyError
+
+    with pytest.raises(ExceptionGroup):
+        await side_by_side([wait(), fail()])
+    assert cancelled.is_set()
+    with pytest.raises(KeyError):
+        await side_by_side([fail()])
+    assert await side_by_side([asyncio.sleep(0, 1), asyncio.sleep(0, 2)]) == [1, 2]
+    assert await side_by_side([]) == []

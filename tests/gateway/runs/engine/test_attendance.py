@@ -1,0 +1,121 @@
+"""A gateway without runs asks for nothing, and is there again when there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from gateway.runs.engine import attendance
+from gateway.runs.engine.attendance import Attendance
+from gateway.runs.engine.database import CONTRACT
+from gateway.runs.records import NewRun
+from gateway.runs.store import StoreError
+from tests.support.engines import SECONDS, lines, runs_with, script_rows, scripts_spec
+from tests.support.grpc_servers import until
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways rest soon."""
+    monkeypatch.setattr(attendance, "REST_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(attendance, "_LOOK_SECONDS", 0.05)
+
+
+def polls() -> bool:
+    """Whether a thread of this process asks a queue for work."""
+    return any(thread.name.startswith("queue-worker-") for thread in threading.enumerate())
+
+
+async def test_a_gateway_rests_without_runs_and_begins_those_that_come(each_store_url: str) -> None:
+    async with runs_with(each_store_url) as runs:
+        await until(lambda: not polls())
+        # The first comes while it is about to rest, the second while it rests.
+        for _ in range(2):
+            run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
+            assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+            await until(lambda: not polls())
+
+
+async def test_a_gateway_that_rests_sees_what_another_was_asked(postgres_url: str) -> None:
+    async with runs_with(postgres_url) as runs:
+        await until(lambda: not polls())
+        new = NewRun(str(uuid.uuid4()), "", scripts_spec(), lines(script_rows(3)))
+        runs.store.create_run(new)  # and nobody tells this one's engine
+        run = await runs.ended(new.id)
+    assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+
+
+async def test_a_gateway_that_rests_begins_what_it_is_asked_where_another_leads(postgres_url: str) -> None:
+    async with runs_with(postgres_url) as runs:
+        # The first by name looks after what nobody works on: one that is there, and does nothing.
+        runs.store.renew_lease(f"0@{CONTRACT}", 2 * SECONDS)
+        await until(lambda: not polls())
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
+    assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+
+
+async def test_it_does_not_rest_while_the_store_cannot_be_asked() -> None:
+    asked = asyncio.Event()
+
+    async def wanted() -> bool:
+        asked.set()
+        raise StoreError("it is away")
+
+    work = Work()
+    keeping = asyncio.create_task(keep(Attendance(work.open, wanted, 0.01)))
+    for _ in range(10):
+        await asyncio.wait_for(asked.wait(), SECONDS)
+        asked.clear()
+    assert work.is_open
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    assert not work.is_open
+
+
+async def test_work_that_cannot_be_begun_is_tried_again() -> None:
+    wants = [False]
+
+    async def wanted() -> bool:
+        return wants[0]
+
+    work = Work()
+    held = Attendance(work.open, wanted, 0.01)
+    keeping = asyncio.create_task(keep(held))
+    await until(lambda: work.opened == 1 and not work.is_open)
+    work.failures, wants[0] = 2, True
+    await until(lambda: work.is_open)
+    assert (work.opened, work.failures) == (2, 0)
+    keeping.cancel()
+    await asyncio.wait([keeping])
+
+
+class Work:
+    """Notes when it is opened, and fails as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.opened = 0
+        self.failures = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Opens it."""
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the database is away")
+        self.opened += 1
+        self.is_open = True
+        try:
+            yield
+        finally:
+            self.is_open = False
+
+
+async def keep(held: Attendance) -> None:
+    await held.keep(await held.begin())
