@@ -41,6 +41,7 @@ from services.generation.app import PROMPTS, repair_request
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.completions import Completer
 from services.generation.deadlines import Deadline
+from services.generation.generator import Generator
 from services.generation.ledger import SqliteLedger
 from services.generation.patience import Patience
 from services.generation.pricing import PriceTable
@@ -161,7 +162,7 @@ def generation(written: Written) -> Contract:
     return Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-        GenerationServicer(completer, registry, Patience(60, 0), ledger),
+        GenerationServicer(Generator(completer, Patience(60, 0)), registry, ledger),
         name="generation",
         version="0.0.0",
         description="Records the samples.",
