@@ -1,7 +1,7 @@
 """Starts a server: one way for every service.
 
-A ``Server`` serves contracts together with the standard health service, reflection and ``IdentityService``;
-``run`` makes a process of it.
+A ``Server`` serves contracts together with the standard health service, reflection, ``IdentityService`` and
+``TunnelService``; ``run`` makes a process of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
@@ -22,6 +23,7 @@ from grpc_reflection.v1alpha import reflection
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
+from dramaturg.api.tunnel.v1 import tunnel_service_pb2, tunnel_service_pb2_grpc
 from dramaturg.service import logs
 from dramaturg.service.app import App
 from dramaturg.service.auth import audit
@@ -31,13 +33,14 @@ from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
-from dramaturg.service.interceptors import server_interceptors
+from dramaturg.service.interceptors import call_interceptor
 from dramaturg.service.listening import bind, server_options
 from dramaturg.service.probes import ProbeServer
 from dramaturg.service.registration import Registration
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
+from dramaturg.service.tunnel.serving import TunnelServicer
 
 __all__ = ["Contract", "Server", "run"]
 
@@ -93,20 +96,19 @@ class Server:
             SettingsError: A certificate or a file of tokens cannot be read, or it is not known who may call a
                 method.
         """
-        server = grpc.aio.server(
-            interceptors=server_interceptors(
-                self._settings, guard(self._auth, self._contracts), self._contracts
-            ),
-            options=server_options(self._settings),
-        )
+        calls = call_interceptor(self._settings, guard(self._auth, self._contracts), self._contracts)
+        server = grpc.aio.server(interceptors=[calls], options=server_options(self._settings))
         # Generated code asks a server for no more than this.
-        registration = cast("grpc.aio.Server", Registration(server))
+        handlers = Registration(server)
+        registration = cast("grpc.aio.Server", handlers)
         for contract in self._contracts:
             contract.add(contract.servicer, registration)
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server(
             IdentityServicer(self._contracts), registration
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
+        tunnels = TunnelServicer(partial(calls.intercept_service, handlers.find_unary))
+        tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(tunnels, registration)
         reflection.enable_server_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
@@ -157,6 +159,7 @@ class Server:
         return [
             *self._contract_names(),
             identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"].full_name,
+            tunnel_service_pb2.DESCRIPTOR.services_by_name["TunnelService"].full_name,
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         ]

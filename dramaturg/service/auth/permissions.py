@@ -39,6 +39,8 @@ ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
     "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
+    # What every caller has who is known: each call in a tunnel needs what it would need alone.
+    "dramaturg.api.tunnel.v1.TunnelService": {JUDGES_READ: "OpenTunnel"},
     "dramaturg.api.evaluation.v1.EvaluationService": {
         EVALUATE: (
             "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue EvaluateDialogues"

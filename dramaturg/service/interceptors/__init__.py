@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import grpc
-
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.contract import Contract
 from dramaturg.service.interceptors.admission import Admission
@@ -14,19 +12,17 @@ from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.settings import ServerSettings
 
 
-def server_interceptors(
+def call_interceptor(
     settings: ServerSettings, guard: Guard, contracts: Iterable[Contract]
-) -> list[grpc.aio.ServerInterceptor]:
-    """The interceptors of a server, outermost first."""
-    return [
-        CallInterceptor(
-            guard,
-            Admission(settings.max_concurrent_calls, retry_after=settings.overload_retry_seconds),
-            Deadlines(
-                default=settings.default_deadline_seconds,
-                maximum=settings.maximum_deadline_seconds,
-                floor=settings.minimum_deadline_seconds,
-            ),
-            {contract.full_name: contract.gate for contract in contracts},
-        )
-    ]
+) -> CallInterceptor:
+    """The interceptor of a server, which has but this one."""
+    return CallInterceptor(
+        guard,
+        Admission(settings.max_concurrent_calls, retry_after=settings.overload_retry_seconds),
+        Deadlines(
+            default=settings.default_deadline_seconds,
+            maximum=settings.maximum_deadline_seconds,
+            floor=settings.minimum_deadline_seconds,
+        ),
+        {contract.full_name: contract.gate for contract in contracts},
+    )

@@ -29,6 +29,9 @@ INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Methods that are left alone where everybody may call them: a full server must answer probes, and watches
 have no end."""
 
+TUNNEL = "/dramaturg.api.tunnel.v1.TunnelService/OpenTunnel"
+"""The method whose calls carry calls, which are looked at one by one."""
+
 if TYPE_CHECKING:  # generic in the stubs only
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
@@ -63,6 +66,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> None:
         self._guard = guard
         self._admission = admission
+        # A tunnel takes little by itself, and the calls in it are counted as they come.
+        self._tunnels = admission.likewise()
         self._deadlines = deadlines
         self._gates = gates
         self._rebuilt: dict[str, tuple[Handler, Handler]] = {}
@@ -91,8 +96,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         arity = f"{'stream' if requests else 'unary'}_{'stream' if responses else 'unary'}"
         gate = self._gates.get(name.strip("/").partition("/")[0], OPEN_GATE)
         method = _Method(name, getattr(handler, arity), requests, gate)
+        around: Callable[..., Any] = self._around_stream if responses else self._around_unary
+        if name == TUNNEL:
+            around = self._around_tunnel
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
-            self._around_stream(method) if responses else self._around_unary(method),
+            around(method),
             handler.request_deserializer if requests else _sized(handler.request_deserializer),
             handler.response_serializer,
         )
@@ -149,6 +157,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
+    def _around_tunnel(self, method: _Method) -> Callable[..., Awaitable[None]]:
+        async def call(requests: AsyncIterator[Any], context: Context) -> None:
+            try:
+                self._guard.admit(method.name, context, context.invocation_metadata() or ())
+                with self._tunnels:
+                    await method.behaviour(_each_valid(requests), context)
+            except Exception as raised:
+                await error_mapping.abort(raised, method.name, context)
+
+        return call
+
     def _logged(self, request: Any, method: _Method, context: Context) -> LoggedCall:
         message = None if method.requests else request[0]
         return LoggedCall(method.name, context, message, self._deadlines.seconds(context))
@@ -173,6 +192,12 @@ async def _checked(request: Any, method: _Method, logged: LoggedCall) -> Any:
 async def _each_checked(messages: AsyncIterator[Any], logged: LoggedCall) -> AsyncIterator[Any]:
     async for message in messages:
         logged.received(message)
+        await validation.check(message)
+        yield message
+
+
+async def _each_valid(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for message in messages:
         await validation.check(message)
         yield message
 

@@ -1,0 +1,92 @@
+"""A channel whose unary calls share tunnels where there are many."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from dramaturg.service.delegation import DelegatingChannel
+from dramaturg.service.tunnel.call import CarriedCall
+from dramaturg.service.tunnel.tunnels import Tunnels
+
+Result = TypeVar("Result")
+
+LARGEST_BYTES = 64 << 10
+"""A larger request is a call of its own: nothing is gained, and others would wait for it."""
+
+_WINDOW_SECONDS = 1.0
+_OF_THEIR_OWN = ("/grpc.", "/dramaturg.api.identity.")
+
+
+class TunnellingChannel(DelegatingChannel):
+    """Has unary calls carried by tunnels where so many begin that it pays; others are gRPC's own.
+
+    Args:
+        channel: Makes the calls, and opens the tunnels.
+        calls_per_second: From how many calls a second on they share tunnels.
+        longest: The most bytes of a response.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, calls_per_second: int, longest: int) -> None:
+        self._channel = channel
+        self._calls_per_second = calls_per_second
+        self._longest = longest
+        self._tunnels = Tunnels(channel)
+        self._window = 0.0
+        self._begun = self._begun_before = 0
+
+    def behind(self) -> grpc.aio.Channel:
+        """The channel that makes the calls."""
+        return self._channel
+
+    def delegate(self, make: Callable[[grpc.aio.Channel], Result]) -> Result:
+        """What makes the calls of one method."""
+        return make(self._channel)
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Any], bytes] | None = None,
+        response_deserializer: Callable[[bytes], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """What calls a method of this arity."""
+        alone = self._channel.unary_unary(method, request_serializer, response_deserializer, **kwargs)
+        if request_serializer is None or response_deserializer is None or method.startswith(_OF_THEIR_OWN):
+            return alone
+        serialize, parse = request_serializer, response_deserializer
+
+        def call(request: Any, *, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
+            if not self._many() or options or not self._tunnels.welcome:
+                return alone(request, timeout=timeout, metadata=metadata, **options)
+            data = serialize(request)
+            if len(data) > LARGEST_BYTES:
+                return alone(request, timeout=timeout, metadata=metadata)
+
+            def again(left: float | None) -> Awaitable[Any]:
+                made: Awaitable[Any] = alone(request, timeout=left, metadata=metadata)
+                return made
+
+            carried = CarriedCall(again, parse, timeout, self._longest)
+            self._tunnels.next(metadata or ()).carry(carried, method, data, timeout, metadata or ())
+            return carried
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        """Closes the channel behind, and with it the tunnels."""
+        self._tunnels.retire()
+        await self._channel.close(grace)
+        await self._tunnels.ended()
+
+    def _many(self) -> bool:
+        """Counts a call; returns whether there are so many that they should share tunnels."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._window + _WINDOW_SECONDS:
+            self._begun_before = self._begun if now < self._window + 2 * _WINDOW_SECONDS else 0
+            self._window, self._begun = now, 0
+        self._begun += 1
+        return max(self._begun, self._begun_before) >= self._calls_per_second
