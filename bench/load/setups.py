@@ -16,6 +16,7 @@ import openai
 from bench.load import judgements
 from bench.load.measured import Load, Measured, measured
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
 from services.generation.codec import decode_request
 from services.generation.providers.wire import StructuredOutput, request_body
@@ -49,14 +50,14 @@ async def run(load: Load, base_url: str, *, ledger: str | None) -> Measured:
     """All judgements are one run, of tasks with eight candidates each.
 
     The run has twice as many judgements under way as the provider is called at once, so that the next ones
-    are ready when an answer comes.
+    are ready when an answer comes. What is to be judged is there before: to make it up is no part of the job.
     """
     async with (
         _services(True, base_url, load, ledger) as processes,
         DramaturgClient(processes[-1].target) as client,
     ):
-        await _run(client, load, 2 * load.concurrency)
-        work = _run(client, load, load.judgements)
+        await _run(client, _spec(load, 2 * load.concurrency))
+        work = _run(client, _spec(load, load.judgements))
         return await measured(load, work, [process.pid for process in processes])
 
 
@@ -88,14 +89,24 @@ async def _shared(judge: Callable[[], Awaitable[None]], times: int, concurrency:
     await asyncio.gather(*(work() for _ in range(concurrency)))
 
 
-async def _run(client: DramaturgClient, load: Load, times: int) -> None:
-    samples = times // RUN_CANDIDATES
-    at_once = max(1, 2 * load.concurrency // RUN_CANDIDATES)
-    spec = judgements.run(islice(_numbers, samples), RUN_CANDIDATES, at_once)
+def _spec(load: Load, times: int) -> RunSpec:
+    """A run of so many judgements."""
+    at_once = max(1, _under_way(load) // RUN_CANDIDATES)
+    return judgements.run(islice(_numbers, times // RUN_CANDIDATES), RUN_CANDIDATES, at_once)
+
+
+def _under_way(load: Load) -> int:
+    """How many judgements a run has under way at once."""
+    return 2 * load.concurrency
+
+
+async def _run(client: DramaturgClient, spec: RunSpec) -> None:
     created = await client.runs.create(spec)
     async for event in client.runs.watch(created.id):
         last = event
     assert last.run.state == run_pb2.RUN_STATE_SUCCEEDED, last.run
+    samples = last.run.dataset.row_count
+    assert samples, last.run
     assert last.run.progress.judgement_count == samples * RUN_CANDIDATES * judgements.VERDICTS, last.run
     assert not last.run.progress.abstention_count, last.run
 
@@ -113,6 +124,8 @@ async def _services(
             "DRAMATURG_GENERATION_LEDGER_URL": ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
             "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
             "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
+            # The provider bounds the calls, and nobody before it.
+            "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
         }
         provider = f"""
             [generation.providers.local]
