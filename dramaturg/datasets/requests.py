@@ -11,11 +11,14 @@ from typing import Any, NoReturn, TypeVar
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import Message
 
+from dramaturg.datasets.plain_json import read_plain
 from dramaturg.service.errors import Violation
 from dramaturg.service.validation import violations
 
 SHOWN_LENGTH = 300
 """How much of a fault is told, in characters: it may quote what the row holds."""
+
+TOO_DEEP = "is nested too deeply"
 
 Request = TypeVar("Request", bound=Message)
 
@@ -37,7 +40,7 @@ def parse_json(text: str | bytes) -> Any:
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg} at character {error.colno}") from error
     except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
+        raise ValueError(TOO_DEEP) from error
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from error
 
@@ -58,16 +61,19 @@ def read_request(
     """
     if not isinstance(value, dict):
         return (Violation("", f"is not a JSON object but {type(value).__name__}"),)
-    request = kind()
     try:
-        ParseDict(value, request)
+        request = read_plain(value, kind) or ParseDict(value, kind())
     except ParseError as error:
         return (_explain(str(error), kind),)
-    except (TypeError, ValueError) as error:
-        # Values that no JSON text has, such as half a surrogate pair or a date of Parquet.
-        return (Violation("", _short(f"is no {kind.DESCRIPTOR.name}: {error}")),)
+    except RecursionError:
+        # What could just be read may be too deep to be quoted.
+        return (Violation("", TOO_DEEP),)
+    except (TypeError, ValueError, OverflowError, SystemError) as error:
+        # Values that the parser does not expect, such as a date of Parquet, or for an enum 1e400 or half a
+        # surrogate pair. It is the cause of a SystemError that says what is wrong.
+        return (Violation("", _short(f"is no {kind.DESCRIPTOR.name}: {error.__cause__ or error}")),)
     empty = [name for name in filled if not getattr(request, name)]
-    return [found for found in violations(request) if found.field not in empty] or request
+    return [found for found in violations(request, request.ByteSize()) if found.field not in empty] or request
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -47,6 +48,10 @@ def test_a_line_beyond_the_limit_is_told_and_passed_over() -> None:
         (b'{"task": {"goal": "\\ud800"}, "candidates": [{"id": "a", "text": "1."}]}', ""),
         (b'{"options": {"repeatIndex": ' + b"9" * 10_000 + b"}}", "is not JSON: Exceeds the limit"),
         (b'{"options": {"repeatIndex": 1e400}}', "options.repeatIndex"),
+        (b'{"options": {"sampling": {"topP": 1' + b"0" * 400 + b"}}}", "int too large to convert to float"),
+        (b'{"mechanism": 1e400}', "cannot convert float infinity to integer"),
+        (b'{"mechanism": "\\ud800"}', "surrogates not allowed"),
+        (b'{"\\ud800": 1}', "surrogates not allowed"),
         (b'{"task": null, "candidates": [null]}', ""),
     ],
 )
@@ -54,6 +59,18 @@ def test_a_bad_line_is_told_and_the_next_is_read(line: bytes, expected: str) -> 
     rows, manifest = read(line + b"\n" + GOOD)
     assert manifest.row_count == manifest.invalid_row_count == 1
     assert expected in faults(rows)[0]
+
+
+def test_no_depth_breaks_the_reader() -> None:
+    depths = range(sys.getrecursionlimit() - 300, sys.getrecursionlimit())
+    for opening, closing in ((b'{"a":', b"}"), (b"[", b"]")):
+        lines = (
+            b'{"task": {"constraints": ' + opening * depth + b"1" + closing * depth + b"}}\n"
+            for depth in depths
+        )
+        rows, manifest = read(b"".join(lines))
+        assert manifest.invalid_row_count == len(depths)
+        assert "is nested too deeply" in faults(rows)[-1]
 
 
 @pytest.mark.parametrize(
