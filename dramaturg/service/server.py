@@ -40,6 +40,7 @@ from dramaturg.service.registration import Registration
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
+from dramaturg.service.tunnel.channel import SMALLEST_LIMIT_BYTES
 from dramaturg.service.tunnel.serving import TunnelServicer
 
 __all__ = ["Contract", "Server", "run"]
@@ -107,8 +108,9 @@ class Server:
             IdentityServicer(self._contracts), registration
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
-        tunnels = TunnelServicer(partial(calls.intercept_service, handlers.find_unary))
-        tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(tunnels, registration)
+        if self._has_tunnels:
+            tunnels = TunnelServicer(partial(calls.intercept_service, handlers.find_unary))
+            tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(tunnels, registration)
         reflection.enable_server_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
@@ -152,14 +154,19 @@ class Server:
     ) -> None:
         await self.drain()
 
+    @property
+    def _has_tunnels(self) -> bool:
+        return self._settings.max_message_bytes >= SMALLEST_LIMIT_BYTES
+
     def _contract_names(self) -> list[str]:
         return [contract.full_name for contract in self._contracts]
 
     def _service_names(self) -> list[str]:
+        tunnels = tunnel_service_pb2.DESCRIPTOR.services_by_name["TunnelService"].full_name
         return [
             *self._contract_names(),
             identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"].full_name,
-            tunnel_service_pb2.DESCRIPTOR.services_by_name["TunnelService"].full_name,
+            *([tunnels] if self._has_tunnels else []),
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         ]

@@ -97,7 +97,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         gate = self._gates.get(name.strip("/").partition("/")[0], OPEN_GATE)
         method = _Method(name, getattr(handler, arity), requests, gate)
         around: Callable[..., Any] = self._around_stream if responses else self._around_unary
-        if name == TUNNEL:
+        if name == TUNNEL and requests:
             around = self._around_tunnel
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             around(method),
@@ -162,7 +162,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 self._guard.admit(method.name, context, context.invocation_metadata() or ())
                 with self._tunnels:
-                    await method.behaviour(_each_valid(requests), context)
+                    await method.behaviour(requests, context)
             except Exception as raised:
                 await error_mapping.abort(raised, method.name, context)
 
@@ -192,12 +192,6 @@ async def _checked(request: Any, method: _Method, logged: LoggedCall) -> Any:
 async def _each_checked(messages: AsyncIterator[Any], logged: LoggedCall) -> AsyncIterator[Any]:
     async for message in messages:
         logged.received(message)
-        await validation.check(message)
-        yield message
-
-
-async def _each_valid(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for message in messages:
         await validation.check(message)
         yield message
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterable
+import random
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import grpc
@@ -11,9 +12,12 @@ import grpc
 from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Answer
 from dramaturg.service.metadata import Pair
 from dramaturg.service.status import PUSHBACK_METADATA
+from dramaturg.service.tunnel.context import status_code
 from dramaturg.service.tunnel.metadata import unpack
 
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_FIRST_BACKOFF_SECONDS = 0.1
+_LONGEST_PUSHBACK = 9
+"""In digits, of milliseconds: longer than any call lasts."""
 
 
 class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
@@ -29,7 +33,7 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
 
     def __init__(
         self,
-        alone: Callable[[float | None], Awaitable[Any]],
+        alone: Callable[[float | None], grpc.aio.UnaryUnaryCall[Any, Any]],
         parse: Callable[[bytes], Any],
         seconds: float | None,
         longest: int,
@@ -45,11 +49,17 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
         self._result: asyncio.Future[Any] = loop.create_future()
         self._deadline = None if seconds is None else loop.time() + seconds
         self._timer = None if self._deadline is None else loop.call_at(self._deadline, self._too_late)
+        self._given_up: Callable[[], None] = _nobody
+        self._result.add_done_callback(self._ended)
 
     def when_given_up(self, tell: Callable[[], None]) -> None:
         """Has somebody told, where the caller does not wait for the answer any more."""
         self._given_up = tell
-        self._result.add_done_callback(self._ended)
+
+    @property
+    def result(self) -> asyncio.Future[Any]:
+        """The response, or what was raised in its place."""
+        return self._result
 
     def answered(self, answer: Answer) -> bool:
         """Takes an answer, or a part of it; returns whether it was the last."""
@@ -82,15 +92,25 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
             error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details=details)
             self._result.set_exception(error)
 
-    def make_alone(self, seconds: float = 0) -> None:
-        """Has the call made by itself after some seconds, within the time that is left to it."""
-        if not self._result.done():
-            self._again = self._loop.create_task(self._made_alone(seconds))
+    def make_alone(self) -> None:
+        """Has the call made by itself, within the time that is left to it: it was not served."""
+        self._make_alone(0)
 
-    async def _made_alone(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    def make_again(self) -> None:
+        """Has the call made by itself in a moment: its server was lost, and gRPC retries that."""
+        # As long as gRPC waits before its first retry, with the same jitter (gRFC A6).
+        self._make_alone(_FIRST_BACKOFF_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load
+
+    def _make_alone(self, wait: float) -> None:
+        if not self._result.done():
+            self._again = self._loop.create_task(self._made_alone(wait))
+
+    async def _made_alone(self, wait: float) -> None:
         try:
-            response = await self._alone(self.time_remaining())
+            await asyncio.sleep(wait)
+            call = self._alone(self.time_remaining())
+            response = await call
+            self._trailing = await call.trailing_metadata()
         except asyncio.CancelledError:
             self._result.cancel()
             raise
@@ -104,13 +124,16 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
                 self._result.set_result(response)
 
     def _refused(self, answer: Answer) -> None:
-        code = _CODES.get(answer.code, grpc.StatusCode.UNKNOWN)
+        code = status_code(answer.code)
         trailing = unpack(answer.trailing_metadata)
         if code is grpc.StatusCode.UNAVAILABLE:
             # What the retry policy of a channel does: another replica, or this one in a moment, will do.
-            pushback = str(dict(trailing).get(PUSHBACK_METADATA, "0"))
-            if pushback.isdecimal():
-                self.make_alone(int(pushback) / 1000)
+            pushback = dict(trailing).get(PUSHBACK_METADATA)
+            if pushback is None:
+                self.make_again()
+                return
+            if pushback.isdecimal() and len(pushback) <= _LONGEST_PUSHBACK:
+                self._make_alone(int(pushback) / 1000)
                 return
         self._trailing = trailing
         self.fail(code, answer.details, trailing)
@@ -182,7 +205,8 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
 
     async def _settled(self) -> grpc.aio.AioRpcError | None:
         try:
-            await self._result
+            # Who asks how it ended may stop to ask, and does not give it up by that.
+            await asyncio.shield(self._result)
         except grpc.aio.AioRpcError as error:
             return error
         except asyncio.CancelledError:
@@ -192,3 +216,7 @@ class CarriedCall(grpc.aio.UnaryUnaryCall[Any, Any]):
             said = "Locally cancelled by application!"
             return grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing, details=said)
         return None
+
+
+def _nobody() -> None:
+    pass

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import grpc
 
 from dramaturg.service.delegation import DelegatingChannel
 from dramaturg.service.tunnel.call import CarriedCall
+from dramaturg.service.tunnel.metadata import is_plain
 from dramaturg.service.tunnel.tunnels import Tunnels
 
 Result = TypeVar("Result")
@@ -17,7 +19,12 @@ Result = TypeVar("Result")
 LARGEST_BYTES = 64 << 10
 """A larger request is a call of its own: nothing is gained, and others would wait for it."""
 
+SMALLEST_LIMIT_BYTES = 1 << 20
+"""Tunnels are for channels and servers that take messages at least so long."""
+
 _WINDOW_SECONDS = 1.0
+_LONGEST_METHOD = 300
+_LONGEST_SECONDS = 1e6
 _OF_THEIR_OWN = ("/grpc.", "/dramaturg.api.identity.")
 
 
@@ -35,6 +42,7 @@ class TunnellingChannel(DelegatingChannel):
         self._calls_per_second = calls_per_second
         self._longest = longest
         self._tunnels = Tunnels(channel)
+        self._calls: set[CarriedCall] = set()
         self._window = 0.0
         self._begun = self._begun_before = 0
 
@@ -55,31 +63,54 @@ class TunnellingChannel(DelegatingChannel):
     ) -> Any:
         """What calls a method of this arity."""
         alone = self._channel.unary_unary(method, request_serializer, response_deserializer, **kwargs)
-        if request_serializer is None or response_deserializer is None or method.startswith(_OF_THEIR_OWN):
+        if (
+            request_serializer is None
+            or response_deserializer is None
+            or method.startswith(_OF_THEIR_OWN)
+            or len(method) > _LONGEST_METHOD
+        ):
             return alone
         serialize, parse = request_serializer, response_deserializer
 
         def call(request: Any, *, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
             if not self._many() or options or not self._tunnels.welcome:
                 return alone(request, timeout=timeout, metadata=metadata, **options)
-            data = serialize(request)
+            pairs = metadata or ()
+            if not is_plain(pairs) or not _is_usual(timeout):
+                return alone(request, timeout=timeout, metadata=metadata)
+            try:
+                data = serialize(request)
+            except Exception:
+                # gRPC says it to whoever waits for the call.
+                return alone(request, timeout=timeout, metadata=metadata)
             if len(data) > LARGEST_BYTES:
                 return alone(request, timeout=timeout, metadata=metadata)
 
-            def again(left: float | None) -> Awaitable[Any]:
-                made: Awaitable[Any] = alone(request, timeout=left, metadata=metadata)
-                return made
+            def again(left: float | None) -> Any:
+                return alone(request, timeout=left, metadata=metadata)
 
+            tunnel = self._tunnels.next(pairs)
             carried = CarriedCall(again, parse, timeout, self._longest)
-            self._tunnels.next(metadata or ()).carry(carried, method, data, timeout, metadata or ())
+            tunnel.carry(carried, method, data, timeout, pairs)
+            self._calls.add(carried)
+            carried.add_done_callback(self._calls.discard)
             return carried
 
         return call
 
     async def close(self, grace: float | None = None) -> None:
-        """Closes the channel behind, and with it the tunnels."""
+        """Closes the channel behind, and with it the tunnels.
+
+        Args:
+            grace: Seconds for calls under way. None: they are cancelled at once.
+        """
+        begun = time.monotonic()
         self._tunnels.retire()
-        await self._channel.close(grace)
+        if grace and self._calls:
+            await asyncio.wait([call.result for call in self._calls], timeout=grace)
+        for call in tuple(self._calls):
+            call.cancel()
+        await self._channel.close(max(0.0, grace - (time.monotonic() - begun)) if grace else grace)
         await self._tunnels.ended()
 
     def _many(self) -> bool:
@@ -90,3 +121,8 @@ class TunnellingChannel(DelegatingChannel):
             self._window, self._begun = now, 0
         self._begun += 1
         return max(self._begun, self._begun_before) >= self._calls_per_second
+
+
+def _is_usual(timeout: float | None) -> bool:
+    """Whether it is a time that one waits for, and no infinity, for example."""
+    return timeout is None or 0 < timeout < _LONGEST_SECONDS

@@ -18,6 +18,14 @@ else:
     Context = grpc.aio.ServicerContext
 
 
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def status_code(number: int) -> grpc.StatusCode:
+    """The status code of a number; UNKNOWN for one that gRPC does not have."""
+    return _CODES.get(number, grpc.StatusCode.UNKNOWN)
+
+
 class CarriedContext(Context):
     """A unary call within a tunnel: its own deadline, metadata and status, the tunnel's peer.
 
@@ -73,9 +81,9 @@ class CarriedContext(Context):
         """What is sent after the response, as it stands."""
         return self._trailing
 
-    def set_code(self, code: grpc.StatusCode) -> None:
-        """Sets the status code."""
-        self._code = code
+    def set_code(self, code: grpc.StatusCode | int) -> None:
+        """Sets the status code; gRPC takes its number too."""
+        self._code = code if isinstance(code, grpc.StatusCode) else status_code(code)
 
     def set_details(self, details: str) -> None:
         """Sets what is said of the status."""
@@ -83,7 +91,7 @@ class CarriedContext(Context):
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
         """Sets what is sent after the response."""
-        self._trailing = tuple((key, value) for key, value in trailing_metadata)
+        self._trailing = tuple((str(key), value) for key, value in trailing_metadata)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
         """Ends the call with a status.
@@ -91,8 +99,10 @@ class CarriedContext(Context):
         Raises:
             grpc.aio.AbortError: Always.
         """
-        self._code, self._details = code, details
-        self.set_trailing_metadata(trailing_metadata)
+        self.set_code(code)
+        self._details = details or self._details
+        if trailing_metadata:
+            self.set_trailing_metadata(trailing_metadata)
         raise grpc.aio.AbortError("the call was aborted")
 
     async def abort_with_status(self, status: grpc.Status) -> NoReturn:
@@ -103,6 +113,14 @@ class CarriedContext(Context):
         """
         known: Any = status  # the stub's class has no members
         await self.abort(known.code, known.details, known.trailing_metadata)
+
+    def cancelled(self) -> bool:
+        """Whether the tunnel was given up; a call that is given up alone is told by its task."""
+        return self._tunnel.cancelled()
+
+    def done(self) -> bool:
+        """Whether the tunnel has ended."""
+        return self._tunnel.done()
 
     async def send_initial_metadata(self, initial_metadata: Any) -> None:
         """Does nothing: a tunnel has none for its calls."""

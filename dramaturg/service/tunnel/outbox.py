@@ -14,6 +14,9 @@ MESSAGE_BYTES = 256 << 10
 WAITING_BYTES = 16 << 20
 """How many bytes may wait until [Outbox.room] waits too."""
 
+_ITEM_BYTES = 512
+"""What an item takes besides its contents."""
+
 
 class Outbox(Generic[Item]):
     """Sends items in their order, as many in a message as are there.
@@ -33,7 +36,8 @@ class Outbox(Generic[Item]):
         self._closed = False
 
     def put(self, item: Item, size: int) -> None:
-        """Takes an item of about so many bytes."""
+        """Takes an item whose contents have so many bytes."""
+        size += _ITEM_BYTES
         self._waiting.append((item, size))
         self._bytes += size
         self._filled.set()

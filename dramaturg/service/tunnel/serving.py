@@ -5,25 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import Context as Variables
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import grpc
 
 from dramaturg.api.tunnel.v1 import tunnel_service_pb2_grpc
 from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Answer, Call, OpenTunnelRequest, OpenTunnelResponse
-from dramaturg.service.errors import invalid
+from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.interceptors import error_mapping
 from dramaturg.service.metadata import Pair
 from dramaturg.service.tunnel.context import CarriedContext
 from dramaturg.service.tunnel.metadata import pack
 from dramaturg.service.tunnel.outbox import MESSAGE_BYTES, Outbox
+from dramaturg.service.validation import validate
 
 if TYPE_CHECKING:
     from dramaturg.service.interceptors.calls import Context, Handler
 
 logger = logging.getLogger(__name__)
+
+
+MOST_AT_ONCE = 1000
+"""The most calls that a client begins, or gives up, with one message."""
 
 
 class CallDetails(NamedTuple):
@@ -54,79 +61,108 @@ class TunnelServicer(tunnel_service_pb2_grpc.TunnelServiceServicer):
         self, requests: AsyncIterator[OpenTunnelRequest], context: Context
     ) -> None:
         """Serves until the client half-closes and every call is answered."""
+        # Not to be able to send is to have no client any more.
+        with suppress(grpc.aio.BaseError):
+            await context.write(OpenTunnelResponse(server=self._name))
+            async with _Carried(self._find, context) as carried:
+                async for request in requests:
+                    carried.take(request)
+                    await carried.outbox.room()
+                await carried.ended()
 
-        async def send(answers: Sequence[Answer]) -> None:
-            await context.write(OpenTunnelResponse(answers=answers))
 
-        await context.write(OpenTunnelResponse(server=self._name))
-        outbox = Outbox[Answer](send)
-        under_way: dict[int, asyncio.Task[None]] = {}
-        sending = asyncio.create_task(outbox.run())
-        # It fails where the client has gone, and then this is cancelled too.
-        sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+class _Carried:
+    """The calls of one tunnel. At the end of an ``async with`` block those that are left are cancelled."""
+
+    def __init__(self, find: FindHandler, tunnel: Context) -> None:
+        self._find = find
+        self._tunnel = tunnel
+        self._under_way: dict[int, asyncio.Task[None]] = {}
+        self.outbox = Outbox[Answer](self._send)
+
+    async def __aenter__(self) -> Self:
+        self._sending = asyncio.create_task(self.outbox.run())
+        # It fails where the client has gone, which ends the tunnel too.
+        self._sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._sending.cancel()
+        for task in self._under_way.values():
+            task.cancel()
+        if self._under_way:
+            await asyncio.wait([*self._under_way.values()])
+
+    def take(self, request: OpenTunnelRequest) -> None:
+        """Does what the client says.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: it says too much at once, or what contradicts itself.
+        """
+        for name, said in (("calls", request.calls), ("cancelled_calls", request.cancelled_calls)):
+            if len(said) > MOST_AT_ONCE:
+                raise invalid(name, f"has {len(said)} elements; at most {MOST_AT_ONCE} are allowed")
+        for call in request.calls:
+            if call.number in self._under_way:
+                raise invalid("calls.number", f"is that of another call under way: {call.number}")
+            # A call begins with nothing of the tunnel's own: neither its caller nor its trace.
+            task = asyncio.create_task(self._serve(call), context=Variables())
+            self._under_way[call.number] = task
+            task.add_done_callback(partial(self._forget, call.number))
+        # After the calls: one may have been given up in the moment in which it began.
+        for number in request.cancelled_calls:
+            if number in self._under_way:
+                self._under_way[number].cancel()
+
+    async def ended(self) -> None:
+        """Waits until every call is answered and every answer sent."""
+        if self._under_way:
+            await asyncio.wait([*self._under_way.values()])
+        self.outbox.close()
+        await self._sending
+
+    async def _serve(self, call: Call) -> None:
+        context = CarriedContext(self._tunnel, call)
         try:
-            async for request in requests:
-                for call in request.calls:
-                    if call.number in under_way:
-                        raise invalid("calls.number", f"is that of another call under way: {call.number}")
-                    serving = self._serve(call, context, outbox)
-                    # A call begins with nothing of the tunnel's own: neither its caller nor its trace.
-                    task = asyncio.create_task(serving, context=Variables())
-                    under_way[call.number] = task
-                    task.add_done_callback(partial(_forget, under_way, call.number))
-                # After the calls: one may have been given up in the moment in which it began.
-                for number in request.cancelled_calls:
-                    if number in under_way:
-                        under_way[number].cancel()
-                await outbox.room()
-            if under_way:
-                await asyncio.wait([*under_way.values()])
-            outbox.close()
-            await sending
-        finally:
-            sending.cancel()
-            for task in under_way.values():
-                task.cancel()
-            if under_way:
-                await asyncio.wait([*under_way.values()])
-
-    async def _serve(self, call: Call, tunnel: Context, outbox: Outbox[Answer]) -> None:
-        context = CarriedContext(tunnel, call)
-        try:
-            handler = await self._find(CallDetails(call.method, context.invocation_metadata()))
-            if handler is None:
-                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-            response = await _response(handler, call.request, context)
-        except grpc.aio.AbortError:
-            pass
+            for answer in await self._answers(call, context):
+                self.outbox.put(answer, len(answer.response) + len(answer.details))
         except Exception:
-            # What is around the handlers lets nothing else through.
-            logger.exception("%s failed in a tunnel", call.method)
-            context.set_code(grpc.StatusCode.UNKNOWN)
-        else:
-            if context.code() is grpc.StatusCode.OK:
-                for answer in _parts(call.number, response, context):
-                    outbox.put(answer, len(answer.response))
-                return
-        outbox.put(_failure(call.number, context), 0)
+            # What is around the handlers lets nothing through, so it is a fault of what is sent.
+            logger.exception("%s has no answer that can be sent", call.method)
+            self.outbox.put(Answer(call=call.number, code=grpc.StatusCode.INTERNAL.value[0]), 0)
 
+    async def _answers(self, call: Call, context: CarriedContext) -> Sequence[Answer]:
+        try:
+            response = await self._response(call, context)
+        except grpc.aio.AbortError:
+            return [_failure(call.number, context)]
+        if context.code() is grpc.StatusCode.OK:
+            return _parts(call.number, response, context)
+        return [_failure(call.number, context)]
 
-def _forget(under_way: dict[int, asyncio.Task[None]], number: int, task: asyncio.Task[None]) -> None:
-    del task
-    under_way.pop(number, None)
+    async def _response(self, call: Call, context: CarriedContext) -> bytes:
+        try:
+            validate(call, call.ByteSize())
+        except ServiceError as error:
+            await error_mapping.abort(error, call.method, context)
+        handler: Any = await self._find(CallDetails(call.method, context.invocation_metadata()))
+        if handler is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        if handler.request_streaming:  # one that does not read what it will refuse
+            return bytes(handler.response_serializer(await handler.stream_unary(_nothing(), context)))
+        try:
+            message = handler.request_deserializer(call.request)
+        except Exception:
+            # As gRPC says it of a call of its own.
+            await context.abort(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
+        return bytes(handler.response_serializer(await handler.unary_unary(message, context)))
 
+    async def _send(self, answers: Sequence[Answer]) -> None:
+        await self._tunnel.write(OpenTunnelResponse(answers=answers))
 
-async def _response(handler: Any, request: bytes, context: CarriedContext) -> bytes:
-    serializer = handler.response_serializer
-    if handler.request_streaming:  # one that does not read what it will refuse
-        return bytes(serializer(await handler.stream_unary(_nothing(), context)))
-    try:
-        message = handler.request_deserializer(request)
-    except Exception:
-        # As gRPC says it of a call of its own.
-        await context.abort(grpc.StatusCode.INTERNAL, "Exception deserializing request!")
-    answer = await handler.unary_unary(message, context)
-    return bytes(serializer(answer))
+    def _forget(self, number: int, task: asyncio.Task[None]) -> None:
+        del task
+        self._under_way.pop(number, None)
 
 
 async def _nothing() -> AsyncIterator[Any]:
@@ -134,13 +170,14 @@ async def _nothing() -> AsyncIterator[Any]:
     yield
 
 
-def _parts(number: int, response: bytes, context: CarriedContext) -> Iterator[Answer]:
-    last = max(0, len(response) - 1) // MESSAGE_BYTES
-    for index in range(last):
-        part = response[index * MESSAGE_BYTES : (index + 1) * MESSAGE_BYTES]
-        yield Answer(call=number, response=part, more=True)
-    rest = response[last * MESSAGE_BYTES :]
-    yield Answer(call=number, response=rest, trailing_metadata=pack(context.trailing_metadata()))
+def _parts(number: int, response: bytes, context: CarriedContext) -> Sequence[Answer]:
+    last = max(0, len(response) - 1) // MESSAGE_BYTES * MESSAGE_BYTES
+    parts = [
+        Answer(call=number, response=response[start : start + MESSAGE_BYTES], more=True)
+        for start in range(0, last, MESSAGE_BYTES)
+    ]
+    trailing = pack(context.trailing_metadata())
+    return [*parts, Answer(call=number, response=response[last:], trailing_metadata=trailing)]
 
 
 def _failure(number: int, context: CarriedContext) -> Answer:

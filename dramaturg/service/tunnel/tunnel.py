@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import grpc
 from google.protobuf.duration_pb2 import Duration
 
-from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Call, OpenTunnelRequest
+from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Call, OpenTunnelRequest, OpenTunnelResponse
 from dramaturg.api.tunnel.v1.tunnel_service_pb2_grpc import TunnelServiceStub
 from dramaturg.service.metadata import Pair
 from dramaturg.service.tunnel.call import CarriedCall
@@ -19,15 +19,8 @@ from dramaturg.service.tunnel.outbox import Outbox
 
 logger = logging.getLogger(__name__)
 
-# The tunnel was refused, for whatever reason, so none of its calls was served.
-_REFUSED = frozenset(
-    {
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-    }
-)
+# How a stream ends whose server is lost: INTERNAL, by gRPC for Python itself, where a write was under way.
+_LOST = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED})
 
 
 class _Said(NamedTuple):
@@ -40,30 +33,36 @@ class _Said(NamedTuple):
 class Watcher(Protocol):
     """Is told what becomes of a tunnel."""
 
-    def connected(self, tunnel: Tunnel, server: str) -> None:
-        """Learns the name of the server at its end."""
+    def connected(self, tunnel: Tunnel) -> None:
+        """Learns that the server at its end is known."""
 
-    def refused(self) -> None:
-        """Learns that the server did not let it in."""
+    def refused(self, code: grpc.StatusCode) -> None:
+        """Learns that the server did not let it in, or no further."""
 
 
 class Tunnel:
     """Carries calls to one server, the one that gRPC's balancing chose for the stream.
 
-    Calls that are under way when the stream breaks are made again, each by itself, where a channel would
-    retry them too: the server was lost, or never let the tunnel in.
+    Calls that are under way when the stream breaks are made again, each by itself: whatever became of the
+    tunnel is not theirs.
 
     Args:
         channel: Opens the stream.
         metadata: What says who opens it.
         watcher: Is told what becomes of it.
+        calls: How many calls it takes.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, metadata: Iterable[Pair], watcher: Watcher) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, metadata: Iterable[Pair], watcher: Watcher, calls: int
+    ) -> None:
         self._watcher = watcher
+        self._most = calls
         self._calls: dict[int, CarriedCall] = {}
         self._begun = 0
         self._retired = False
+        self.server = ""
+        """The name of the server at its end, once that is known."""
         self._stream: Any = TunnelServiceStub(channel).OpenTunnel(metadata=tuple(metadata))
         self._outbox = Outbox[_Said](self._send)
         loop = asyncio.get_running_loop()
@@ -76,9 +75,9 @@ class Tunnel:
         return self._retired
 
     @property
-    def begun(self) -> int:
-        """How many calls it was given."""
-        return self._begun
+    def full(self) -> bool:
+        """Whether the next call is for another."""
+        return self._retired or self._begun >= self._most
 
     def carry(
         self,
@@ -109,8 +108,7 @@ class Tunnel:
     def retire(self) -> None:
         """Takes no more calls, and ends when the last one is answered."""
         self._retired = True
-        if not self._calls:
-            self._outbox.close()
+        self._rest()
 
     async def ended(self) -> None:
         """Waits for its end."""
@@ -134,42 +132,47 @@ class Tunnel:
         try:
             await self._outbox.run()
             await self._stream.done_writing()
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, asyncio.CancelledError):
+        except (grpc.aio.BaseError, grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
             # Whoever receives learns why.
             return
 
     async def _received(self) -> None:
-        code, details = grpc.StatusCode.INTERNAL, "the tunnel ended before the call was answered"
+        code, details = grpc.StatusCode.INTERNAL, "the tunnel ended before its calls did"
+        closed = False
         try:
             async for response in self._stream:
-                if response.server:
-                    self._watcher.connected(self, response.server)
-                for answer in response.answers:
-                    call = self._calls.get(answer.call)
-                    if call is not None and call.answered(answer):
-                        del self._calls[answer.call]
-                self._rest()
+                self._take(response)
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
         except asyncio.CancelledError:
-            # The channel was closed: this is what gRPC does to its calls then.
-            code, details = grpc.StatusCode.CANCELLED, "the channel was closed"
+            # What gRPC does to the calls of a channel that is closed; or the event loop ends.
+            closed = True
+        except Exception:
+            logger.exception("an answer in a tunnel cannot be read")
+            self._stream.cancel()
         self._retired = True
         self._sending.cancel()
-        self._broken(code, details)
-
-    def _broken(self, code: grpc.StatusCode, details: str) -> None:
         calls, self._calls = [*self._calls.values()], {}
-        if code in _REFUSED:
-            self._watcher.refused()
+        if not closed and code not in _LOST:
             logger.info("no tunnel: %s: %s", code.name, details)
+            self._watcher.refused(code)
         for call in calls:
-            if code in _REFUSED or code is grpc.StatusCode.UNAVAILABLE:
-                call.make_alone()
-            elif code is grpc.StatusCode.CANCELLED:
+            if closed:
                 call.cancel()
+            elif code in _LOST:
+                call.make_again()
             else:
-                call.fail(code, details)
+                call.make_alone()
+
+    def _take(self, response: OpenTunnelResponse) -> None:
+        if response.server and not self.server:
+            self.server = response.server
+            self._watcher.connected(self)
+        for answer in response.answers:
+            call = self._calls.get(answer.call)
+            if call is not None and call.answered(answer):
+                del self._calls[answer.call]
+        self._rest()
 
 
 def _duration(seconds: float) -> Duration:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable
 
 import grpc
@@ -13,11 +14,13 @@ from dramaturg.service.tunnel.tunnel import Tunnel
 TURN_SECONDS = 1.0
 """How long a tunnel takes calls: a replica that is new gets some, one that stops gets none any more."""
 TURN_CALLS = 64
-"""How many calls it takes at most, for the same."""
+"""How many calls it takes at most, for the same; at least half as many."""
 MOST_TUNNELS = 16
 """How many take calls at the same time at most."""
-REFUSED_SECONDS = 60.0
-"""For how long no tunnel is tried where one was refused."""
+UNKNOWN_SECONDS = 60.0
+"""For how long no tunnel is tried where a server did not know of any."""
+REFUSED_SECONDS = 2.0
+"""For how long none is tried where one was refused for another reason, such as who opened it."""
 _REMEMBERED_SECONDS = 10.0
 
 
@@ -41,6 +44,8 @@ class Tunnels:
         """When a server was last heard of, by its name."""
         self._more = True
         """Whether there may be servers of which nothing was heard yet."""
+        self._tries = 0
+        """How many tunnels in a row went where there was one already."""
         self._refused_until = 0.0
 
     @property
@@ -55,7 +60,7 @@ class Tunnels:
             metadata: That of the call, which also says who opens a tunnel.
         """
         turn = self._turn
-        for used in [one for one in turn if one.retired or one.begun >= TURN_CALLS]:
+        for used in [one for one in turn if one.full]:
             turn.remove(used)
             used.retire()
         if len(turn) < min(len(self._seen) + self._more, MOST_TUNNELS):
@@ -65,20 +70,26 @@ class Tunnels:
         turn.append(tunnel)
         return tunnel
 
-    def connected(self, tunnel: Tunnel, server: str) -> None:
+    def connected(self, tunnel: Tunnel) -> None:
         """Learns which server is at the end of a tunnel."""
         now = _now()
-        self._more = server not in self._seen
+        self._more = tunnel.server not in self._seen
         forgotten = now - _REMEMBERED_SECONDS
         self._seen = {name: heard for name, heard in self._seen.items() if heard > forgotten}
-        self._seen[server] = now
-        if not self._more and len(self._turn) > len(self._seen):
-            # It was opened to see whether there is another server.
+        self._seen[tunnel.server] = now
+        others = {one.server for one in self._turn if one is not tunnel and not one.retired}
+        missing = self._seen.keys() - others - {tunnel.server}
+        # gRPC gives streams to the servers in turn, but others come in between.
+        if tunnel.server in others and (len(self._turn) > len(self._seen) or self._tries < len(missing)):
+            self._tries += 1
             tunnel.retire()
+        else:
+            self._tries = 0
 
-    def refused(self) -> None:
-        """Learns that a server takes no tunnels."""
-        self._refused_until = _now() + REFUSED_SECONDS
+    def refused(self, code: grpc.StatusCode) -> None:
+        """Learns that a server takes no tunnels now."""
+        unknown = code is grpc.StatusCode.UNIMPLEMENTED
+        self._refused_until = _now() + (UNKNOWN_SECONDS if unknown else REFUSED_SECONDS)
 
     def retire(self) -> None:
         """Has all of them end when their last call is answered."""
@@ -91,7 +102,9 @@ class Tunnels:
             await asyncio.wait([*self._open])
 
     def _opened(self, metadata: Iterable[Pair]) -> Tunnel:
-        tunnel = Tunnel(self._channel, metadata, self)
+        # Of chance, or they would keep step with other calls, which take turns with them at the servers.
+        calls = random.randint(TURN_CALLS // 2, TURN_CALLS)  # noqa: S311 - balances load
+        tunnel = Tunnel(self._channel, metadata, self, calls)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(TURN_SECONDS, tunnel.retire)
         ending = loop.create_task(tunnel.ended())

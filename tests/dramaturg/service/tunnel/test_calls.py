@@ -21,6 +21,7 @@ from dramaturg.service.tunnel.outbox import MESSAGE_BYTES
 from tests.support.grpc_servers import critic, critique_request, serve, silent, until
 from tests.support.tunnels import NEVER, always, carried_critic, critics, is_carried
 
+CRITIQUE = "/dramaturg.api.agents.v1.CriticService/Critique"
 each_way = pytest.mark.parametrize("way", [always(), NEVER], ids=["carried", "alone"])
 
 
@@ -46,6 +47,13 @@ async def failing(request: CritiqueRequest, context: Any) -> CritiqueResponse:
         case "code without a message":
             context.set_code(grpc.StatusCode.NOT_FOUND)
             context.set_details("nothing there")
+        case "code as a number":
+            context.set_code(grpc.StatusCode.NOT_FOUND.value[0])
+            context.set_details("nothing there")
+        case "abort after what was set":
+            context.set_trailing_metadata((("x-why", "before"),))
+            context.set_details("said before")
+            await context.abort(grpc.StatusCode.ABORTED)
     context.set_trailing_metadata((("x-after", "words"),))
     return CritiqueResponse()
 
@@ -73,7 +81,17 @@ async def ending(settings: ChannelSettings, request: CritiqueRequest) -> tuple[A
 
 @pytest.mark.parametrize(
     "goal",
-    ["well", "service error", "abort", "bug", "not implemented", "code without a message", ""],
+    [
+        "well",
+        "service error",
+        "abort",
+        "abort after what was set",
+        "bug",
+        "not implemented",
+        "code without a message",
+        "code as a number",
+        "",
+    ],
 )
 async def test_it_ends_as_by_itself(goal: str) -> None:
     request = critique_request(goal=goal)
@@ -101,7 +119,7 @@ async def test_the_servicer_sees_who_calls_and_until_when(way: ChannelSettings) 
         await critics(channel).Critique(critique_request(), timeout=5, metadata=metadata)
     carried, request_id, method, brought = seen[0]
     assert carried is (way is not NEVER)
-    assert (request_id, method) == ("r1", "/dramaturg.api.agents.v1.CriticService/Critique")
+    assert (request_id, method) == ("r1", CRITIQUE)
     assert (brought["x-own"], brought["x-own-bin"]) == ("1", b"\x00")
 
 
@@ -119,6 +137,40 @@ async def test_calls_share_nothing_of_their_contexts() -> None:
         calls = [stub.Critique(critique_request(), metadata=((REQUEST_ID_METADATA, name),)) for name in names]
         await asyncio.gather(*calls)
     assert sorted(seen) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [("x-many", "x")] * 65,
+        [("x-long", "x" * 8000), ("x-longer", "x" * 8193)],
+        [("x-text", b"bytes")],
+        [("x-blanks", " x ")],
+    ],
+    ids=["many", "long", "bytes", "blanks"],
+)
+async def test_unusual_metadata_takes_a_call_of_its_own(metadata: list[tuple[str, str | bytes]]) -> None:
+    seen: list[bool] = []
+
+    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        seen.append(is_carried(context))
+        return CritiqueResponse()
+
+    async with carried_critic(note) as stub:
+        await stub.Critique(critique_request())
+        await stub.Critique(critique_request(), metadata=metadata).code()
+        await stub.Critique(critique_request())
+    assert seen[0] is seen[-1] is True
+    assert seen[1:-1] in ([], [False])  # gRPC itself takes 8 KiB in all
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e12, 0.0, -1.0])
+async def test_an_unusual_timeout_is_what_it_is_by_itself(timeout: float) -> None:
+    codes = []
+    for way in (always(), NEVER):
+        async with serve(critic(silent)) as server, open_channel(server.target, way) as channel:
+            codes.append(await critics(channel).Critique(critique_request(), timeout=timeout).code())
+    assert codes[0] is codes[1]
 
 
 async def forever(request: CritiqueRequest, context: Any) -> CritiqueResponse:
@@ -218,9 +270,9 @@ def answer(length: int) -> CritiqueResponse:
 @each_way
 async def test_a_response_above_the_limit_is_refused_alone(way: ChannelSettings) -> None:
     async def talk(request: CritiqueRequest, context: Any) -> CritiqueResponse:
-        return answer(1_000_000 if request.task.goal == "much" else 10)
+        return answer(2_000_000 if request.task.goal == "much" else 10)
 
-    settings = way.model_copy(update={"max_message_bytes": 400_000})
+    settings = way.model_copy(update={"max_message_bytes": 1 << 20})
     async with serve(critic(talk)) as server, open_channel(server.target, settings) as channel:
         stub = critics(channel)
         calls = [stub.Critique(critique_request(goal=goal)) for goal in ("little", "much", "little")]
@@ -232,9 +284,7 @@ async def test_a_response_above_the_limit_is_refused_alone(way: ChannelSettings)
 
 async def test_what_is_no_request_is_refused_alone() -> None:
     async with serve(critic(silent)) as server, open_channel(server.target, always()) as channel:
-        wrong = channel.unary_unary(
-            "/dramaturg.api.agents.v1.CriticService/Critique", lambda text: text, lambda data: data
-        )
+        wrong = channel.unary_unary(CRITIQUE, lambda text: text, lambda data: data)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await wrong(b"\xff\xff\xff")
         assert raised.value.code() is grpc.StatusCode.INTERNAL
@@ -246,13 +296,38 @@ async def test_a_response_that_cannot_be_read_fails_alone() -> None:
         raise ValueError(data)
 
     async with serve(critic(silent)) as server, open_channel(server.target, always()) as channel:
-        wrong = channel.unary_unary(
-            "/dramaturg.api.agents.v1.CriticService/Critique", CritiqueRequest.SerializeToString, refuse
-        )
+        wrong = channel.unary_unary(CRITIQUE, CritiqueRequest.SerializeToString, refuse)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await wrong(critique_request())
         assert raised.value.code() is grpc.StatusCode.INTERNAL
         await critics(channel).Critique(critique_request())
+
+
+async def test_what_cannot_be_written_ends_as_by_itself() -> None:
+    def refuse(request: object) -> bytes:
+        raise ValueError(request)
+
+    codes = []
+    for way in (always(), NEVER):
+        async with serve(critic(silent)) as server, open_channel(server.target, way) as channel:
+            call = channel.unary_unary(CRITIQUE, refuse, CritiqueResponse.FromString)(critique_request())
+            codes.append(await call.code())
+    assert codes[0] is codes[1] is not grpc.StatusCode.OK
+
+
+async def test_who_stops_to_ask_how_it_ended_does_not_give_it_up() -> None:
+    release = asyncio.Event()
+
+    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        await release.wait()
+        return CritiqueResponse()
+
+    async with carried_critic(work) as stub:
+        call = stub.Critique(critique_request())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call.code(), 0.05)
+        release.set()
+        assert await call == CritiqueResponse()
 
 
 async def test_more_calls_than_a_server_takes_are_refused_with_a_reason() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
-from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Answer, Call, OpenTunnelRequest
+from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Answer, Call, Metadatum, OpenTunnelRequest
 from dramaturg.api.tunnel.v1.tunnel_service_pb2_grpc import TunnelServiceStub
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
@@ -180,22 +180,51 @@ async def test_a_number_of_a_call_under_way_ends_the_tunnel() -> None:
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [
-        (OpenTunnelRequest(calls=[Call(number=1)]), "calls[0].method"),
-        (OpenTunnelRequest(calls=[Call(number=1, method="x" * 301)]), "calls[0].method"),
-        (
-            OpenTunnelRequest(calls=[Call(number=1, method="x", request=bytes((1 << 20) + 1))]),
-            "calls[0].request",
-        ),
+        (Call(), "method"),
+        (Call(method="x" * 301), "method"),
+        (Call(method=CRITIQUE, request=bytes((1 << 20) + 1)), "request"),
+        (Call(method=CRITIQUE, metadata=[Metadatum(key="x", text="x")] * 65), "metadata"),
+        (Call(method=CRITIQUE, metadata=[Metadatum(key="x", text="x" * 8193)]), "metadata[0].text"),
+        (Call(method=CRITIQUE, metadata=[Metadatum(text="x")]), "metadata[0].key"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_call_that_breaks_a_limit_is_refused_alone(wrong: Call, field: str) -> None:
+    wrong.number = 1
+    async with opened_critic(silent) as tunnel:
+        await tunnel.say(wrong, call(2))
+        answers = {answer.call: answer for answer in (await tunnel.answer(), await tunnel.answer())}
+    details = {one.key: one.binary for one in answers[1].trailing_metadata}["grpc-status-details-bin"]
+    assert answers[1].code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    assert answers[1].details.startswith(field)
+    assert field.encode() in details
+    assert answers[2].code == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        (OpenTunnelRequest(calls=[Call(number=number, method="x") for number in range(1001)]), "calls"),
         (OpenTunnelRequest(cancelled_calls=range(1001)), "cancelled_calls"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_breaks_a_limit_ends_the_tunnel(wrong: OpenTunnelRequest, field: str) -> None:
+async def test_who_says_too_much_at_once_loses_the_tunnel(wrong: OpenTunnelRequest, field: str) -> None:
     async with opened_critic(silent) as tunnel:
         await tunnel.stream.write(wrong)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await asyncio.wait_for(tunnel.answer(), 10)
     assert [violation.field for violation in from_rpc_error(raised.value).violations] == [field]
+
+
+async def test_a_server_of_small_messages_has_no_tunnels() -> None:
+    async with (
+        serve(critic(silent), max_message_bytes=100_000) as server,
+        grpc.aio.insecure_channel(server.target) as channel,
+    ):
+        stream: Any = TunnelServiceStub(channel).OpenTunnel()
+        await stream.write(OpenTunnelRequest(calls=[call(1)]))
+        assert await asyncio.wait_for(stream.code(), 10) is grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize(
@@ -249,18 +278,17 @@ async def test_who_does_not_read_is_not_read_either() -> None:
     async with opened_critic(talk) as tunnel:
 
         async def ask() -> None:
-            for number in range(1, 401):
-                await tunnel.say(*(call(10 * number + index) for index in range(10)))
+            for first in range(0, 4000, 10):
+                await tunnel.say(*(call(first + index) for index in range(10)))
 
         asking = asyncio.create_task(ask())
-        settled = 0
+        settled = -1
         while settled != served or not served:
             settled = served
             await asyncio.sleep(0.5)  # whatever else is served in this time
         assert served < 200
-        answers = tunnel.answers()
-        while served < 250:
-            await anext(answers)
+        while served == settled:
+            await tunnel.answer()
         asking.cancel()
 
 

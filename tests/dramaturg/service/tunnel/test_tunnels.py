@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,6 +15,8 @@ import pytest
 from dramaturg.api.agents.v1 import critic_service_pb2_grpc
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.api.tunnel.v1 import tunnel_service_pb2_grpc
+from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Answer, OpenTunnelRequest, OpenTunnelResponse
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.server import Server
@@ -22,6 +24,7 @@ from dramaturg.service.settings import ChannelSettings
 from dramaturg.service.tunnel.tunnels import TURN_CALLS
 from tests.support.auth import holder, token_settings
 from tests.support.grpc_servers import (
+    Critique,
     FunctionCritic,
     critic,
     critique_request,
@@ -41,9 +44,12 @@ async def test_few_calls_are_gRPCs_own_and_many_share_a_tunnel() -> None:
         return CritiqueResponse()
 
     async with carried_critic(note, ChannelSettings(tunnel_calls_per_second=5)) as stub:
-        for _ in range(9):
-            await stub.Critique(critique_request())
-    assert seen == [False] * 4 + [True] * 5
+        async with asyncio.timeout(30):
+            while not any(seen):
+                await stub.Critique(critique_request())
+        await stub.Critique(critique_request())
+    assert seen[:4] == [False] * 4
+    assert seen[-1]
 
 
 async def test_none_is_shared_where_the_settings_say_so() -> None:
@@ -53,6 +59,35 @@ async def test_none_is_shared_where_the_settings_say_so() -> None:
 
     async with carried_critic(note, NEVER) as stub:
         await asyncio.gather(*(stub.Critique(critique_request()) for _ in range(100)))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+async def test_calls_of_their_own_in_between_do_not_send_all_tunnels_one_way(count: int) -> None:
+    """gRPC gives streams and calls to the servers in turn, all together."""
+    served: Counter[int] = Counter()
+
+    def counting(index: int) -> Any:
+        async def count(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+            served[index] += is_carried(context)
+            return CritiqueResponse()
+
+        return count
+
+    large = critique_request()
+    for _ in range(40):
+        large.candidate.script.steps.add(text="x" * 2000)
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(serve(critic(counting(index)))) for index in range(count)]
+        targets = ",".join(server.target for server in servers)
+        stub = critics(await stack.enter_async_context(open_channel(f"ipv4:{targets}", always())))
+        async with asyncio.timeout(30):
+            while len(served) < count or not all(served.values()):
+                await stub.Critique(critique_request())
+        served.clear()
+        for number in range(10 * count * TURN_CALLS):
+            await stub.Critique(large if number % TURN_CALLS == 0 else critique_request())
+    least, most = min(served.values()), max(served.values())
+    assert least > most / 2, served
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -135,6 +170,15 @@ async def test_a_replica_that_stops_fails_no_call() -> None:
                 stopped.set()
 
 
+async def test_a_tunnel_that_nobody_uses_holds_up_no_server() -> None:
+    async with (
+        serve(critic(silent), drain_grace_seconds=60) as server,
+        open_channel(server.target, always()) as channel,
+    ):
+        await critics(channel).Critique(critique_request())
+        await asyncio.wait_for(server.drain(), 20)
+
+
 async def test_calls_of_a_server_that_is_lost_are_made_again() -> None:
     begun = 0
     release = asyncio.Event()
@@ -145,19 +189,55 @@ async def test_calls_of_a_server_that_is_lost_are_made_again() -> None:
         await release.wait()
         return CritiqueResponse()
 
-    async with serve(critic(work)) as first, serve(critic(work)) as second:
-        lost = [Relay(first.target), Relay(second.target)]
-        async with (
-            lost[0],
-            lost[1],
-            open_channel(f"ipv4:{lost[0].address},{lost[1].address}", always()) as channel,
-        ):
-            stub = critics(channel)
-            calls = [asyncio.ensure_future(_result(stub.Critique(critique_request()))) for _ in range(20)]
-            await until(lambda: begun == 20)
-            lost[0].cut()
-            release.set()
-            await asyncio.wait_for(asyncio.gather(*calls), 30)
+    async with lost_and_found(work) as (stub, lost):
+        calls = [asyncio.ensure_future(_result(stub.Critique(critique_request()))) for _ in range(20)]
+        await until(lambda: begun == 20)
+        lost.cut()
+        release.set()
+        await asyncio.wait_for(asyncio.gather(*calls), 30)
+
+
+async def test_a_server_that_is_lost_while_it_is_written_to_fails_no_call() -> None:
+    """gRPC for Python tells the end of such a stream as INTERNAL."""
+    answered = 0
+
+    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        nonlocal answered
+        answered += 1
+        return CritiqueResponse()
+
+    async with lost_and_found(work) as (stub, lost):
+        stopped = False
+        request = critique_request()
+        for _ in range(20):
+            request.candidate.script.steps.add(text="x" * 2000)
+
+        async def calling() -> None:
+            while not stopped:
+                await stub.Critique(request)
+
+        callers = [asyncio.create_task(calling()) for _ in range(32)]
+        await until(lambda: answered > 500)
+        lost.cut()
+        cut_at = answered
+        await until(lambda: answered > cut_at + 500)
+        stopped = True
+        await asyncio.gather(*callers)
+
+
+@asynccontextmanager
+async def lost_and_found(
+    critique: Critique,
+) -> AsyncIterator[tuple[critic_service_pb2_grpc.CriticServiceAsyncStub, Relay]]:
+    """A stub that calls two replicas, and what the connections to one of them pass."""
+    async with (
+        serve(critic(critique)) as first,
+        serve(critic(critique)) as second,
+        Relay(first.target) as lost,
+        Relay(second.target) as found,
+        open_channel(f"ipv4:{lost.address},{found.address}", always()) as channel,
+    ):
+        yield critics(channel), lost
 
 
 class Relay:
@@ -290,6 +370,93 @@ async def test_a_channel_that_is_closed_cancels_its_calls() -> None:
         await asyncio.wait_for(channel.close(), 10)
         with pytest.raises(asyncio.CancelledError):
             await call
+
+
+async def test_a_channel_that_is_closed_with_grace_lets_calls_be_made_again() -> None:
+    """Such as one whose certificate was replaced (see ``RotatingChannel``)."""
+    refused = asyncio.Event()
+
+    async def at_first_not(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        if refused.is_set():
+            return CritiqueResponse()
+        refused.set()
+        raise ServiceError(
+            grpc.StatusCode.UNAVAILABLE, reasons.ERROR_REASON_SHUTTING_DOWN, "not now", retry_after=0.2
+        )
+
+    async with serve(critic(at_first_not)) as server:
+        channel = open_channel(server.target, always())
+        call = critics(channel).Critique(critique_request())
+        await refused.wait()
+        await asyncio.wait_for(channel.close(10), 20)
+        assert await call == CritiqueResponse()
+
+
+async def test_a_call_on_a_closed_channel_fails_as_by_itself() -> None:
+    async with serve(critic(silent)) as server:
+        channel = open_channel(server.target, always())
+        await channel.close()
+        with pytest.raises(grpc.aio.UsageError):
+            await critics(channel).Critique(critique_request())
+
+
+class Strange(tunnel_service_pb2_grpc.TunnelServiceServicer):
+    """Answers the first call of a tunnel with what no server should."""
+
+    def __init__(self, answers: Sequence[Answer], ends: grpc.StatusCode | None) -> None:
+        self._answers = answers
+        self._ends = ends
+
+    async def OpenTunnel(self, requests: AsyncIterator[OpenTunnelRequest], context: Any) -> None:  # type: ignore[override]
+        await context.write(OpenTunnelResponse(server="strange"))
+        await anext(requests)
+        await context.write(OpenTunnelResponse(answers=self._answers))
+        if self._ends is not None:
+            await context.abort(self._ends, "it ends")
+
+
+@pytest.mark.parametrize(
+    ("answers", "ends"),
+    [
+        ([], grpc.StatusCode.CANCELLED),
+        ([], grpc.StatusCode.INTERNAL),
+        ([], grpc.StatusCode.DATA_LOSS),
+        ([], grpc.StatusCode.INVALID_ARGUMENT),
+        ([], None),
+        ([Answer(call=77)], grpc.StatusCode.UNAVAILABLE),
+        ([Answer(call=1, response=b"x", more=True)] * 3, grpc.StatusCode.UNAVAILABLE),
+    ],
+)
+async def test_what_becomes_of_a_tunnel_is_not_its_calls(
+    answers: Sequence[Answer], ends: grpc.StatusCode | None
+) -> None:
+    server = grpc.aio.server()
+    critic_service_pb2_grpc.add_CriticServiceServicer_to_server(FunctionCritic(silent), server)
+    tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(Strange(answers, ends), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with open_channel(f"127.0.0.1:{port}", always()) as channel:
+            calls = [critics(channel).Critique(critique_request()) for _ in range(5)]
+            assert await asyncio.wait_for(asyncio.gather(*calls), 20) == [CritiqueResponse()] * 5
+    finally:
+        await server.stop(None)
+
+
+@pytest.mark.parametrize("pushback", ["-1", "soon", "9" * 5000])
+async def test_a_strange_pushback_is_none(pushback: str) -> None:
+    answer = Answer(call=1, code=grpc.StatusCode.UNAVAILABLE.value[0])
+    answer.trailing_metadata.add(key="grpc-retry-pushback-ms", text=pushback)
+    server = grpc.aio.server()
+    tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(Strange([answer], None), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with open_channel(f"127.0.0.1:{port}", always()) as channel:
+            code = await asyncio.wait_for(critics(channel).Critique(critique_request()).code(), 10)
+    finally:
+        await server.stop(None)
+    assert code is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_nothing_is_left_behind() -> None:
