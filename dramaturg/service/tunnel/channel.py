@@ -73,18 +73,11 @@ class TunnellingChannel(DelegatingChannel):
         serialize, parse = request_serializer, response_deserializer
 
         def call(request: Any, *, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
-            if not self._many() or options or not self._tunnels.welcome:
-                return alone(request, timeout=timeout, metadata=metadata, **options)
             pairs = metadata or ()
-            if not is_plain(pairs) or not _is_usual(timeout):
-                return alone(request, timeout=timeout, metadata=metadata)
-            try:
-                data = serialize(request)
-            except Exception:
-                # gRPC says it to whoever waits for the call.
-                return alone(request, timeout=timeout, metadata=metadata)
-            if len(data) > LARGEST_BYTES:
-                return alone(request, timeout=timeout, metadata=metadata)
+            shares = self._many() and self._tunnels.welcome and not options
+            data = _written(serialize, request) if shares and _is_usual(timeout) and is_plain(pairs) else None
+            if data is None:
+                return alone(request, timeout=timeout, metadata=metadata, **options)
 
             def again(left: float | None) -> Any:
                 return alone(request, timeout=left, metadata=metadata)
@@ -121,6 +114,15 @@ class TunnellingChannel(DelegatingChannel):
             self._window, self._begun = now, 0
         self._begun += 1
         return max(self._begun, self._begun_before) >= self._calls_per_second
+
+
+def _written(serialize: Callable[[Any], bytes], request: Any) -> bytes | None:
+    """A request, serialized. None: it is too long; or it cannot be, and then gRPC is to say so."""
+    try:
+        data = serialize(request)
+    except Exception:
+        return None
+    return data if len(data) <= LARGEST_BYTES else None
 
 
 def _is_usual(timeout: float | None) -> bool:
