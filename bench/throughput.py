@@ -5,10 +5,11 @@ machine that speaks the OpenAI protocol and answers after ``--latency`` seconds.
 with seven verdicts, none of them an abstention. No prompt comes twice; every completion is kept in the
 ledger, every call is logged; a run keeps its results.
 
-Four setups are measured one after the other, ``--repeat`` times, and the median is shown: the services as
+Five setups are measured one after the other, ``--repeat`` times, and the median is shown: the services as
 separate processes, asked by a call of EvaluateScripts for each judgement; the same with all of them in one
 process (``dramaturg up``); separate processes again, which make one run of tasks with eight candidates each,
-from its creation to its end; and for comparison the bare ``openai`` client, which sends the same bodies and
+from its creation to its end; the same once more with every call traced, to a collector of this machine, and
+with metrics; and for comparison the bare ``openai`` client, which sends the same bodies and
 does nothing with the answers. Never is the model called more than ``--concurrency`` times at once. Ideal is
 what the latency and the concurrency allow: judgements / concurrency x latency. Processor time is what
 /proc/PID/stat says of the services' processes; that of the server of models is not counted, that of this
@@ -35,21 +36,25 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.load import judgements, setups
+from bench.load.collector import collector
 from bench.load.measured import Load, Measured
 from bench.load.model_server import model_server
 from tests.support.judges import all_pass
 
 APART, TOGETHER, RUN, BARE = "separate processes", "one process", "a run", "bare openai client"
+OBSERVED = "a run, traced"
 
 
 async def measure(load: Load, repeat: int, ledger: str | None) -> dict[str, Measured]:
     """Measures every setup in turn, so many times; the median of each figure."""
-    found: dict[str, list[Measured]] = {APART: [], TOGETHER: [], RUN: [], BARE: []}
-    with model_server(load.latency, all_pass(await judgements.question()).text) as url:
+    found: dict[str, list[Measured]] = {APART: [], TOGETHER: [], RUN: [], OBSERVED: [], BARE: []}
+    text = all_pass(await judgements.question()).text
+    with model_server(load.latency, text) as url, collector() as spans:
         for _ in range(repeat):
             found[APART].append(await setups.calls(load, url, apart=True, ledger=ledger))
             found[TOGETHER].append(await setups.calls(load, url, apart=False, ledger=ledger))
             found[RUN].append(await setups.run(load, url, ledger=ledger))
+            found[OBSERVED].append(await setups.run(load, url, ledger=ledger, collector=spans))
             found[BARE].append(await setups.bare_client(load, url))
     return {name: _median(some) for name, some in found.items()}
 
@@ -93,6 +98,7 @@ def as_json(load: Load, result: dict[str, Measured]) -> dict[str, Any]:
         **rounded(result[APART]),
         "one_process": rounded(result[TOGETHER]),
         "run": rounded(result[RUN]),
+        "run_traced": rounded(result[OBSERVED]),
         "bare_client": rounded(result[BARE]),
         "judgements": load.judgements,
         "concurrency": load.concurrency,

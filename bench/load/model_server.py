@@ -11,40 +11,26 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import cast
 
 import uvloop
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from bench.load.serving import serving
+
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
 
 
-@contextmanager
-def model_server(latency: float, text: str) -> Iterator[str]:
+def model_server(latency: float, text: str) -> AbstractContextManager[str]:
     """Runs the server in a process of its own; yields its address.
 
     Args:
         latency: The seconds after which a request is answered.
         text: What every completion says.
     """
-    command = [sys.executable, "-m", "bench.load.model_server", str(latency)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(text)
-            process.stdin.close()
-            yield process.stdout.readline().strip()
-        finally:
-            process.terminate()
+    return serving("bench.load.model_server", str(latency), given=text)
 
 
 class _Connection(asyncio.Protocol):

@@ -20,6 +20,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
 from services.generation.codec import decode_request
 from services.generation.providers.wire import StructuredOutput, request_body
+from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess
 
 RUN_CANDIDATES = 8
@@ -46,14 +47,15 @@ async def calls(load: Load, base_url: str, *, apart: bool, ledger: str | None) -
         return await measured(load, work, [process.pid for process in processes])
 
 
-async def run(load: Load, base_url: str, *, ledger: str | None) -> Measured:
+async def run(load: Load, base_url: str, *, ledger: str | None, collector: str = "") -> Measured:
     """All judgements are one run, of tasks with eight candidates each.
 
     The run has twice as many judgements under way as the provider is called at once, so that the next ones
     are ready when an answer comes. What is to be judged is there before: to make it up is no part of the job.
+    With a collector every call is traced, and metrics are counted.
     """
     async with (
-        _services(True, base_url, load, ledger) as processes,
+        _services(True, base_url, load, ledger, collector) as processes,
         DramaturgClient(processes[-1].target) as client,
     ):
         await _run(client, _spec(load, 2 * load.concurrency))
@@ -113,7 +115,7 @@ async def _run(client: DramaturgClient, spec: RunSpec) -> None:
 
 @asynccontextmanager
 async def _services(
-    apart: bool, base_url: str, load: Load, ledger: str | None
+    apart: bool, base_url: str, load: Load, ledger: str | None, collector: str = ""
 ) -> AsyncIterator[list[ServiceProcess]]:
     """Starts the services, each as a process or all as one; the last one has the gateway."""
     with tempfile.TemporaryDirectory() as name:
@@ -127,6 +129,8 @@ async def _services(
             # The provider bounds the calls, and nobody before it.
             "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
         }
+        if collector:
+            environment["DRAMATURG_TRACES_ENDPOINT"] = collector
         provider = f"""
             [generation.providers.local]
             kind = "openai"
@@ -138,7 +142,8 @@ async def _services(
         async with AsyncExitStack() as stack:
 
             async def start(module: str, *arguments: str, **settings: str) -> ServiceProcess:
-                process = ServiceProcess(module, folder, environment | settings, *arguments)
+                observed = {"DRAMATURG_METRICS_PORT": str(free_port())} if collector else {}
+                process = ServiceProcess(module, folder, environment | observed | settings, *arguments)
                 await process.start()
                 stack.push_async_callback(process.stop)
                 return process
