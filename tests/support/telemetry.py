@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,14 +12,13 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.proto.trace.v1 import trace_pb2
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.exporting import open_provider
-from dramaturg.service.telemetry.settings import TracesSettings
+from dramaturg.service.telemetry import instruments, otlp, tracing
+from dramaturg.service.telemetry.exporting import resource_of
+from dramaturg.service.telemetry.spans import Kind, RecordedSpan, Recorder
 
 Labels = Mapping[str, str]
 
@@ -30,13 +29,20 @@ class Span:
 
     service: str
     name: str
-    kind: int
+    kind: Kind
     trace_id: str
     span_id: str
     parent_id: str
     """Empty: it begins a trace."""
+    began: int
+    """In nanoseconds since the epoch."""
+    ended: int
+    state: str
+    """What vendors carry along."""
     attributes: Mapping[str, Any]
     failed: bool
+    raw: bytes
+    """All of it."""
 
 
 @dataclass
@@ -47,19 +53,24 @@ class Collector:
         target: Where it is reached.
         spans: Every span, in the order in which they came.
         raw: What came, as bytes.
+        metadata: What came along, request by request.
+        refusals: How many requests it will not take for now.
     """
 
     target: str = ""
+    refusals: int = 0
     spans: list[Span] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
+    metadata: list[Mapping[str, Any]] = field(default_factory=list)
 
     async def Export(self, request: Any, context: Any) -> Any:
         """Takes spans."""
+        if self.refusals:
+            self.refusals -= 1
+            await context.abort(grpc.StatusCode.UNAVAILABLE)
+        self.metadata.append(dict(context.invocation_metadata()))
         self.raw.append(request.SerializeToString())
-        for resource in request.resource_spans:
-            service = attributes(resource.resource.attributes).get("service.name", "")
-            for scope in resource.scope_spans:
-                self.spans += [_span(service, span) for span in scope.spans]
+        self.spans += spans_of(request)
         return trace_service_pb2.ExportTraceServiceResponse()
 
     def children(self, span: Span) -> list[Span]:
@@ -72,9 +83,9 @@ class Collector:
 
 
 @asynccontextmanager
-async def collector() -> AsyncIterator[Collector]:
-    """Serves a collector on a free port."""
-    server, collecting = grpc.aio.server(), Collector()
+async def collector(refusals: int = 0) -> AsyncIterator[Collector]:
+    """Serves a collector on a free port, which takes nothing at first so many times."""
+    server, collecting = grpc.aio.server(), Collector(refusals=refusals)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(  # type: ignore[no-untyped-call] # no types
         collecting, server
     )
@@ -86,7 +97,17 @@ async def collector() -> AsyncIterator[Collector]:
         await server.stop(0)
 
 
-def attributes(pairs: Sequence[KeyValue]) -> dict[str, Any]:
+def spans_of(request: trace_service_pb2.ExportTraceServiceRequest) -> list[Span]:
+    """The spans that a request hands over."""
+    return [
+        _span(attributes(resource.resource.attributes).get("service.name", ""), span)
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def attributes(pairs: Iterable[KeyValue]) -> dict[str, Any]:
     """Attributes as Python values."""
     return {pair.key: _value(pair.value) for pair in pairs}
 
@@ -98,16 +119,20 @@ def _value(value: AnyValue) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def _span(service: str, span: Any) -> Span:
+def _span(service: str, span: trace_pb2.Span) -> Span:
     return Span(
         service,
         span.name,
-        span.kind,
+        Kind(span.kind),
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex(),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        span.trace_state,
         attributes(span.attributes),
-        span.status.code == 2,
+        span.status.code == trace_pb2.Status.STATUS_CODE_ERROR,
+        span.SerializeToString(),
     )
 
 
@@ -169,16 +194,15 @@ class Counts:
 
 
 @contextmanager
-def traced(**settings: Any) -> Iterator[list[ReadableSpan]]:
-    """Traces within a ``with`` block; the list holds the spans afterwards."""
-    spans: list[ReadableSpan] = []
-    exporter = InMemorySpanExporter()
-    chosen = TracesSettings(endpoint="http://nowhere", **settings)
-    provider = open_provider("test", chosen, exporter)
-    tracing.trace_with(provider.get_tracer("test"), contents=chosen.contents)
+def traced(sample_ratio: float = 1, *, contents: bool = False) -> Iterator[list[Span]]:
+    """Traces within a ``with`` block; the list holds the spans afterwards, as they would have been sent."""
+    ended: list[RecordedSpan] = []
+    spans: list[Span] = []
+    tracing.trace_with(Recorder(ended.append, sample_ratio), contents=contents)
     try:
         yield spans
     finally:
         tracing.trace_with(None)
-        provider.shutdown()
-        spans += exporter.get_finished_spans()
+        resource = resource_of("test")
+        sender = otlp.resource_spans(resource.attributes, resource.schema_url)
+        spans += spans_of(otlp.export_request(sender, ended))

@@ -19,6 +19,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.delegation import DelegatingChannel
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histogram
+from dramaturg.service.telemetry.spans import Span
 
 INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Methods that are not observed: probes would drown the rest, and watches have no end."""
@@ -167,7 +168,7 @@ def _attributes(method: str) -> Mapping[str, str]:
     return {"rpc.system.name": "grpc", "rpc.method": method}
 
 
-def _end(span: tracing.Span, code: str, *, failed: bool) -> None:
+def _end(span: Span, code: str, *, failed: bool) -> None:
     span.set("rpc.response.status_code", code)
     if failed:
         span.fail(code)

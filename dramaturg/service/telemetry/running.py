@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.endpoint import serve_metrics
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
+from dramaturg.service.telemetry.spans import Recorder
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -74,21 +75,21 @@ def new_registry() -> CollectorRegistry | None:
 
 @asynccontextmanager
 async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]:
-    if not settings.endpoint:
+    if not settings.enabled:
         yield
         return
     try:
-        # Here, since the SDK takes longer to load than most commands to run.
-        from dramaturg.service.telemetry.exporting import open_provider
+        # Here, since OpenTelemetry takes longer to load than most commands to run.
+        from dramaturg.service.telemetry.exporting import open_sender
     except ImportError:
-        logger.warning("traces.endpoint is set, and the OpenTelemetry SDK is missing: %s", _EXTRA)
+        logger.warning("traces.endpoint is set, and OpenTelemetry is missing: %s", _EXTRA)
         yield
         return
-    provider = open_provider(service, settings)
-    tracing.trace_with(provider.get_tracer("dramaturg"), contents=settings.contents)
+    sender = open_sender(service, settings)
+    tracing.trace_with(Recorder(sender.take, settings.sample_ratio), contents=settings.contents)
     logger.info("spans are sent", extra={"fields": {"endpoint": settings.endpoint}})
     try:
         yield
     finally:
         tracing.trace_with(None)
-        await asyncio.to_thread(provider.shutdown)
+        await asyncio.to_thread(sender.shutdown)

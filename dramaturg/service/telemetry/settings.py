@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -29,11 +29,17 @@ def _endpoint() -> str:
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
+def _delay() -> Any:
+    """The variable of OpenTelemetry's own specification ("Batch Span Processor"), in seconds."""
+    milliseconds = os.environ.get("OTEL_BSP_SCHEDULE_DELAY") or "5000"
+    return float(milliseconds) / 1000 if milliseconds.isdecimal() else milliseconds
+
+
 class TracesSettings(Settings):
     """Section ``traces``.
 
-    OpenTelemetry's own variables count too: ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``, and
-    ``OTEL_EXPORTER_OTLP_*`` for headers and certificates.
+    OpenTelemetry's own variables count too: ``OTEL_SERVICE_NAME``, ``OTEL_RESOURCE_ATTRIBUTES``,
+    ``OTEL_SDK_DISABLED``, and ``OTEL_EXPORTER_OTLP_*`` for headers and certificates.
     """
 
     section: ClassVar[str] = "traces"
@@ -53,7 +59,16 @@ class TracesSettings(Settings):
     """
     queue_size: int = Field(default=8192, ge=512)
     """The most spans that wait to be sent; further ones are dropped and counted."""
+    delay_seconds: float = Field(default_factory=_delay, gt=0, le=3600)
+    """How long a span waits for others to be sent with. Absent: the milliseconds of
+    ``OTEL_BSP_SCHEDULE_DELAY``, or 5 seconds.
+    """
     flush_seconds: float = Field(default=3.0, ge=0, le=60)
     """How long the process waits at its end, after everything else, for the collector to take the last spans.
     What it has not taken then is dropped. (``OTEL_EXPORTER_OTLP_TIMEOUT`` holds for each batch.)
     """
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there are traces."""
+        return bool(self.endpoint) and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"

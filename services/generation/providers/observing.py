@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.tracing import Kind, Span, Value
+from dramaturg.service.telemetry.spans import Kind, Span, Value
 from services.generation.calls import Answer, Call, Message, Role
 from services.generation.deadlines import Deadline
 from services.generation.errors import ProviderError

@@ -87,12 +87,10 @@ async def test_every_attempt_is_a_span_without_any_text() -> None:
         async with OpenAIServer(Moody(BROKEN)) as server, generation_service(server) as service:
             await service.generate(PLANTED)
     failed, answered = [span for span in spans if span.name == "chat m"]
-    assert failed.attributes is not None
-    assert answered.attributes is not None
     assert failed.attributes["error.type"] == "transient"
     assert answered.attributes["gen_ai.request.model"] == "m"
-    assert int(str(answered.attributes["gen_ai.usage.input_tokens"])) > 0
-    assert not [span for span in spans if PLANTED in span.to_json() or "all is there" in span.to_json()]
+    assert answered.attributes["gen_ai.usage.input_tokens"] > 0
+    assert not [span for span in spans if PLANTED.encode() in span.raw or b"all is there" in span.raw]
 
 
 async def test_prompts_and_answers_are_in_spans_where_that_is_set() -> None:
@@ -100,9 +98,8 @@ async def test_prompts_and_answers_are_in_spans_where_that_is_set() -> None:
         async with OpenAIServer(lambda _: GOOD) as server, generation_service(server) as service:
             await service.generate(PLANTED)
     (span,) = [span for span in spans if span.name == "chat m"]
-    assert span.attributes is not None
-    asked = json.loads(str(span.attributes["gen_ai.input.messages"]))
-    answered = json.loads(str(span.attributes["gen_ai.output.messages"]))
+    asked = json.loads(span.attributes["gen_ai.input.messages"])
+    answered = json.loads(span.attributes["gen_ai.output.messages"])
     assert asked == [{"role": "user", "parts": [{"type": "text", "content": PLANTED}]}]
     assert answered == [{"role": "assistant", "parts": [{"type": "text", "content": GOOD}]}]
 

@@ -1,76 +1,49 @@
-"""Spans that cannot be sent are counted, and hold nobody up."""
+"""Spans as a real collector gets them, and collectors that do not take them."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from pydantic import ValidationError
 
-from dramaturg.service.telemetry.exporting import BoundedProcessor, open_provider
+from dramaturg.service.telemetry import telemetry, tracing
+from dramaturg.service.telemetry.exporting import open_sender
 from dramaturg.service.telemetry.settings import TracesSettings
+from dramaturg.service.telemetry.spans import Kind, Recorder
 from tests.support.ports import free_port
-from tests.support.telemetry import Counts, counted
+from tests.support.telemetry import collector, counted
 
 
-@pytest.fixture
-def counts() -> Iterator[Counts]:
-    with counted() as counting:
-        yield counting
+async def test_spans_reach_the_collector_with_what_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=planted")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+        with counted() as counts:
+            async with telemetry("service", "127.0.0.1"):
+                with tracing.spanning("work", {"attribute": 1}):
+                    pass
+            assert counts.now().sum("dramaturg_spans_sent_total") == 1
+    (span,) = collecting.spans
+    assert (span.service, span.name, span.attributes) == ("service", "work", {"attribute": 1})
+    assert b"deployment.environment.name" in collecting.raw[0]
+    assert collecting.metadata[0]["x-key"] == "planted"
 
 
-class Gate(SpanExporter):
-    """A collector that takes nothing until it is opened, and then answers as told."""
-
-    def __init__(self, result: SpanExportResult) -> None:
-        self.opened = threading.Event()
-        self.taken = 0
-        self._result = result
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.opened.wait(20)
-        self.taken += len(spans)
-        return self._result
-
-
-def make(processor: BoundedProcessor, count: int) -> None:
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(processor)
-    make_of(provider, count)
-
-
-def make_of(provider: TracerProvider, count: int) -> None:
-    tracer = provider.get_tracer("test")
-    for _ in range(count):
-        tracer.start_span("work").end()
-
-
-def test_a_collector_that_hangs_costs_spans_and_no_time(counts: Counts) -> None:
-    gate = Gate(SpanExportResult.SUCCESS)
-    processor = BoundedProcessor(gate, 600, flush_seconds=20)
-    make(processor, 1000)  # returns, although nothing is taken
-    gate.opened.set()
-    processor.shutdown()
-    found = counts.now()
-    assert gate.taken == 600
-    assert found.by("dramaturg_spans_dropped_total", "reason") == {"queue": 400, "collector": 0}
-    assert found.sum("dramaturg_spans_sent_total") == 600
-
-
-def test_what_the_collector_does_not_take_is_counted(counts: Counts) -> None:
-    gate = Gate(SpanExportResult.FAILURE)
-    gate.opened.set()
-    processor = BoundedProcessor(gate, 600, flush_seconds=20)
-    make(processor, 10)
-    processor.shutdown()
-    found = counts.now()
-    assert found.by("dramaturg_spans_dropped_total", "reason") == {"queue": 0, "collector": 10}
-    assert found.sum("dramaturg_spans_sent_total") == 0
+async def test_a_collector_that_is_away_for_a_moment_gets_every_span() -> None:
+    with counted() as counts:
+        async with collector(refusals=1) as collecting:
+            settings = TracesSettings(endpoint=f"http://{collecting.target}", flush_seconds=20)
+            sender = open_sender("test", settings)
+            Recorder(sender.take, 1).begin("work", Kind.INTERNAL, {}).end()
+            await asyncio.to_thread(sender.shutdown)
+        assert counts.now().sum("dramaturg_spans_sent_total") == 1
+    assert len(collecting.spans) == 1
 
 
 @pytest.fixture(params=["says nothing", "refuses"])
@@ -83,10 +56,27 @@ def dead_collector(request: pytest.FixtureRequest) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_the_end_does_not_wait_for_a_dead_collector(counts: Counts, dead_collector: str) -> None:
-    provider = open_provider("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
-    make_of(provider, 2000)  # four batches, each of which the SDK alone would give 10 seconds
-    begun = time.monotonic()
-    provider.shutdown()
-    assert time.monotonic() - begun < 4
-    assert counts.now().by("dramaturg_spans_dropped_total", "reason") == {"queue": 0, "collector": 2000}
+def test_the_end_does_not_wait_for_a_dead_collector(dead_collector: str) -> None:
+    with counted() as counts:
+        sender = open_sender("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
+        recorder = Recorder(sender.take, 1)
+        for _ in range(2000):  # four batches, each of which may take 10 seconds
+            recorder.begin("work", Kind.INTERNAL, {}).end()
+        begun = time.monotonic()
+        sender.shutdown()
+        assert time.monotonic() - begun < 4
+        assert counts.now().by("dramaturg_spans_dropped_total", "reason") == {"queue": 0, "collector": 2000}
+
+
+def test_opentelemetrys_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "250")
+    assert TracesSettings().endpoint == "http://collector:4317"
+    assert TracesSettings().delay_seconds == 0.25
+    assert TracesSettings().enabled
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert not TracesSettings().enabled
+    for refused in ("soon", "0", "-1"):
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", refused)
+        with pytest.raises(ValidationError, match="delay_seconds"):
+            TracesSettings()

@@ -194,7 +194,7 @@ asyncio.run(main())
     )
     assert done.returncode == 0, done.stderr
     assert "prometheus-client is missing" in done.stderr
-    assert "OpenTelemetry SDK is missing" in done.stderr
+    assert "OpenTelemetry is missing" in done.stderr
 
 
 async def _approve(request: CritiqueRequest, context: Any) -> CritiqueResponse:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,16 +14,16 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import StatusCode
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.telemetry import tracing
+from dramaturg.service.telemetry.spans import Kind
 from tests.support.grpc_servers import (
     METHODS,
+    Critique,
     arities,
     call_arity,
     critic,
@@ -42,10 +42,10 @@ UNSAMPLED = ("traceparent", f"00-{TRACE}-{PARENT}-00")
 
 
 @asynccontextmanager
-async def two_hops() -> AsyncIterator[Any]:
+async def two_hops(work: Critique = silent) -> AsyncIterator[Any]:
     """A critic that asks another one; yields a call by a channel that is not ours, and traces nothing."""
     async with (
-        serve(critic(silent)) as inner,
+        serve(critic(work)) as inner,
         serve(critic(relay(inner.target))) as outer,
         grpc.aio.insecure_channel(outer.target) as channel,
     ):
@@ -56,11 +56,17 @@ def bare(channel: grpc.aio.Channel) -> Any:
     return channel.unary_unary(f"/{METHOD}", CritiqueRequest.SerializeToString, CritiqueResponse.FromString)
 
 
-def ids(span: ReadableSpan) -> tuple[str, str, str]:
-    """Trace, span and parent."""
-    assert span.context is not None
-    parent = f"{span.parent.span_id:016x}" if span.parent else ""
-    return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}", parent
+@asynccontextmanager
+async def behind_a_hop() -> AsyncIterator[tuple[Any, Sequence[Mapping[str, Any]]]]:
+    """Such a call, and what metadata comes out behind the first critic."""
+    seen: list[Mapping[str, Any]] = []
+
+    async def look(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        seen.append(dict(context.invocation_metadata()))
+        return CritiqueResponse()
+
+    async with two_hops(look) as call:
+        yield call, seen
 
 
 async def test_every_hop_is_under_the_one_before_it() -> None:
@@ -68,30 +74,33 @@ async def test_every_hop_is_under_the_one_before_it() -> None:
         async with two_hops() as call:
             await call(critique_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
     assert {span.name for span in spans} == {METHOD}
-    by_parent = {ids(span)[2]: span for span in spans}
+    by_parent = {span.parent_id: span for span in spans}
     outer = by_parent[PARENT]
-    between = by_parent[ids(outer)[1]]
-    inner = by_parent[ids(between)[1]]
-    assert [span.kind.name for span in (outer, between, inner)] == ["SERVER", "CLIENT", "SERVER"]
+    between = by_parent[outer.span_id]
+    inner = by_parent[between.span_id]
+    assert [span.kind for span in (outer, between, inner)] == [Kind.SERVER, Kind.CLIENT, Kind.SERVER]
     assert len(spans) == 3
-    assert {ids(span)[0] for span in spans} == {TRACE}
-    assert inner.context is not None
-    assert inner.context.trace_state.get("vendor") == "1"
+    assert {(span.trace_id, span.state) for span in spans} == {(TRACE, "vendor=1")}
 
 
 async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
-    seen: list[dict[str, str]] = []
-
-    async def look(request: CritiqueRequest, context: Any) -> CritiqueResponse:
-        seen.append(dict(context.invocation_metadata()))
-        return CritiqueResponse()
-
-    async with serve(critic(look)) as inner, serve_critic(relay(inner.target)) as stub:
-        await stub.Critique(critique_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
-        await stub.Critique(critique_request())
+    async with behind_a_hop() as (call, seen):
+        await call(critique_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
+        await call(critique_request())
     assert seen[0]["traceparent"] == SAMPLED[1]
     assert seen[0]["tracestate"] == "vendor=1"
     assert "traceparent" not in seen[1]
+
+
+@pytest.mark.parametrize("sent", [UNSAMPLED, None])
+async def test_a_trace_that_is_not_kept_is_passed_on_as_one(sent: tuple[str, str] | None) -> None:
+    with traced(sample_ratio=0) as spans:
+        async with behind_a_hop() as (call, seen):
+            await call(critique_request(), metadata=(sent,) if sent else ())
+    # Those behind it do not begin a trace of their own.
+    assert seen[0]["traceparent"].endswith("-00")
+    assert sent is None or seen[0]["traceparent"] == sent[1]
+    assert not spans
 
 
 @pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
@@ -103,15 +112,12 @@ async def test_each_arity_has_one_span_on_each_side(method: str) -> None:
         async with serve(arities(work)) as server, open_channel(server.target) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await call_arity(channel, method, critique_request())
-    by_kind = {span.kind.name: span for span in spans}
     assert len(spans) == 2
     for span in spans:
-        assert span.attributes is not None
         assert span.attributes["rpc.response.status_code"] == "INVALID_ARGUMENT"
-        assert "planted" not in span.to_json()
+        assert b"planted" not in span.raw
     # It is the caller's fault, and no error of the server.
-    assert by_kind["CLIENT"].status.status_code is StatusCode.ERROR
-    assert by_kind["SERVER"].status.status_code is StatusCode.UNSET
+    assert {span.kind: span.failed for span in spans} == {Kind.CLIENT: True, Kind.SERVER: False}
 
 
 async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
@@ -129,8 +135,8 @@ async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-    codes = {span.kind.name: span.attributes["rpc.response.status_code"] for span in spans if span.attributes}
-    assert codes == {"CLIENT": "CANCELLED", "SERVER": "CANCELLED"}
+    codes = {span.kind: span.attributes["rpc.response.status_code"] for span in spans}
+    assert codes == {Kind.CLIENT: "CANCELLED", Kind.SERVER: "CANCELLED"}
 
 
 async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins() -> None:
@@ -143,6 +149,53 @@ async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins
         with traced(sample_ratio=1) as unsampled:
             await call(critique_request(), metadata=(UNSAMPLED,))
     assert (len(none), len(one), len(unsampled)) == (0, 1, 0)
+
+
+def test_a_span_is_under_the_one_around_it_unless_it_begins_a_trace() -> None:
+    with traced() as spans, tracing.spanning("outer"):
+        with tracing.spanning("inner"):
+            pass
+        with tracing.spanning("root", root=True):
+            pass
+    inner, root, outer = spans
+    assert (inner.parent_id, inner.trace_id) == (outer.span_id, outer.trace_id)
+    assert not root.parent_id
+    assert root.trace_id != outer.trace_id
+    assert 0 < outer.began <= inner.began <= inner.ended <= outer.ended
+    assert outer.began < outer.ended
+
+
+def test_the_first_word_on_why_a_span_failed_stands() -> None:
+    with traced() as spans, tracing.spanning("work") as span:
+        span.fail("first")
+        span.fail("second")
+    assert [one.attributes for one in spans] == [{"error.type": "first"}]
+
+
+def test_what_is_done_to_a_span_that_has_ended_is_lost() -> None:
+    with traced() as spans:
+        with tracing.spanning("work") as span:
+            recording = [span.recording]
+        recording.append(span.recording)
+        span.set("late", value=True)
+        span.fail("late")
+        span.end()
+    (only,) = spans
+    assert recording == [True, False]
+    assert not only.failed
+    assert only.attributes == {}
+
+
+def test_a_span_that_somebody_else_closes_ends() -> None:
+    async def given_up() -> None:
+        with tracing.spanning("work"):
+            await asyncio.sleep(0)
+
+    with traced() as spans:
+        work = given_up()
+        contextvars.copy_context().run(work.send, None)
+        work.close()
+    assert [span.attributes for span in spans] == [{"error.type": "GeneratorExit"}]
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80))
@@ -160,9 +213,9 @@ async def test_a_span_that_fails_says_by_what_and_nothing_that_was_said() -> Non
     with traced() as spans, pytest.raises(ValueError, match="planted"), tracing.spanning("work"):
         raise ValueError("planted")
     (span,) = spans
-    assert span.attributes is not None
+    assert span.failed
     assert span.attributes["error.type"] == "ValueError"
-    assert "planted" not in span.to_json()
+    assert b"planted" not in span.raw
 
 
 async def test_logs_name_the_trace_where_there_is_one() -> None:
@@ -180,6 +233,6 @@ async def test_logs_name_the_trace_where_there_is_one() -> None:
             await stub.Critique(critique_request())
     assert "trace_id" not in lines[0]
     assert (lines[1]["trace_id"], lines[1]["span_id"]) == (TRACE, PARENT)
-    (served,) = [span for span in spans if span.kind.name == "SERVER"]
-    assert (lines[2]["trace_id"], lines[2]["span_id"]) == ids(served)[:2]
+    (served,) = [span for span in spans if span.kind is Kind.SERVER]
+    assert (lines[2]["trace_id"], lines[2]["span_id"]) == (served.trace_id, served.span_id)
     assert lines[2]["request_id"]
