@@ -5,15 +5,16 @@ machine that speaks the OpenAI protocol and answers after ``--latency`` seconds.
 with seven verdicts, none of them an abstention. No prompt comes twice; every completion is kept in the
 ledger, every call is logged; a run keeps its results.
 
-Five setups are measured one after the other, ``--repeat`` times, and the median is shown: the services as
-separate processes, asked by a call of EvaluateScripts for each judgement; the same with all of them in one
-process (``dramaturg up``); separate processes again, which make one run of tasks with eight candidates each,
-from its creation to its end; the same once more with every call traced, to a collector of this machine, and
-with metrics; and for comparison the bare ``openai`` client, which sends the same bodies and
-does nothing with the answers. Never is the model called more than ``--concurrency`` times at once. Ideal is
-what the latency and the concurrency allow: judgements / concurrency x latency. Processor time is what
-/proc/PID/stat says of the services' processes; that of the server of models is not counted, that of this
-program, which calls the gateway, is told apart. Every setup has made some judgements before it is measured.
+Five setups are measured one after the other, ``--repeat`` times, and the median is shown. The services as
+separate processes make one run of tasks with eight candidates each, from its creation to its end, with
+everything on: every call is traced, to a collector of this machine, and metrics are counted. Then the same
+run with all services in one process (``dramaturg up``); the first one without traces and metrics; the
+separate processes, with everything on, asked by a call of EvaluateScripts for each judgement; and for
+comparison the bare ``openai`` client, which sends the same bodies and does nothing with the answers. Never is
+the model called more than ``--concurrency`` times at once. Ideal is what the latency and the concurrency
+allow: judgements / concurrency x latency. Processor time is what /proc/PID/stat says of the services'
+processes; that of the server of models and of the collector is not counted, that of this program, which calls
+the gateway, is told apart. Every setup has made some judgements before it is measured.
 
     python bench/throughput.py [--judgements 1000] [--concurrency 64] [--latency 0.1] [--repeat 3] [--json]
         [--ledger postgresql://...]
@@ -25,9 +26,9 @@ import argparse
 import gc
 import json
 import os
-import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from platform import python_version
 from statistics import median
 from typing import Any
 
@@ -41,20 +42,21 @@ from bench.load.measured import Load, Measured
 from bench.load.model_server import model_server
 from tests.support.judges import all_pass
 
-APART, TOGETHER, RUN, BARE = "separate processes", "one process", "a run", "bare openai client"
-OBSERVED = "a run, traced"
+RUN, TOGETHER, UNTRACED = "a run", "the run, one process", "the run, no traces and metrics"
+CALLS, BARE = "a call each", "bare openai client"
 
 
 async def measure(load: Load, repeat: int, ledger: str | None) -> dict[str, Measured]:
     """Measures every setup in turn, so many times; the median of each figure."""
-    found: dict[str, list[Measured]] = {APART: [], TOGETHER: [], RUN: [], OBSERVED: [], BARE: []}
+    found: dict[str, list[Measured]] = {RUN: [], TOGETHER: [], UNTRACED: [], CALLS: [], BARE: []}
     text = all_pass(await judgements.question()).text
     with model_server(load.latency, text) as url, collector() as spans:
+        platform = setups.Platform(load, url, ledger, spans)
         for _ in range(repeat):
-            found[APART].append(await setups.calls(load, url, apart=True, ledger=ledger))
-            found[TOGETHER].append(await setups.calls(load, url, apart=False, ledger=ledger))
-            found[RUN].append(await setups.run(load, url, ledger=ledger))
-            found[OBSERVED].append(await setups.run(load, url, ledger=ledger, collector=spans))
+            found[RUN].append(await setups.run(platform))
+            found[TOGETHER].append(await setups.run(replace(platform, apart=False)))
+            found[UNTRACED].append(await setups.run(replace(platform, collector="")))
+            found[CALLS].append(await setups.calls(platform))
             found[BARE].append(await setups.bare_client(load, url))
     return {name: _median(some) for name, some in found.items()}
 
@@ -95,17 +97,17 @@ def as_json(load: Load, result: dict[str, Measured]) -> dict[str, Any]:
         return {name: round(value, 3) for name, value in asdict(one).items()}
 
     return {
-        **rounded(result[APART]),
+        **rounded(result[RUN]),
         "one_process": rounded(result[TOGETHER]),
-        "run": rounded(result[RUN]),
-        "run_traced": rounded(result[OBSERVED]),
+        "untraced": rounded(result[UNTRACED]),
+        "calls": rounded(result[CALLS]),
         "bare_client": rounded(result[BARE]),
         "judgements": load.judgements,
         "concurrency": load.concurrency,
         "latency_seconds": load.latency,
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
+        "python": python_version(),
     }
 
 

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
@@ -30,12 +31,29 @@ _numbers = count()
 """Makes every evaluation another one."""
 
 
-async def calls(load: Load, base_url: str, *, apart: bool, ledger: str | None) -> Measured:
+@dataclass(frozen=True)
+class Platform:
+    """The services, and what they work against.
+
+    Attributes:
+        load: How much is judged, and how much at once.
+        base_url: Where the model is.
+        ledger: The ledger's URL. None: a new SQLite file.
+        collector: Where spans go; metrics are counted then. Empty: neither is.
+        apart: Whether each service is a process, or all are one.
+    """
+
+    load: Load
+    base_url: str
+    ledger: str | None
+    collector: str
+    apart: bool = True
+
+
+async def calls(platform: Platform) -> Measured:
     """Every judgement is a call of its own of EvaluateScripts, so many at once as the load says."""
-    async with (
-        _services(apart, base_url, load, ledger) as processes,
-        DramaturgClient(processes[-1].target) as client,
-    ):
+    load = platform.load
+    async with _serving(platform) as processes, DramaturgClient(processes[-1].target) as client:
 
         async def judge() -> None:
             async for event in client.evaluate_scripts(judgements.evaluation(next(_numbers))):
@@ -47,17 +65,14 @@ async def calls(load: Load, base_url: str, *, apart: bool, ledger: str | None) -
         return await measured(load, work, [process.pid for process in processes])
 
 
-async def run(load: Load, base_url: str, *, ledger: str | None, collector: str = "") -> Measured:
+async def run(platform: Platform) -> Measured:
     """All judgements are one run, of tasks with eight candidates each.
 
     The run has twice as many judgements under way as the provider is called at once, so that the next ones
     are ready when an answer comes. What is to be judged is there before: to make it up is no part of the job.
-    With a collector every call is traced, and metrics are counted.
     """
-    async with (
-        _services(True, base_url, load, ledger, collector) as processes,
-        DramaturgClient(processes[-1].target) as client,
-    ):
+    load = platform.load
+    async with _serving(platform) as processes, DramaturgClient(processes[-1].target) as client:
         await _run(client, _spec(load, 2 * load.concurrency))
         work = _run(client, _spec(load, load.judgements))
         return await measured(load, work, [process.pid for process in processes])
@@ -114,27 +129,25 @@ async def _run(client: DramaturgClient, spec: RunSpec) -> None:
 
 
 @asynccontextmanager
-async def _services(
-    apart: bool, base_url: str, load: Load, ledger: str | None, collector: str = ""
-) -> AsyncIterator[list[ServiceProcess]]:
-    """Starts the services, each as a process or all as one; the last one has the gateway."""
+async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
+    """Starts the services; the last one has the gateway."""
+    load = platform.load
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         file = folder / "dramaturg.toml"
         environment = {
             "DRAMATURG_CONFIG": str(file),
-            "DRAMATURG_GENERATION_LEDGER_URL": ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
+            "DRAMATURG_GENERATION_LEDGER_URL": platform.ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
             "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
             "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
             # The provider bounds the calls, and nobody before it.
             "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
+            "DRAMATURG_TRACES_ENDPOINT": platform.collector,
         }
-        if collector:
-            environment["DRAMATURG_TRACES_ENDPOINT"] = collector
         provider = f"""
             [generation.providers.local]
             kind = "openai"
-            base_url = "{base_url}"
+            base_url = "{platform.base_url}"
             default_model = "m"
             concurrency = {{ start = {load.concurrency}, maximum = {load.concurrency} }}
             """
@@ -142,13 +155,13 @@ async def _services(
         async with AsyncExitStack() as stack:
 
             async def start(module: str, *arguments: str, **settings: str) -> ServiceProcess:
-                observed = {"DRAMATURG_METRICS_PORT": str(free_port())} if collector else {}
-                process = ServiceProcess(module, folder, environment | observed | settings, *arguments)
+                metrics = {"DRAMATURG_METRICS_PORT": str(free_port())} if platform.collector else {}
+                process = ServiceProcess(module, folder, environment | metrics | settings, *arguments)
                 await process.start()
                 stack.push_async_callback(process.stop)
                 return process
 
-            if not apart:
+            if not platform.apart:
                 yield [await start("dramaturg.cli.main", "up")]
                 return
             generation = await start("services.generation")
