@@ -139,6 +139,7 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
             "DRAMATURG_CONFIG": str(file),
             "DRAMATURG_GENERATION_LEDGER_URL": platform.ledger or f"sqlite:///{folder / 'ledger.sqlite3'}",
             "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
+            "DRAMATURG_RUNS_ENABLED": "true",
             "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
             # The provider bounds the calls, and nobody before it.
             "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
@@ -170,4 +171,4 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
             )
             entry = f'[[gateway.judges]]\nrole = "script-judge"\nname = "llm"\ntarget = "{judge.target}"\n'
             file.write_text(provider + entry)
-            yield [generation, judge, await start("gateway", DRAMATURG_RUNS_ENABLED="true")]
+            yield [generation, judge, await start("gateway")]
