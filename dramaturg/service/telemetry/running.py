@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.endpoint import serve_metrics
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
@@ -33,6 +34,7 @@ async def telemetry(service: str, host: str) -> AsyncIterator[None]:
 
     Raises:
         OSError: The port for metrics cannot be listened on.
+        SettingsError: OpenTelemetry's variables cannot be used.
         pydantic.ValidationError: The settings cannot be used.
     """
     metrics, traces = MetricsSettings(), TracesSettings()
@@ -85,7 +87,10 @@ async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]
         logger.warning("traces.endpoint is set, and OpenTelemetry is missing: %s", _EXTRA)
         yield
         return
-    sender = open_sender(service, settings)
+    try:
+        sender = open_sender(service, settings)
+    except Exception as error:
+        raise SettingsError(f"OpenTelemetry's variables cannot be used: {error}") from error
     tracing.trace_with(Recorder(sender.take, settings.sample_ratio), contents=settings.contents)
     logger.info("spans are sent", extra={"fields": {"endpoint": settings.endpoint}})
     try:

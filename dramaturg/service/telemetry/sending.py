@@ -1,16 +1,17 @@
 """Hands spans over in batches, from a thread of its own.
 
-Whoever ends a span never waits for the collector: what the queue cannot hold is dropped and counted.
+Whoever ends a span never waits for the collector: what the backlog cannot hold is dropped and counted.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Sequence
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from dramaturg.service.telemetry.backlog import Backlog
 from dramaturg.service.telemetry.instruments import Counter
 from dramaturg.service.telemetry.spans import RecordedSpan
 
@@ -23,9 +24,6 @@ DROPPED = Counter(
     ("reason",),
     shown=(("queue",), ("collector",)),
 )
-
-BATCH = 512
-"""The most spans that are sent at once; so many are sent without delay."""
 
 
 class Exporter(Protocol):
@@ -55,34 +53,28 @@ class SpanSender:
     ) -> None:
         self._exporter = exporter
         self._connected = True
-        self._size = size
         self._flush_seconds = flush_seconds
         self._delay_seconds = delay_seconds
-        self._waiting: deque[RecordedSpan] = deque()
-        self._sending = 0
+        self._backlog = Backlog(size)
         self._closing = False
-        self._lock = threading.Lock()
-        self._due = threading.Event()
+        # Not an event: whatever ends a span may be the garbage collector, at any moment in any thread, and to
+        # put something into such a queue is safe even there.
+        self._due: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="spans", daemon=True)
         self._thread.start()
 
     def take(self, span: RecordedSpan) -> None:
         """Queues a span, or drops it."""
-        with self._lock:
-            full = self._closing or len(self._waiting) + self._sending >= self._size
-            if not full:
-                self._waiting.append(span)
-            due = len(self._waiting) == BATCH
-        if full:
+        if not self._backlog.add(span):
             DROPPED.add("queue")
-        elif due:
-            self._due.set()
+        elif self._backlog.filled and self._due.empty():
+            self._due.put(None)
 
     def shutdown(self) -> None:
         """Sends what is left, as far as it can be sent in time."""
-        with self._lock:
-            self._closing = True
-        self._due.set()
+        self._backlog.close()
+        self._closing = True
+        self._due.put(None)
         self._thread.join(self._flush_seconds)
         # This fails the batch that is still being sent, if there is one, and so ends the thread.
         self._connected = False
@@ -91,29 +83,25 @@ class SpanSender:
 
     def _work(self) -> None:
         while not self._closing:
-            filled = self._due.wait(self._delay_seconds)
-            self._due.clear()
-            # The rest of a batch that was filled waits for the next one.
-            self._send(BATCH if filled else 1)
-        self._send(1)
+            # What is left of a batch that was filled waits for the next one.
+            self._send(rest=not self._filled())
+        self._send(rest=True)
 
-    def _send(self, least: int) -> None:
-        """Sends batches while so many spans wait."""
-        while batch := self._next(least):
-            taken = self._connected and self._taken(batch)
-            if taken:
+    def _filled(self) -> bool:
+        """Waits until a batch is filled; returns whether one was, and not only the delay is over."""
+        try:
+            self._due.get(timeout=self._delay_seconds)
+        except Empty:
+            return False
+        return True
+
+    def _send(self, *, rest: bool) -> None:
+        """Sends the batches that wait."""
+        while batch := self._backlog.take(rest=rest):
+            if self._connected and self._taken(batch):
                 SENT.add(amount=len(batch))
             else:
                 DROPPED.add("collector", amount=len(batch))
-            with self._lock:
-                self._sending = 0
-
-    def _next(self, least: int) -> Sequence[RecordedSpan]:
-        with self._lock:
-            if len(self._waiting) < least:
-                return ()
-            self._sending = min(len(self._waiting), BATCH)
-            return [self._waiting.popleft() for _ in range(self._sending)]
 
     def _taken(self, batch: Sequence[RecordedSpan]) -> bool:
         try:

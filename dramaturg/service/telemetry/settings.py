@@ -32,7 +32,10 @@ def _endpoint() -> str:
 def _delay() -> Any:
     """The variable of OpenTelemetry's own specification ("Batch Span Processor"), in seconds."""
     milliseconds = os.environ.get("OTEL_BSP_SCHEDULE_DELAY") or "5000"
-    return float(milliseconds) / 1000 if milliseconds.isdecimal() else milliseconds
+    try:
+        return float(milliseconds) / 1000
+    except ValueError:
+        return milliseconds  # is no number of seconds either
 
 
 class TracesSettings(Settings):
@@ -54,11 +57,13 @@ class TracesSettings(Settings):
     decided already.
     """
     contents: bool = False
-    """Whether spans of calls to models hold the prompts and the answers. They may hold personal data, and
-    whoever reads the traces reads them.
+    """Whether spans of calls to models hold the prompts and the answers, up to 262,144 characters each. They
+    may hold personal data, and whoever reads the traces reads them.
     """
     queue_size: int = Field(default=8192, ge=512)
-    """The most spans that wait to be sent; further ones are dropped and counted."""
+    """The most spans that wait to be sent, with up to 64 MiB of prompts and answers; further ones are dropped
+    and counted.
+    """
     delay_seconds: float = Field(default_factory=_delay, gt=0, le=3600)
     """How long a span waits for others to be sent with. Absent: the milliseconds of
     ``OTEL_BSP_SCHEDULE_DELAY``, or 5 seconds.

@@ -10,8 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from random import Random
+from sys import getsizeof
 
 from dramaturg.service.telemetry.trace_context import TraceContext
+
+LONGEST_TEXT = 256 << 10
+"""Of a text that is set, in characters. The rest is cut off, so that a collector takes any span."""
+# Texts up to so many characters are not counted: most are short, and to count costs time.
+_SHORT = 200
 
 Value = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Value]
@@ -71,9 +77,21 @@ class RecordedSpan(Span):
         began: When it began, in nanoseconds since the epoch.
         ended: When it ended, in the same.
         failed: Whether it failed.
+        size: How many bytes its texts take, where they are not short.
     """
 
-    __slots__ = ("_sink", "attributes", "began", "ended", "failed", "kind", "name", "parent_id", "remote")
+    __slots__ = (
+        "_sink",
+        "attributes",
+        "began",
+        "ended",
+        "failed",
+        "kind",
+        "name",
+        "parent_id",
+        "remote",
+        "size",
+    )
 
     context: TraceContext
 
@@ -95,6 +113,7 @@ class RecordedSpan(Span):
         self.parent_id = parent_id
         self.remote = remote
         self.failed = False
+        self.size = 0
         self._sink: Callable[[RecordedSpan], None] | None = sink
         self.began = self.ended = time.time_ns()
 
@@ -106,6 +125,9 @@ class RecordedSpan(Span):
     def set(self, name: str, value: Value) -> None:
         """Sets an attribute."""
         if self._sink is not None:
+            if isinstance(value, str) and len(value) > _SHORT:
+                value = value[:LONGEST_TEXT]
+                self.size += getsizeof(value)
             self.attributes[name] = value
 
     def fail(self, error_type: str) -> None:

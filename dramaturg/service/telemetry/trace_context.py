@@ -16,6 +16,8 @@ _HEADER = re.compile(
     r"(?P<more>-.*)?"
 )
 _SAMPLED = 0x01
+# "tracestate Limits": so much is to be passed on, and of what is more the long members go first.
+_LONGEST_STATE, _LONG_MEMBER = 512, 128
 
 
 class TraceContext(NamedTuple):
@@ -28,7 +30,7 @@ class TraceContext(NamedTuple):
     flags: str
     """Two hexadecimal digits."""
     state: str = ""
-    """What vendors carry along, as it came. Empty: nothing."""
+    """What vendors carry along. Empty: nothing."""
 
     @property
     def sampled(self) -> bool:
@@ -52,4 +54,15 @@ def read(metadata: Iterable[tuple[str, Any]]) -> TraceContext | None:
     found = _HEADER.fullmatch(parent.strip(" \t")) if isinstance(parent, str) else None
     if found is None or (found["version"] == "00" and found["more"]):
         return None
-    return TraceContext(found["trace"], found["span"], found["flags"], ",".join(states))
+    state = _passed_on(",".join(states)) if states else ""
+    return TraceContext(found["trace"], found["span"], found["flags"], state)
+
+
+def _passed_on(state: str) -> str:
+    """What of it goes along with the calls that are made: what fits, and nothing that gRPC refuses."""
+    if not (state.isascii() and state.isprintable()):
+        return ""
+    if len(state) <= _LONGEST_STATE:
+        return state
+    kept = ",".join(member for member in state.split(",") if len(member) <= _LONG_MEMBER)
+    return kept if len(kept) <= _LONGEST_STATE else kept[: _LONGEST_STATE + 1].rpartition(",")[0]

@@ -11,10 +11,13 @@ from contextlib import closing
 import pytest
 from pydantic import ValidationError
 
+from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import telemetry, tracing
+from dramaturg.service.telemetry.backlog import BATCH
 from dramaturg.service.telemetry.exporting import open_sender
 from dramaturg.service.telemetry.settings import TracesSettings
-from dramaturg.service.telemetry.spans import Kind, Recorder
+from dramaturg.service.telemetry.spans import LONGEST_TEXT, Kind, Recorder
+from tests.support.grpc_servers import until
 from tests.support.ports import free_port
 from tests.support.telemetry import collector, counted
 
@@ -35,6 +38,47 @@ async def test_spans_reach_the_collector_with_what_is_configured(monkeypatch: py
     assert collecting.metadata[0]["x-key"] == "planted"
 
 
+@pytest.mark.parametrize(("variable", "named"), [("", "service"), ("another", "another")])
+async def test_spans_are_sent_after_the_delay_under_the_name_of_the_service(
+    variable: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("DRAMATURG_TRACES_DELAY_SECONDS", "0.05")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", variable)
+        async with telemetry("service", "127.0.0.1"):
+            with tracing.spanning("work"):
+                pass
+            await until(lambda: len(collecting.spans) == 1, seconds=4)  # sooner than by the default
+    assert collecting.spans[0].service == named
+    assert b"service.version" in collecting.raw[0]
+
+
+@pytest.mark.parametrize("contents", [True, False])
+async def test_of_the_traces_that_begin_as_many_are_kept_as_is_configured(
+    contents: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("DRAMATURG_TRACES_SAMPLE_RATIO", "0")
+        monkeypatch.setenv("DRAMATURG_TRACES_CONTENTS", str(contents))
+        async with telemetry("service", "127.0.0.1"):
+            assert tracing.contents() == contents
+            with tracing.spanning("work"):
+                pass
+    assert not tracing.contents()
+    assert not collecting.spans
+
+
+async def test_there_are_no_traces_where_opentelemetry_is_switched_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with telemetry("service", "127.0.0.1"):
+        assert not tracing.begin_call("method", {})[0].recording
+
+
 async def test_a_collector_that_is_away_for_a_moment_gets_every_span() -> None:
     with counted() as counts:
         async with collector(refusals=1) as collecting:
@@ -44,6 +88,23 @@ async def test_a_collector_that_is_away_for_a_moment_gets_every_span() -> None:
             await asyncio.to_thread(sender.shutdown)
         assert counts.now().sum("dramaturg_spans_sent_total") == 1
     assert len(collecting.spans) == 1
+
+
+@pytest.mark.parametrize("character", ["x", "\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{PERFORMING ARTS}"])
+async def test_spans_with_long_texts_are_no_more_than_a_collector_takes(character: str) -> None:
+    with counted() as counts:
+        async with collector() as collecting:
+            settings = TracesSettings(endpoint=f"http://{collecting.target}", flush_seconds=20)
+            sender = open_sender("test", settings)
+            recorder = Recorder(sender.take, 1)
+            for length in [5000] * BATCH + [LONGEST_TEXT + 1]:
+                span = recorder.begin("chat", Kind.CLIENT, {})
+                for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+                    span.set(name, character * length)
+                span.end()
+            await asyncio.to_thread(sender.shutdown)
+        assert counts.now().sum("dramaturg_spans_sent_total") == BATCH + 1
+    assert len(collecting.spans[-1].attributes["gen_ai.input.messages"]) == LONGEST_TEXT
 
 
 @pytest.fixture(params=["says nothing", "refuses"])
@@ -64,19 +125,48 @@ def test_the_end_does_not_wait_for_a_dead_collector(dead_collector: str) -> None
             recorder.begin("work", Kind.INTERNAL, {}).end()
         begun = time.monotonic()
         sender.shutdown()
-        assert time.monotonic() - begun < 4
+        assert time.monotonic() - begun < TracesSettings().flush_seconds
         assert counts.now().by("dramaturg_spans_dropped_total", "reason") == {"queue": 0, "collector": 2000}
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip")],
+)
+async def test_variables_that_opentelemetry_cannot_use_are_settings_that_cannot_be_used(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=value):
+        async with telemetry("service", "127.0.0.1"):
+            pass
+    assert not tracing.begin_call("method", {})[0].recording
+
+
+def test_a_whole_batch_finds_room() -> None:
+    with pytest.raises(ValidationError, match="queue_size"):
+        TracesSettings(queue_size=BATCH - 1)
+    assert TracesSettings(queue_size=BATCH).queue_size == BATCH
+
+
 def test_opentelemetrys_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not TracesSettings().enabled
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "250")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "")
     assert TracesSettings().endpoint == "http://collector:4317"
+    assert TracesSettings().delay_seconds == 5
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4317")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "250")
+    assert TracesSettings().endpoint == "http://traces:4317"
     assert TracesSettings().delay_seconds == 0.25
     assert TracesSettings().enabled
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
     assert not TracesSettings().enabled
-    for refused in ("soon", "0", "-1"):
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", " 1500.0")
+    assert TracesSettings().delay_seconds == 1.5
+    for refused in ("soon", "0", "-1", "nan"):
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", refused)
         with pytest.raises(ValidationError, match="delay_seconds"):
             TracesSettings()

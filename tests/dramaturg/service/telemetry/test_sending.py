@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from dramaturg.service.telemetry.sending import BATCH, SpanSender
+from dramaturg.service.telemetry.backlog import BATCH
+from dramaturg.service.telemetry.sending import SpanSender
 from dramaturg.service.telemetry.spans import Kind, RecordedSpan, Recorder
 from tests.support.telemetry import Counts, counted
 

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from dramaturg.service.telemetry import otlp
+from dramaturg.service.telemetry import otlp, trace_context
 from dramaturg.service.telemetry.spans import Attributes, Kind, RecordedSpan, Recorder
 from dramaturg.service.telemetry.trace_context import TraceContext
 from tests.support.telemetry import spans_of
@@ -77,6 +77,7 @@ def test_a_span_is_encoded_as_opentelemetry_encodes_it(
     attributes: dict[str, Any], kind: Kind, parent: TraceContext | None, remote: bool, failed: bool
 ) -> None:
     span = record(attributes, kind, parent, remote=remote)
+    assert span.remote == (remote and parent is not None)
     span.failed = failed
     resource = Resource({"service.name": "test", "process.pid": 3}, "https://example.org/schema")
     ours = otlp.export_request(otlp.resource_spans(resource.attributes, resource.schema_url), [span])
@@ -103,12 +104,28 @@ def test_what_cannot_be_told_costs_no_span(value: Any, told: object) -> None:
     assert span.attributes == {"value": told}
 
 
+def test_the_name_of_a_span_costs_it_neither() -> None:
+    span = record({})
+    span.name = "chat \ud83d"
+    (told,) = spans_of(otlp.export_request(otlp.resource_spans({}, ""), [span]))
+    assert told.name == "chat ?"
+
+
 @given(st.sampled_from([0.0, 0.1, 0.5, 1.0]) | st.floats(0, 1), st.integers(1, 2**128 - 1))
+@example(0.0, 2**64)
 def test_the_same_traces_are_kept_as_by_opentelemetrys_sampler(ratio: float, trace_id: int) -> None:
     recorder = Recorder(lambda _: None, ratio)
     recorder._random_bits = lambda bits: trace_id if bits == 128 else 1
     decided = TraceIdRatioBased(ratio).should_sample(None, trace_id, "name").decision
     assert recorder.begin("name", Kind.INTERNAL, {}).recording == (decided is Decision.RECORD_AND_SAMPLE)
+
+
+def test_no_id_is_one_that_means_none() -> None:
+    recorder = Recorder(lambda _: None, 1)
+    recorder._random_bits = lambda bits: 0
+    context = recorder.begin("name", Kind.INTERNAL, {}).context
+    assert context is not None
+    assert trace_context.read([*context.headers().items()]) == context
 
 
 def test_ids_are_others_in_a_program_that_seeds_its_random_numbers() -> None:

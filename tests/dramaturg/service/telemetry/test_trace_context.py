@@ -30,6 +30,7 @@ headers = st.builds(
 
 @given(headers)
 @example(HEADER)
+@example(f"00-{TRACE}-{SPAN}-03")
 @example(f"{HEADER}-more")
 @example(f"cc-{TRACE}-{SPAN}-01-what-the-future-will-be-like")
 @example(f"cc-{TRACE}-{SPAN}-01.what-the-future-will-be-like")
@@ -57,3 +58,52 @@ def test_what_vendors_carry_goes_along_with_a_trace_and_not_alone() -> None:
     assert found is not None
     assert found.headers() == {"traceparent": HEADER, "tracestate": "a=1,b=2"}
     assert trace_context.read(states) is None
+
+
+def test_of_several_headers_the_last_counts() -> None:
+    """A channel adds its own to what whoever makes the call states."""
+    stated = f"00-{SPAN}{SPAN}-{SPAN}-01"
+    found = trace_context.read([("traceparent", stated), ("traceparent", HEADER)])
+    assert found is not None
+    assert found.trace_id == TRACE
+
+
+@pytest.mark.parametrize("state", ["a=\u00fc", "a=1\r\nx: y", "a=\0", "a=\t1", "a=\x7f"])
+def test_what_grpc_would_not_send_is_not_passed_on(state: str) -> None:
+    found = trace_context.read([("traceparent", HEADER), ("tracestate", "b=2"), ("tracestate", state)])
+    assert found is not None
+    assert found.headers() == {"traceparent": HEADER}
+
+
+def member(number: int, length: int) -> str:
+    """A member of a list that has so many characters."""
+    return f"v{number:02}=".ljust(length, "x")
+
+
+@pytest.mark.parametrize(
+    ("sent", "passed_on"),
+    [
+        ([(1, 512)], [(1, 512)]),
+        ([(1, 513)], []),
+        ([(1, 129), (2, 128), (3, 400)], [(2, 128)]),
+        (
+            [(1, 100), (2, 100), (3, 100), (4, 100), (5, 108)],
+            [(1, 100), (2, 100), (3, 100), (4, 100), (5, 108)],
+        ),
+        ([(1, 100), (2, 100), (3, 100), (4, 100), (5, 109)], [(1, 100), (2, 100), (3, 100), (4, 100)]),
+        ([(0, 200), *[(number, 102) for number in range(1, 6)]], [(number, 102) for number in range(1, 5)]),
+        (
+            [(0, 200), (1, 104), *[(number, 101) for number in range(2, 6)]],
+            [(1, 104), *[(number, 101) for number in range(2, 6)]],
+        ),
+        ([(number, 8) for number in range(99)], [(number, 8) for number in range(57)]),
+    ],
+)
+def test_no_more_is_passed_on_than_fits(
+    sent: list[tuple[int, int]], passed_on: list[tuple[int, int]]
+) -> None:
+    states = [("tracestate", member(*one)) for one in sent]
+    found = trace_context.read([("traceparent", HEADER), *states])
+    assert found is not None
+    assert found.state == ",".join(member(*one) for one in passed_on)
+    assert len(found.state) <= 512

@@ -14,8 +14,12 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Call, Metadatum, OpenTunnelRequest
+from dramaturg.api.tunnel.v1.tunnel_service_pb2_grpc import TunnelServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
@@ -33,7 +37,7 @@ from tests.support.grpc_servers import (
     serve_critic,
     silent,
 )
-from tests.support.telemetry import traced
+from tests.support.telemetry import Span, traced
 
 METHOD = "dramaturg.api.agents.v1.CriticService/Critique"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -50,6 +54,11 @@ async def two_hops(work: Critique = silent) -> AsyncIterator[Any]:
         grpc.aio.insecure_channel(outer.target) as channel,
     ):
         yield bare(channel)
+
+
+def flags(span: Span) -> int:
+    """Those of a span and of the one around it."""
+    return SpanMessage.FromString(span.raw).flags
 
 
 def bare(channel: grpc.aio.Channel) -> Any:
@@ -81,6 +90,10 @@ async def test_every_hop_is_under_the_one_before_it() -> None:
     assert [span.kind for span in (outer, between, inner)] == [Kind.SERVER, Kind.CLIENT, Kind.SERVER]
     assert len(spans) == 3
     assert {(span.trace_id, span.state) for span in spans} == {(TRACE, "vendor=1")}
+    remote = [
+        bool(flags(span) & SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK) for span in (outer, between, inner)
+    ]
+    assert remote == [True, False, True]
 
 
 async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
@@ -90,6 +103,21 @@ async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
     assert seen[0]["traceparent"] == SAMPLED[1]
     assert seen[0]["tracestate"] == "vendor=1"
     assert "traceparent" not in seen[1]
+
+
+@pytest.mark.parametrize("state", ["vendor=\u00fc", "vendor=1\r\nx: y", "vendor=" + "x" * 8000])
+async def test_no_caller_can_have_the_calls_fail_that_are_made_for_it(state: str) -> None:
+    """gRPC would not bring such metadata; other clients of HTTP/2 would, and a tunnel does."""
+    metadata = [Metadatum(key="traceparent", text=SAMPLED[1]), *[Metadatum(key="tracestate", text=state)] * 3]
+    request = critique_request().SerializeToString()
+    calls = OpenTunnelRequest(calls=[Call(method=f"/{METHOD}", metadata=metadata, request=request)])
+    async with (
+        serve(critic(silent)) as inner,
+        serve(critic(relay(inner.target))) as outer,
+        grpc.aio.insecure_channel(outer.target) as channel,
+    ):
+        answers = TunnelServiceStub(channel).OpenTunnel(iter([calls]))
+        assert [answer.code async for said in answers for answer in said.answers] == [0]
 
 
 @pytest.mark.parametrize("sent", [UNSAMPLED, None])
@@ -115,7 +143,10 @@ async def test_each_arity_has_one_span_on_each_side(method: str) -> None:
     assert len(spans) == 2
     for span in spans:
         assert span.attributes["rpc.response.status_code"] == "INVALID_ARGUMENT"
+        assert (span.attributes["rpc.system.name"], span.attributes["rpc.method"]) == ("grpc", span.name)
         assert b"planted" not in span.raw
+    (made,) = [span for span in spans if span.kind is Kind.CLIENT]
+    assert made.attributes["server.address"] == server.target
     # It is the caller's fault, and no error of the server.
     assert {span.kind: span.failed for span in spans} == {Kind.CLIENT: True, Kind.SERVER: False}
 
@@ -153,16 +184,26 @@ async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins
 
 def test_a_span_is_under_the_one_around_it_unless_it_begins_a_trace() -> None:
     with traced() as spans, tracing.spanning("outer"):
-        with tracing.spanning("inner"):
+        with tracing.spanning("inner", kind=Kind.CLIENT):
             pass
         with tracing.spanning("root", root=True):
             pass
     inner, root, outer = spans
     assert (inner.parent_id, inner.trace_id) == (outer.span_id, outer.trace_id)
+    assert [span.kind for span in spans] == [Kind.CLIENT, Kind.INTERNAL, Kind.INTERNAL]
     assert not root.parent_id
     assert root.trace_id != outer.trace_id
     assert 0 < outer.began <= inner.began <= inner.ended <= outer.ended
     assert outer.began < outer.ended
+
+
+def test_spans_may_hold_contents_while_it_is_said_so() -> None:
+    said = [tracing.contents()]
+    with traced(contents=True):
+        said.append(tracing.contents())
+    with traced():
+        said.append(tracing.contents())
+    assert said == [False, True, False]
 
 
 def test_the_first_word_on_why_a_span_failed_stands() -> None:
