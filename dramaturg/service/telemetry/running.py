@@ -34,7 +34,7 @@ async def telemetry(service: str, host: str) -> AsyncIterator[None]:
 
     Raises:
         OSError: The port for metrics cannot be listened on.
-        SettingsError: OpenTelemetry's variables cannot be used.
+        SettingsError: The endpoint of traces, or one of OpenTelemetry's variables, cannot be used.
         pydantic.ValidationError: The settings cannot be used.
     """
     metrics, traces = MetricsSettings(), TracesSettings()
@@ -90,7 +90,7 @@ async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]
     try:
         sender = open_sender(service, settings)
     except Exception as error:
-        raise SettingsError(f"OpenTelemetry's variables cannot be used: {error}") from error
+        raise SettingsError(f"traces.endpoint or OTEL_EXPORTER_OTLP_* cannot be used: {error}") from error
     tracing.trace_with(Recorder(sender.take, settings.sample_ratio), contents=settings.contents)
     logger.info("spans are sent", extra={"fields": {"endpoint": settings.endpoint}})
     try:

@@ -1,6 +1,6 @@
 """Spans, and what records them.
 
-They are recorded in a shape of our own, and encoded where they are sent: a service has two or three for every
+They are recorded in a shape of our own, and encoded where they are sent: a service has about two for every
 call, and OpenTelemetry's SDK takes several times as long for one (``bench/spans.py``).
 """
 

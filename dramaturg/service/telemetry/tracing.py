@@ -94,7 +94,7 @@ def spanning(
 
 
 def ids() -> Ids | None:
-    """The current span; where it is not recorded, the next one around it that another process may have."""
+    """The current span; where it is not recorded, what goes along with calls in its place. None: no trace."""
     context = _current.get().context
     return None if context is None else Ids(context.trace_id, context.span_id)
 
