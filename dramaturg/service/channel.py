@@ -17,7 +17,6 @@ from dramaturg.service.rotation import RotatingChannel
 from dramaturg.service.settings import ChannelSettings
 from dramaturg.service.telemetry.calls import ObservedChannel
 from dramaturg.service.tls import channel_credentials
-from dramaturg.service.tunnel.channel import SMALLEST_LIMIT_BYTES, TunnellingChannel
 
 SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
@@ -65,12 +64,8 @@ def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.a
     def connect() -> grpc.aio.Channel:
         credentials = channel_credentials(settings)
         if credentials is None:
-            channel = grpc.aio.insecure_channel(target, options=options)
-        else:
-            channel = grpc.aio.secure_channel(target, credentials, options=options)
-        if not settings.tunnel_calls_per_second or settings.max_message_bytes < SMALLEST_LIMIT_BYTES:
-            return channel
-        return TunnellingChannel(channel, settings.tunnel_calls_per_second, settings.max_message_bytes)
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, credentials, options=options)
 
     files = settings.tls_files
     channel = RotatingChannel(connect, files, grace=settings.timeout_seconds) if files else connect()

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import grpc
-
-if TYPE_CHECKING:
-    from dramaturg.service.interceptors.calls import Handler
 
 
 class Registration:
@@ -24,20 +20,10 @@ class Registration:
 
     def __init__(self, server: grpc.aio.Server) -> None:
         self._server = server
-        self._handlers: list[grpc.GenericRpcHandler] = []
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Has the server find methods here."""
-        self._handlers.extend(handlers)
         self._server.add_generic_rpc_handlers(handlers)
-
-    async def find_unary(self, details: grpc.HandlerCallDetails) -> Handler | None:
-        """What was added for a call of a unary method; ``None``: nothing."""
-        for handlers in self._handlers:
-            handler: Handler | None = handlers.service(details)
-            if handler is not None:
-                return None if handler.request_streaming or handler.response_streaming else handler
-        return None
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
         """Does nothing: the generic handler, which is always added too, knows the same methods."""

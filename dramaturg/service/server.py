@@ -1,7 +1,7 @@
 """Starts a server: one way for every service.
 
-A ``Server`` serves contracts together with the standard health service, reflection, ``IdentityService`` and
-``TunnelService``; ``run`` makes a process of it.
+A ``Server`` serves contracts together with the standard health service, reflection and ``IdentityService``;
+``run`` makes a process of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Self, cast
 
@@ -23,7 +22,6 @@ from grpc_reflection.v1alpha import reflection
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.api.tunnel.v1 import tunnel_service_pb2, tunnel_service_pb2_grpc
 from dramaturg.service import logs
 from dramaturg.service.app import App
 from dramaturg.service.auth import audit
@@ -40,8 +38,6 @@ from dramaturg.service.registration import Registration
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
-from dramaturg.service.tunnel.channel import SMALLEST_LIMIT_BYTES
-from dramaturg.service.tunnel.serving import TunnelServicer
 
 __all__ = ["Contract", "Server", "run"]
 
@@ -100,17 +96,13 @@ class Server:
         calls = call_interceptor(self._settings, guard(self._auth, self._contracts), self._contracts)
         server = grpc.aio.server(interceptors=[calls], options=server_options(self._settings))
         # Generated code asks a server for no more than this.
-        handlers = Registration(server)
-        registration = cast("grpc.aio.Server", handlers)
+        registration = cast("grpc.aio.Server", Registration(server))
         for contract in self._contracts:
             contract.add(contract.servicer, registration)
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server(
             IdentityServicer(self._contracts), registration
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
-        if self._has_tunnels:
-            tunnels = TunnelServicer(partial(calls.intercept_service, handlers.find_unary))
-            tunnel_service_pb2_grpc.add_TunnelServiceServicer_to_server(tunnels, registration)
         reflection.enable_server_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
@@ -154,19 +146,13 @@ class Server:
     ) -> None:
         await self.drain()
 
-    @property
-    def _has_tunnels(self) -> bool:
-        return self._settings.max_message_bytes >= SMALLEST_LIMIT_BYTES
-
     def _contract_names(self) -> list[str]:
         return [contract.full_name for contract in self._contracts]
 
     def _service_names(self) -> list[str]:
-        tunnels = tunnel_service_pb2.DESCRIPTOR.services_by_name["TunnelService"].full_name
         return [
             *self._contract_names(),
             identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"].full_name,
-            *([tunnels] if self._has_tunnels else []),
             health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
             reflection.SERVICE_NAME,
         ]

@@ -178,11 +178,6 @@ class ChannelSettings(Settings):
     """What is kept of the time left when a call is passed on, to still answer with a proper error."""
     keepalive_seconds: float = Field(default=60.0, ge=1)
     """How often a silent connection is probed."""
-
-    tunnel_calls_per_second: int = Field(default=8, ge=0)
-    """From how many unary calls a second on they share streams (``tunnel/v1``), where the server offers it.
-    0: never.
-    """
     http_proxy: bool = False
     """Whether calls go through the proxy that the environment names (``https_proxy`` and the like)."""
 

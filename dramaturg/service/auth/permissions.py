@@ -39,8 +39,6 @@ ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
     "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
-    # What every caller has who is known: each call in a tunnel needs what it would need alone.
-    "dramaturg.api.tunnel.v1.TunnelService": {JUDGES_READ: "OpenTunnel"},
     "dramaturg.api.evaluation.v1.EvaluationService": {
         EVALUATE: (
             "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue EvaluateDialogues"
@@ -51,7 +49,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetLeaderboard ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
     },
-    "dramaturg.api.generation.v1.GenerationService": {SERVE: "Generate ListModels GetLedgerStatus"},
+    "dramaturg.api.generation.v1.GenerationService": {SERVE: "Generate GenerateBatch ListModels GetLedgerStatus"},
     "dramaturg.api.generation.v1.AuthoringService": {
         SERVE: (
             "WriteScript ExpandConstraints PerturbScript WriteScriptGraph ChooseOption WriteScenario "
@@ -65,6 +63,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.agents.v1.CriticService": {SERVE: "Critique"},
     "dramaturg.api.agents.v1.ExecuteService": {SERVE: "Execute"},
     "dramaturg.api.agents.v1.CommonsenseService": {SERVE: "CheckCommonsense"},
+    "dramaturg.api.judging.v1.JudgeService": {SERVE: "Judge"},
     "dramaturg.api.judging.v1.ScriptJudgeService": {SERVE: "JudgeScript"},
     "dramaturg.api.judging.v1.PairJudgeService": {SERVE: "ComparePair"},
     "dramaturg.api.judging.v1.RatingJudgeService": {SERVE: "RateResponse"},

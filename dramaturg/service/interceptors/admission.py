@@ -25,10 +25,6 @@ class Admission:
         self._retry_after = retry_after
         self._under_way = 0
 
-    def likewise(self) -> Admission:
-        """One of its own with the same limit."""
-        return Admission(self._limit, retry_after=self._retry_after)
-
     def __enter__(self) -> None:
         """Raises RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where the limit is reached."""
         if self._under_way >= self._limit:

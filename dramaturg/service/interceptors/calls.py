@@ -29,9 +29,6 @@ INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Methods that are left alone where everybody may call them: a full server must answer probes, and watches
 have no end."""
 
-TUNNEL = "/dramaturg.api.tunnel.v1.TunnelService/OpenTunnel"
-"""The method whose calls carry calls, which are looked at one by one."""
-
 if TYPE_CHECKING:  # generic in the stubs only
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
@@ -66,8 +63,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> None:
         self._guard = guard
         self._admission = admission
-        # A tunnel takes little by itself, and the calls in it are counted as they come.
-        self._tunnels = admission.likewise()
         self._deadlines = deadlines
         self._gates = gates
         self._rebuilt: dict[str, tuple[Handler, Handler]] = {}
@@ -97,8 +92,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         gate = self._gates.get(name.strip("/").partition("/")[0], OPEN_GATE)
         method = _Method(name, getattr(handler, arity), requests, gate)
         around: Callable[..., Any] = self._around_stream if responses else self._around_unary
-        if name == TUNNEL and requests:
-            around = self._around_tunnel
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             around(method),
             handler.request_deserializer if requests else _sized(handler.request_deserializer),
@@ -154,17 +147,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 raise
             finally:
                 logged.end()
-
-        return call
-
-    def _around_tunnel(self, method: _Method) -> Callable[..., Awaitable[None]]:
-        async def call(requests: AsyncIterator[Any], context: Context) -> None:
-            try:
-                self._guard.admit(method.name, context, context.invocation_metadata() or ())
-                with self._tunnels:
-                    await method.behaviour(requests, context)
-            except Exception as raised:
-                await error_mapping.abort(raised, method.name, context)
 
         return call
 

@@ -24,7 +24,6 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ChannelSettings
 from tests.support.grpc_servers import critic, critique_request, serve, serve_critic, server_settings, silent
-from tests.support.tunnels import NEVER
 
 
 async def test_calls_are_balanced_over_all_replicas() -> None:
@@ -40,7 +39,7 @@ async def test_calls_are_balanced_over_all_replicas() -> None:
     async with (
         serve(critic(counting(0))) as first,
         serve(critic(counting(1))) as second,
-        open_channel(f"ipv4:{first.target},{second.target}", NEVER) as channel,
+        open_channel(f"ipv4:{first.target},{second.target}") as channel,
     ):
         stub = CriticServiceStub(channel)
         async with asyncio.timeout(20):

@@ -35,7 +35,7 @@ from tests.support.grpc_servers import server_settings
 METHODS = list(every_method())
 each_method = pytest.mark.parametrize("method", METHODS, ids=[method.full_name for method in METHODS])
 
-OWN = {"dramaturg.api.identity.v1.IdentityService", "dramaturg.api.tunnel.v1.TunnelService"}
+OWN = {"dramaturg.api.identity.v1.IdentityService"}
 """What every server brings itself."""
 KNOWN = {role: holder("" if role == "service" else "team-a", role) for role in ROLES}
 OTHER = {role: holder("team-b", role) for role in ROLES}

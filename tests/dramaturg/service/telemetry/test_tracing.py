@@ -18,8 +18,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.tunnel.v1.tunnel_service_pb2 import Call, Metadatum, OpenTunnelRequest
-from dramaturg.api.tunnel.v1.tunnel_service_pb2_grpc import TunnelServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
@@ -103,21 +101,6 @@ async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
     assert seen[0]["traceparent"] == SAMPLED[1]
     assert seen[0]["tracestate"] == "vendor=1"
     assert "traceparent" not in seen[1]
-
-
-@pytest.mark.parametrize("state", ["vendor=\u00fc", "vendor=1\r\nx: y", "vendor=" + "x" * 8000])
-async def test_no_caller_can_have_the_calls_fail_that_are_made_for_it(state: str) -> None:
-    """gRPC would not bring such metadata; other clients of HTTP/2 would, and a tunnel does."""
-    metadata = [Metadatum(key="traceparent", text=SAMPLED[1]), *[Metadatum(key="tracestate", text=state)] * 3]
-    request = critique_request().SerializeToString()
-    calls = OpenTunnelRequest(calls=[Call(method=f"/{METHOD}", metadata=metadata, request=request)])
-    async with (
-        serve(critic(silent)) as inner,
-        serve(critic(relay(inner.target))) as outer,
-        grpc.aio.insecure_channel(outer.target) as channel,
-    ):
-        answers = TunnelServiceStub(channel).OpenTunnel(iter([calls]))
-        assert [answer.code async for said in answers for answer in said.answers] == [0]
 
 
 @pytest.mark.parametrize("sent", [UNSAMPLED, None])
