@@ -49,7 +49,9 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetLeaderboard ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
     },
-    "dramaturg.api.generation.v1.GenerationService": {SERVE: "Generate GenerateBatch ListModels GetLedgerStatus"},
+    "dramaturg.api.generation.v1.GenerationService": {
+        SERVE: "Generate GenerateBatch ListModels GetLedgerStatus"
+    },
     "dramaturg.api.generation.v1.AuthoringService": {
         SERVE: (
             "WriteScript ExpandConstraints PerturbScript WriteScriptGraph ChooseOption WriteScenario "
