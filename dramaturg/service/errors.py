@@ -18,9 +18,12 @@ from grpc_status import rpc_status
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus
 
 DOMAIN = "dramaturg.api"
 """The ``ErrorInfo.domain`` of every error of this API."""
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -148,7 +151,30 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
     )
 
 
-def downstream(error: grpc.aio.AioRpcError, service: str) -> ServiceError:
+def to_error_status(error: ServiceError) -> ErrorStatus:
+    """Encodes the error of one item of a call that handles several. Violations are in the message only."""
+    status = ErrorStatus(
+        code=error.code.value[0], reason=error.reason, message=error.message, metadata=error.metadata
+    )
+    if error.retry_after is not None:
+        status.retry_delay.FromNanoseconds(round(error.retry_after * 1e9))
+    return status
+
+
+def from_error_status(status: ErrorStatus) -> ServiceError:
+    """Decodes the error of one item. A code that is not a gRPC status code is read as UNKNOWN."""
+    return ServiceError(
+        _CODES.get(status.code, grpc.StatusCode.UNKNOWN),
+        status.reason,
+        status.message,
+        metadata=status.metadata,
+        retry_after=(
+            status.retry_delay.ToTimedelta().total_seconds() if status.HasField("retry_delay") else None
+        ),
+    )
+
+
+def downstream(error: grpc.aio.AioRpcError | ServiceError, service: str) -> ServiceError:
     """The error of a server whose dependency failed.
 
     Failures are mapped, not forwarded: a dependency that calls our request invalid has found a fault of ours,
@@ -156,14 +182,14 @@ def downstream(error: grpc.aio.AioRpcError, service: str) -> ServiceError:
     the same to every caller.
 
     Args:
-        error: What the call to the dependency raised.
+        error: The failure of the call to the dependency, or of one item of it (see [from_error_status]).
         service: The dependency, such as "generation".
 
     Returns:
         UNAVAILABLE where it is unreachable, dropped the call or is overloaded; DEADLINE_EXCEEDED where it ran
         out of time; else INTERNAL. The cause is in the metadata ``service``, ``code`` and ``reason``.
     """
-    remote = from_rpc_error(error)
+    remote = error if isinstance(error, ServiceError) else from_rpc_error(error)
     if remote.reason in _FORWARDED:
         return ServiceError(
             remote.code,
@@ -172,7 +198,8 @@ def downstream(error: grpc.aio.AioRpcError, service: str) -> ServiceError:
             metadata={**remote.metadata, "service": service},
             retry_after=remote.retry_after,
         )
-    metadata = {"service": service, "code": error.code().name, "reason": remote.reason_name}
+    code = remote.code if isinstance(error, ServiceError) else error.code()
+    metadata = {"service": service, "code": code.name, "reason": remote.reason_name}
     if remote.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return ServiceError(
             grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -184,7 +211,7 @@ def downstream(error: grpc.aio.AioRpcError, service: str) -> ServiceError:
     return ServiceError(
         grpc.StatusCode.UNAVAILABLE if passing else grpc.StatusCode.INTERNAL,
         error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
-        f"{service} failed with {error.code().name}",
+        f"{service} failed with {code.name}",
         metadata=metadata,
         retry_after=remote.retry_after if passing else None,
     )

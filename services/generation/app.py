@@ -64,7 +64,7 @@ class App:
                 shared=settings.share_completions,
             )
             patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
-            generator = Generator(completer, patience)
+            generator = Generator(completer, patience, max_batch_requests=settings.max_batch_requests)
             author = Author(generator)
             yield [
                 Contract.make(

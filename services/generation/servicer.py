@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
@@ -14,20 +16,24 @@ from services.generation.statuses import DOMAIN_ERRORS, service_error
 
 
 class GenerationServicer(pb_grpc.GenerationServiceServicer):
-    """Serves the models of the configured providers."""
-
     def __init__(self, generator: Generator, registry: Registry, ledger: Ledger) -> None:
         self._generator = generator
         self._registry = registry
         self._ledger = ledger
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
-        """Completes a conversation."""
         del context
         return await self._generator.generate(request)
 
+    async def GenerateBatch(
+        self, request: pb.GenerateBatchRequest, context: Any
+    ) -> AsyncGenerator[pb.GenerateBatchResponse]:
+        del context
+        async with aclosing(self._generator.generate_batch(request.requests)) as responses:
+            async for response in responses:
+                yield response
+
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
-        """Lists the models of every provider."""
         del request, context
         return pb.ListModelsResponse(
             providers=[
@@ -40,7 +46,6 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
     async def GetLedgerStatus(
         self, request: pb.GetLedgerStatusRequest, context: Any
     ) -> pb.GetLedgerStatusResponse:
-        """Tells what the ledger holds."""
         del request, context
         try:
             status = await self._ledger.status()

@@ -157,6 +157,11 @@ class GenerationSettings(Settings):
     maximum_seconds: float = Field(default=600.0, gt=0)
     """The longest that a request without a deadline may take."""
 
+    max_batch_requests: int = Field(default=4000, ge=200)
+    """The most requests under way of all ``GenerateBatch`` calls. A batch that does not fit is refused
+    with ``ERROR_REASON_OVERLOADED``.
+    """
+
     @field_validator("ledger_url")
     @classmethod
     def _is_ledger_url(cls, url: SecretStr) -> SecretStr:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
 from dramaturg.api.generation.v1.generation_service_pb2 import (
     Completion,
+    GenerateBatchRequest,
+    GenerateBatchResponse,
     GenerateRequest,
     GenerateResponse,
     GetLedgerStatusRequest,
@@ -23,6 +25,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 )
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import ServiceError, to_error_status
 from dramaturg.service.server import Contract, Server
 from tests.support.grpc_servers import server_settings
 
@@ -96,6 +99,17 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
     async def Generate(self, request: GenerateRequest, context: Any) -> GenerateResponse:
         self.requests.append(request)
         return GenerateResponse(completion=self.reply(request))
+
+    async def GenerateBatch(
+        self, request: GenerateBatchRequest, context: Any
+    ) -> AsyncGenerator[GenerateBatchResponse]:
+        for index, one in enumerate(request.requests):
+            try:
+                response = await self.Generate(one, context)
+            except ServiceError as error:
+                yield GenerateBatchResponse(index=index, error=to_error_status(error))
+            else:
+                yield GenerateBatchResponse(index=index, completion=response.completion)
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
         return ListModelsResponse(default_model="test-1")

@@ -13,9 +13,11 @@ from dramaturg.service.errors import (
     ServiceError,
     Violation,
     downstream,
+    from_error_status,
     from_rpc_error,
     invalid,
     invalid_fields,
+    to_error_status,
 )
 from dramaturg.service.status import PUSHBACK_METADATA, encode
 from tests.support.grpc_servers import critic as critic_contract
@@ -214,3 +216,24 @@ async def test_a_failure_behind_two_hops_is_asked_for_once_at_each() -> None:
             await stub.Critique(critique_request())
     assert from_rpc_error(raised.value).reason == reasons.ERROR_REASON_PROVIDER_UNAVAILABLE
     assert calls == 1
+
+
+def test_the_error_of_an_item_travels_like_that_of_a_call() -> None:
+    error = ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        reasons.ERROR_REASON_PROVIDER_RATE_LIMITED,
+        "slow down",
+        metadata={"provider": "p"},
+        retry_after=1.5,
+    )
+    read = from_error_status(to_error_status(error))
+    assert vars(read) == vars(error)
+    mapped = downstream(read, "generation")
+    assert (mapped.code, mapped.reason, mapped.retry_after) == (error.code, error.reason, 1.5)
+    assert mapped.metadata == {"provider": "p", "service": "generation"}
+
+
+def test_the_invalid_item_of_a_dependency_is_a_fault_here() -> None:
+    error = downstream(from_error_status(to_error_status(invalid("messages", "is required"))), "generation")
+    assert error.code is grpc.StatusCode.INTERNAL
+    assert error.metadata["code"] == "INVALID_ARGUMENT"
