@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 
 from dramaturg.service.auth import caller
-from services.generation.answers.reading import Reading, read_answer
 from services.generation.calls import (
     Answer,
     Call,
     Completion,
-    FinishReason,
-    Message,
     Purchase,
-    Role,
     Status,
 )
 from services.generation.deadlines import Deadline
@@ -37,6 +33,7 @@ from services.generation.metrics import (
     LEDGER_SECONDS,
     count_purchase,
 )
+from services.generation.outcomes import Remedies, read_outcome
 from services.generation.registry import ConfiguredProvider, Registry
 
 logger = logging.getLogger(__name__)
@@ -78,7 +75,7 @@ class Completer:
         self._registry = registry
         self._ledger = ledger
         self._flights: Flights[Completion] = Flights()
-        self._remedies = _Remedies(repair_request, doubled_default)
+        self._remedies = Remedies(repair_request, doubled_default)
         self._shared = shared
 
     async def complete(
@@ -121,7 +118,7 @@ class Completer:
         except LedgerUnavailableError:
             LEDGER_FAILURES.add("read")
             raise
-        completion = _read(purchases, call) if purchases else None
+        completion = read_outcome(purchases, call) if purchases else None
         return completion if completion is not None and completion.status is Status.OK else None
 
     async def _buy_and_keep(
@@ -165,11 +162,11 @@ class Completer:
             except ProviderError as fault:
                 if purchases and fault.kind is FailureKind.REJECTED:
                     # The remedy itself is refused, such as a cap above the model's: the first answer stands.
-                    return _read(purchases, call)
+                    return read_outcome(purchases, call)
                 raise
             purchases.append(_purchase(configured, ask, answer))
             count_purchase(purchases[-1])
-            completion = _read(purchases, call)
+            completion = read_outcome(purchases, call)
             if completion.status in tried or completion.status in {Status.OK, Status.REFUSED}:
                 return completion
             tried.add(completion.status)
@@ -185,48 +182,6 @@ def _purchase(configured: ConfiguredProvider, call: Call, answer: Answer) -> Pur
         cached=answer.replayed,
         cost=0.0 if answer.replayed else configured.prices.cost(call.model, answer),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Remedies:
-    repair_request: Callable[[str], str]
-    doubled_default: int
-
-    def ask_again(self, call: Call, completion: Completion) -> Call:
-        answer = completion.answer
-        if completion.status is Status.EMPTY:
-            return replace(call, ask_index=call.ask_index + 1)
-        if completion.status is Status.TRUNCATED:
-            cap = call.sampling.max_output_tokens or (answer.counts.completion if answer.counts else 0)
-            doubled = 2 * cap or self.doubled_default
-            return replace(call, sampling=replace(call.sampling, max_output_tokens=doubled))
-        repair = Message(Role.USER, self.repair_request(completion.parse_error))
-        return replace(call, messages=(*call.messages, Message(Role.ASSISTANT, answer.text), repair))
-
-
-def _read(purchases: Sequence[Purchase], call: Call) -> Completion:
-    """What the last of the answers is worth."""
-    answer = purchases[-1].answer
-    again = ("asked-again",) if len(purchases) > 1 else ()
-    status = _status(answer)
-    if status is not Status.OK or call.json_form is None:
-        return Completion(status, tuple(purchases), repairs=again)
-    reading: Reading = read_answer(answer.text, call.json_form)
-    return Completion(
-        Status.OK if reading.json is not None else Status.UNPARSABLE,
-        tuple(purchases),
-        json=reading.json,
-        repairs=again + reading.repairs,
-        parse_error=reading.error,
-    )
-
-
-def _status(answer: Answer) -> Status:
-    if answer.finish is FinishReason.REFUSAL:
-        return Status.REFUSED
-    if answer.finish is FinishReason.LENGTH:
-        return Status.TRUNCATED
-    return Status.OK if answer.text.strip() else Status.EMPTY
 
 
 def _counted(completion: Completion) -> Completion:

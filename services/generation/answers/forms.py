@@ -13,7 +13,7 @@ from jsonschema.exceptions import best_match
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from services.generation.answers.arranging import Arrangement, UncertainError, compile_arrangement
+from services.generation.answers.compiled_schema import CompiledSchema, UncertainError, compile_schema
 
 MAX_ERROR_LENGTH = 500
 
@@ -108,7 +108,7 @@ class _Compiled(NamedTuple):
     text: str
     is_strict: bool
     validator: Draft202012Validator
-    arrangement: Arrangement | None
+    arrangement: CompiledSchema | None
 
 
 def _compile(text: str) -> _Compiled:
@@ -129,7 +129,7 @@ def _compile(text: str) -> _Compiled:
     # An empty registry: a schema never makes the service fetch another document.
     validator = Draft202012Validator(schema, registry=Registry())
     canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    return _Compiled(schema, canonical, _is_strict(schema), validator, compile_arrangement(schema))
+    return _Compiled(schema, canonical, _is_strict(schema), validator, compile_schema(schema))
 
 
 def _is_strict(schema: Mapping[str, Any]) -> bool:

@@ -12,9 +12,9 @@ from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
-from services.generation.providers.noting import NotingProvider
-from services.generation.providers.observing import ObservedProvider
+from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
+from services.generation.providers.recording import RecordingProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.registry import ConfiguredProvider
 from services.generation.retries import PatientProvider, RetryPolicy
@@ -65,7 +65,7 @@ def _open_endpoint(
     at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table.prices)
-    endpoint: Provider = ObservedProvider(
+    endpoint: Provider = InstrumentedProvider(
         OpenAICompatibleProvider(
             name,
             table.base_url,
@@ -77,7 +77,7 @@ def _open_endpoint(
         )
     )
     if ledger is not None:
-        endpoint = NotingProvider(endpoint, ledger)
+        endpoint = RecordingProvider(endpoint, ledger)
     limiter = AdaptiveLimiter(
         ConcurrencyBounds(
             concurrency.minimum,

@@ -16,8 +16,8 @@ from services.generation.calls import Answer, Call, FinishReason
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
-from services.generation.providers.posting import Poster, Response, ResponseTooLongError
 from services.generation.providers.refusals import Refusal
+from services.generation.providers.transport import Response, ResponseTooLongError, Transport
 from services.generation.providers.wire import (
     MalformedResponseError,
     StructuredOutput,
@@ -42,7 +42,7 @@ _OK = 200
 class OpenAICompatibleProvider(Provider):
     """One endpoint with one key: a single attempt a call.
 
-    Completions are posted without the ``openai`` package (see ``Poster``), which lists the models.
+    Completions are posted without the ``openai`` package (see ``Transport``), which lists the models.
     """
 
     keeps = False
@@ -79,7 +79,7 @@ class OpenAICompatibleProvider(Provider):
             "OpenAI-Organization": self._client.organization,
             "OpenAI-Project": self._client.project,
         }
-        self._poster = Poster(
+        self._poster = Transport(
             f"{self.address}/chat/completions",
             {name: value for name, value in headers.items() if value},
             max_connections=max_connections,

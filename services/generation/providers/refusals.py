@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.generation.errors import FailureKind
-from services.generation.providers.posting import Response
 from services.generation.providers.retry_after import retry_after
+from services.generation.providers.transport import Response
 
 _BAD_REQUEST = 400
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})

@@ -15,7 +15,7 @@ from services.generation.deadlines import Until
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers import posting
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
-from services.generation.providers.posting import Poster
+from services.generation.providers.transport import Transport
 
 CALL = Call("m", (Message(Role.USER, "Say hello."),))
 
@@ -45,7 +45,7 @@ async def test_connections_are_kept_and_cookies_are_not() -> None:
         return response
 
     async with serving(answer) as address:
-        poster = Poster(f"{address}/here", {"X-Name": "x"}, max_connections=2)
+        poster = Transport(f"{address}/here", {"X-Name": "x"}, max_connections=2)
         responses = [await poster.post(b"{}") for _ in range(2)]
         await poster.close()
     assert [(response.status, response.content) for response in responses] == [(418, b"{}")] * 2
@@ -99,7 +99,7 @@ async def test_a_response_in_parts_is_read_whole() -> None:
         return response
 
     async with serving(answer) as address:
-        poster = Poster(f"{address}/here", {}, max_connections=1)
+        poster = Transport(f"{address}/here", {}, max_connections=1)
         contents = [(await poster.post(body)).content for body in (b"{}", b"")]
         await poster.close()
     assert contents == [b"".join(parts), b""]
@@ -118,7 +118,7 @@ async def test_a_response_that_breaks_off_fails_and_its_connection_is_not_used_a
         return response
 
     async with serving(answer) as address:
-        poster = Poster(f"{address}/here", {}, max_connections=1)
+        poster = Transport(f"{address}/here", {}, max_connections=1)
         with pytest.raises(aiohttp.ClientPayloadError):
             await poster.post(b"{}")
         assert (await poster.post(b"{}")).content == b"0123456789"
@@ -127,7 +127,7 @@ async def test_a_response_that_breaks_off_fails_and_its_connection_is_not_used_a
 
 
 async def test_where_nobody_listens_nothing_was_sent() -> None:
-    poster = Poster("http://127.0.0.1:1/", {}, max_connections=1)
+    poster = Transport("http://127.0.0.1:1/", {}, max_connections=1)
     with pytest.raises(aiohttp.ClientConnectorError):
         await poster.post(b"{}")
     await poster.close()

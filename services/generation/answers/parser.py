@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from services.generation.answers.arranging import UncertainError
 from services.generation.answers.coercion import conform
+from services.generation.answers.compiled_schema import UncertainError
 from services.generation.answers.extraction import Extracted, UnreadableError, extract
 from services.generation.answers.forms import JsonForm
 
 
 @dataclass(slots=True)
-class Reading:
+class ParsedAnswer:
     """An answer as read: canonical JSON, or why there is none."""
 
     json: str | None
@@ -22,7 +22,7 @@ class Reading:
     error: str = ""
 
 
-def read_answer(text: str, form: JsonForm) -> Reading:
+def parse_answer(text: str, form: JsonForm) -> ParsedAnswer:
     """Reads the one JSON value in ``text`` that ``form`` asks for.
 
     Code fences, prose around the value and a leading block of reasoning are removed; trailing commas, quotes
@@ -31,18 +31,18 @@ def read_answer(text: str, form: JsonForm) -> Reading:
     dropping a member. Never raises.
     """
     try:
-        return Reading(form.rewritten(text))
+        return ParsedAnswer(form.rewritten(text))
     except UncertainError:
         pass
     try:
         return _read(text, form)
     except UnreadableError as error:
-        return Reading(None, error=str(error))
+        return ParsedAnswer(None, error=str(error))
     except RecursionError:
-        return Reading(None, error="the JSON is nested too deeply")
+        return ParsedAnswer(None, error="the JSON is nested too deeply")
 
 
-def _read(text: str, form: JsonForm) -> Reading:
+def _read(text: str, form: JsonForm) -> ParsedAnswer:
     names = form.resolve(form.schema).get("properties") or {}
     lists = "array" in str(form.resolve(form.schema).get("type", ""))
     read = [_canonical(part, form) for part in extract(text, names=[*names], lists=lists)]
@@ -53,8 +53,8 @@ def _read(text: str, form: JsonForm) -> Reading:
         raise UnreadableError("the answer has several JSON values, which disagree")
     violation = "" if read[0].fits else form.violation(read[0].value)
     if violation:
-        return Reading(None, read[0].repairs, violation)
-    return Reading(read[0].text, read[0].repairs)
+        return ParsedAnswer(None, read[0].repairs, violation)
+    return ParsedAnswer(read[0].text, read[0].repairs)
 
 
 @dataclass(frozen=True, slots=True)

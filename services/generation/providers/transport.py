@@ -29,7 +29,7 @@ class ResponseTooLongError(ValueError):
     """A response longer than MAX_RESPONSE_BYTES."""
 
 
-class Poster:
+class Transport:
     """Posts JSON to one address. Needs a running event loop.
 
     It is what the ``openai`` package's own transport is made of, without what the package puts around every

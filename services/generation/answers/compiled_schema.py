@@ -24,7 +24,7 @@ class UncertainError(Exception):
     """The value does not fit as it is, or it takes more to tell."""
 
 
-class Arrangement:
+class CompiledSchema:
     """What fits a schema as it is, its members in the schema's order."""
 
     __slots__ = ("_validator",)
@@ -56,10 +56,10 @@ class Arrangement:
         return canonical
 
 
-def compile_arrangement(schema: Mapping[str, Any]) -> Arrangement | None:
+def compile_schema(schema: Mapping[str, Any]) -> CompiledSchema | None:
     """Compiles a valid schema of draft 2020-12. None: it says more than is known here."""
     try:
-        return Arrangement(SchemaValidator(_compile(schema, _DEEPEST)))
+        return CompiledSchema(SchemaValidator(_compile(schema, _DEEPEST)))
     except (UncertainError, SchemaError):
         return None
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.generation.answers.forms import InvalidSchemaError, JsonForm
-from services.generation.answers.reading import read_answer
+from services.generation.answers.parser import parse_answer
 
 VERDICT = {
     "type": "object",
@@ -37,7 +37,7 @@ FORM = JsonForm("verdict", json.dumps(VERDICT))
 
 
 def read(text: str) -> str | None:
-    return read_answer(text, FORM).json
+    return parse_answer(text, FORM).json
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def read(text: str) -> str | None:
     ],
 )
 def test_what_is_clear_is_read(text: str, expected: str, repairs: list[str]) -> None:
-    reading = read_answer(text, FORM)
+    reading = parse_answer(text, FORM)
     assert reading.json == expected, reading.error
     assert list(reading.repairs) == repairs
 
@@ -109,7 +109,7 @@ def test_what_is_clear_is_read(text: str, expected: str, repairs: list[str]) -> 
     ],
 )
 def test_what_is_not_clear_is_refused(text: str, error: str) -> None:
-    reading = read_answer(text, FORM)
+    reading = parse_answer(text, FORM)
     assert reading.json is None
     assert reading.error
     assert error in reading.error
@@ -132,7 +132,7 @@ def test_what_is_not_clear_is_refused(text: str, error: str) -> None:
     ids=lambda text: str(text[:12]),
 )
 def test_hostile_text_is_refused_in_bounded_time(text: str) -> None:
-    assert read_answer(text, FORM).error
+    assert parse_answer(text, FORM).error
 
 
 def test_the_order_of_members_is_the_schema_s() -> None:
@@ -180,7 +180,7 @@ pieces = st.sampled_from(WHOLE + PARTS)
 @settings(deadline=None)
 @given(st.lists(pieces | st.text(max_size=5), max_size=12).map("".join))
 def test_nothing_is_ever_raised_and_nothing_unfit_is_ever_returned(text: str) -> None:
-    reading = read_answer(text, FORM)
+    reading = parse_answer(text, FORM)
     assert (reading.json is None) == bool(reading.error)
     if reading.json is not None:
         reading.json.encode()
@@ -191,12 +191,12 @@ def test_nothing_is_ever_raised_and_nothing_unfit_is_ever_returned(text: str) ->
 @settings(deadline=None)
 @given(verdicts)
 def test_clean_json_is_read_without_repair_and_reading_again_changes_nothing(verdict: dict[str, Any]) -> None:
-    reading = read_answer(json.dumps(verdict), FORM)
+    reading = parse_answer(json.dumps(verdict), FORM)
     assert not reading.error
     assert not reading.repairs
     assert reading.json is not None
     assert json.loads(reading.json) == verdict
-    assert read_answer(reading.json, FORM) == reading
+    assert parse_answer(reading.json, FORM) == reading
 
 
 @settings(deadline=None)
@@ -245,7 +245,7 @@ def test_a_schema_that_cannot_be_used_is_refused(schema: str, error: str) -> Non
 
 def test_a_schema_that_refers_to_itself_for_ever_gives_an_error_not_a_crash() -> None:
     form = JsonForm("form", '{"$ref": "#"}')
-    assert read_answer('{"a": 1}', form).error
+    assert parse_answer('{"a": 1}', form).error
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_schema_that_refers_to_itself_for_ever_gives_an_error_not_a_crash() ->
     ],
 )
 def test_other_forms_than_objects_are_read(schema: dict[str, Any], text: str, expected: str) -> None:
-    assert read_answer(text, JsonForm("form", json.dumps(schema))).json == expected
+    assert parse_answer(text, JsonForm("form", json.dumps(schema))).json == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from services.generation.ledger import Ledger
 from services.generation.providers.base import Provider
 
 
-class NotingProvider(Provider):
+class RecordingProvider(Provider):
     """A provider whose calls are noted one by one, as they go out.
 
     An answer carries the number of its note, which stands until the answer is kept or done with: whoever

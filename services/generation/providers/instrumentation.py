@@ -24,7 +24,7 @@ CUT = "cut"
 """The outcome of a call that was given up: at a deadline, at the attempt's time limit, or with its caller."""
 
 
-class ObservedProvider(Provider):
+class InstrumentedProvider(Provider):
     """A provider whose calls are observed one by one, as they go out."""
 
     def __init__(self, inner: Provider) -> None:

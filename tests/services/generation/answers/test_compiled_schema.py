@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.generation.answers.arranging import UncertainError, compile_arrangement
 from services.generation.answers.coercion import conform
+from services.generation.answers.compiled_schema import UncertainError, compile_schema
 from services.generation.answers.forms import JsonForm
 
 NAMES = st.sampled_from(["a", "b", "c", "reason"])
@@ -219,4 +219,4 @@ def test_numbers_keep_their_bounds(
     ],
 )
 def test_a_schema_that_says_more_is_left_to_the_validator(schema: dict[str, Any]) -> None:
-    assert compile_arrangement(schema) is None
+    assert compile_schema(schema) is None
