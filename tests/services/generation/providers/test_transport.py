@@ -13,7 +13,7 @@ from aiohttp import web
 from services.generation.calls import Call, Message, Role
 from services.generation.deadlines import Until
 from services.generation.errors import FailureKind, ProviderError
-from services.generation.providers import posting
+from services.generation.providers import transport
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.providers.transport import Transport
 
@@ -69,7 +69,7 @@ async def test_an_endpoint_without_a_key_is_shown_none() -> None:
 
 
 async def test_a_response_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posting, "MAX_RESPONSE_BYTES", 2**20)
+    monkeypatch.setattr(transport, "MAX_RESPONSE_BYTES", 2**20)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
