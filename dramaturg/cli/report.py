@@ -9,9 +9,8 @@ import typer
 
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
-from dramaturg.report.page import SAMPLES_SHOWN
-from dramaturg.report.reading import ResultsError
-from dramaturg.report.writing import write_report
+from dramaturg.report.page import SAMPLES_SHOWN, write_report
+from dramaturg.results.files import ResultsError
 
 app = typer.Typer()
 
@@ -44,9 +43,9 @@ def report(
         dramaturg report out/demo -o report.html
     """
     try:
-        figures = write_report(results, out, title=title, limit=samples)
+        aggregates = write_report(results, out, title=title, limit=samples)
     except ResultsError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
-    echo(f"report: {out} ({figures.samples} samples, {figures.judgements} judgements)")
+    echo(f"report: {out} ({aggregates.samples} samples, {aggregates.judgements} judgements)")

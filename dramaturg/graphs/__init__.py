@@ -1,1 +1,1 @@
-"""Script graphs outside the service that measures them: file formats and drawings."""
+"""File formats of script graphs: JSON records and DOT."""

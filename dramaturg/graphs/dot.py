@@ -6,9 +6,9 @@ from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 
 
 def to_dot(graph: ScriptGraph) -> str:
-    """The graph as a digraph: an event's text is its ``label``, its duration its ``minutes``.
+    """Encodes a graph as a digraph: ``label`` is an event's text, ``minutes`` its duration.
 
-    What is written can be read again by ``GraphService.ParseGraph``.
+    ``GraphService.ParseGraph`` reads the output.
     """
     lines = ["digraph {", "  node [shape=box, style=rounded];"]
     if graph.scenario:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class FileError(ValueError):
-    """A file that cannot be used; the message names the place and what is wrong there."""
+    """The file is unreadable or invalid; the message names the file and the record."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Row:
     """One record of a file.
 
     Attributes:
-        id: The record's ``id``; where it has none, its place in the file, from 1. The predictions that are
-            published for proScript number its scripts so.
+        id: The record's ``id``; without one, its position in the file, from 1, which is how proScript's
+            published predictions number scripts.
         record: The record.
     """
 
@@ -27,7 +27,7 @@ class Row:
     record: Mapping[str, Any]
 
     def tag(self, name: str) -> str | None:
-        """The single value of a member (dots lead to members of members); ``None`` where there is none."""
+        """The value of a member as text, ``None`` without a single value. Dots select nested members."""
         value: object = self.record
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -38,16 +38,16 @@ def read_rows(path: Path) -> list[Row]:
     """Reads a file whose name ends in ".json" or ".jsonl".
 
     Raises:
-        FileError: It cannot be read, holds something else than records, or an id twice.
+        FileError: The file is unreadable, an element is not an object, or an id repeats.
     """
     text = read_text(path)
     rows: dict[str, Row] = {}
-    for place, record in enumerate(_records(path, text), start=1):
+    for position, record in enumerate(_records(path, text), start=1):
         if not isinstance(record, Mapping):
-            raise FileError(f"{path}: record {place} is no JSON object")
-        row = Row(str(record.get("id", place)), record)
+            raise FileError(f"{path}: record {position} is not a JSON object")
+        row = Row(str(record.get("id", position)), record)
         if row.id in rows:
-            raise FileError(f"{path}: record {place} has the id {row.id!r} of an earlier one")
+            raise FileError(f"{path}: record {position} repeats the id {row.id!r}")
         rows[row.id] = row
     return list(rows.values())
 
@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
     """Reads a text file in UTF-8.
 
     Raises:
-        FileError: It cannot be read.
+        FileError: The file is unreadable.
     """
     try:
         return path.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Reads a script graph from a JSON record: of proScript, of predictions made for it, or a ``ScriptGraph``.
 
-Known members, whichever are there:
+Known members, all optional:
 
 - events: ``events`` or ``unordered_nodes``, a map from id to text or a list of ``{"id", "text",
   "duration_minutes"}``;
@@ -29,21 +29,21 @@ _EDGE_MEMBERS = ("gold_edges_for_prediction", "edges")
 
 
 class RecordError(ValueError):
-    """A record that is no script graph; the message says which member is wrong."""
+    """The record is not a script graph; the message names the member."""
 
 
 @dataclass
 class GraphRecord:
-    """A graph as a record tells it.
+    """The content of a record.
 
     Attributes:
-        scenario: What the script is for.
-        events: Each event's text by id, in order.
-        minutes: The typical durations that are given.
-        edges: Ids of events, first and second, in order; repeated ones included.
-        unread: Members and elements that could not be understood, as they stand.
-        named_root: The id of the root that was given its text, where there is one: proScript's release calls
-            it "NONE" and reads it as "decided to" and the scenario.
+        scenario: The goal of the script.
+        events: Texts of the events by id, in order.
+        minutes: Typical durations in minutes by event id.
+        edges: Pairs of event ids, source and target, in order; duplicates included.
+        unread: Members and elements that are not understood, abbreviated.
+        named_root: The id of the root event whose text was filled in. proScript's release writes "NONE" and
+            reads it as "decided to" plus the scenario.
     """
 
     scenario: str = ""
@@ -54,7 +54,7 @@ class GraphRecord:
     named_root: str | None = None
 
     def message(self, graph_id: str = "") -> ScriptGraph:
-        """The graph as the contract has it."""
+        """The graph as a contract message, without duplicate edges."""
         return ScriptGraph(
             id=graph_id,
             scenario=self.scenario,
@@ -72,7 +72,7 @@ def read_record(record: Mapping[str, Any] | Sequence[Any]) -> GraphRecord:
     """Reads a record.
 
     Raises:
-        RecordError: It has neither events nor edges, or one of these is neither a list nor a map.
+        RecordError: The record has neither events nor edges, or one of them has the wrong type.
     """
     if not isinstance(record, Mapping):
         record = {"edges": record}
@@ -97,7 +97,7 @@ def _read_events(graph: GraphRecord, name: str, value: object) -> None:
         graph.events.update((str(key), _text(text)) for key, text in value.items())
         return
     if not isinstance(value, list):
-        raise RecordError(f"{name} is neither a map nor a list")
+        raise RecordError(f"{name} must be a map or a list")
     for index, element in enumerate(value):
         if isinstance(element, str):
             graph.events[str(index)] = element
@@ -106,33 +106,33 @@ def _read_events(graph: GraphRecord, name: str, value: object) -> None:
             graph.events[event] = _text(element.get("text"))
             _read_minutes(graph, {event: element.get("duration_minutes")})
         else:
-            graph.unread.append(f"{name}[{index}]: {_shown(element)}")
+            graph.unread.append(f"{name}[{index}]: {_abbreviated(element)}")
 
 
 def _read_minutes(graph: GraphRecord, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, Mapping):
-        graph.unread.append(f"events_minutes: {_shown(value)}")
+        graph.unread.append(f"events_minutes: {_abbreviated(value)}")
         return
     for event, minutes in value.items():
         if minutes is None:
             continue
         if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 <= minutes <= 1e9:
-            graph.unread.append(f"minutes of {event}: {_shown(minutes)}")
+            graph.unread.append(f"minutes of {event}: {_abbreviated(minutes)}")
         elif math.isfinite(minutes):
             graph.minutes[str(event)] = float(minutes)
 
 
 def _read_edges(graph: GraphRecord, name: str, value: object) -> None:
     if not isinstance(value, list):
-        raise RecordError(f"{name} is no list")
+        raise RecordError(f"{name} must be a list")
     for index, element in enumerate(value):
         ends = tuple(_ends(element))
         if len(ends) == 2 and all(ends):
             graph.edges.append((ends[0], ends[1]))
         else:
-            graph.unread.append(f"{name}[{index}]: {_shown(element)}")
+            graph.unread.append(f"{name}[{index}]: {_abbreviated(element)}")
 
 
 def _ends(element: object) -> Iterator[str]:
@@ -147,7 +147,7 @@ def _ends(element: object) -> Iterator[str]:
 
 
 def _event_id(value: object) -> str:
-    """An id; the id of "step4" is "4", as in proScript's own records."""
+    """An event id; "step4" is read as "4", as in proScript's records."""
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     numbered = re.fullmatch(r"(?i)step\s?(\d{1,9})", text)
     return str(int(numbered[1])) if numbered else text
@@ -167,6 +167,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-def _shown(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"

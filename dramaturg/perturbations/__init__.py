@@ -1,1 +1,1 @@
-"""Scripts with one known fault, to see whether judges find it (ABSEval, section 4.2 and Table 4)."""
+"""Scripts with one known fault, to measure detection by judges (ABSEval, section 4.2 and Table 4)."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a script, and the criterion that each fault breaks (ABSEval, Table 4)."""
+"""Categories of faults and the criterion that each breaks (ABSEval, Table 4)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.judge import criteria
 
 BY_MODEL = "model"
-"""How a record names a fault that a model made; others are named by their rule."""
+"""The operation name of faults written by a model; others have the name of their rule."""
 
 
 class Category(StrEnum):
-    """A category by name (``generation.v1.PerturbationCategory``)."""
+    """A category of faults (``generation.v1.PerturbationCategory``)."""
 
     MISSING_STEPS = "missing-steps"
     REDUNDANT_STEPS = "redundant-steps"
@@ -25,12 +25,12 @@ class Category(StrEnum):
 
     @property
     def number(self) -> pb.PerturbationCategory.ValueType:
-        """Its number in the contract."""
+        """The enum value in the contract."""
         return pb.PerturbationCategory.Value(f"PERTURBATION_CATEGORY_{self.name}")
 
     @property
     def criterion(self) -> str:
-        """The criterion that it breaks."""
+        """The criterion that the fault breaks."""
         return CRITERIA[self]
 
 
@@ -44,4 +44,4 @@ CRITERIA: Mapping[Category, str] = MappingProxyType(
         Category.WRONG_ORDER: criteria.ORDER_CORRECT,
     }
 )
-"""The criterion that each category breaks. ABSEval has none for ``executable``."""
+"""The criterion that each category breaks. No category of ABSEval breaks ``executable``."""

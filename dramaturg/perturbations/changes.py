@@ -1,4 +1,4 @@
-"""What was changed in a script: recorded so that either script can be made from the other."""
+"""Changes between an original and a perturbed script; either can be rebuilt from the other."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import StepChange
 
 
-class Placed(NamedTuple):
+class PlacedStep(NamedTuple):
     """A step of a perturbed script."""
 
     text: str
-    """What it says."""
+    """The text of the step."""
     origin: int | None = None
-    """The index of the original step that it is, from 0. None: it was added."""
+    """The index of the original step, from 0. None: an added step."""
     moved: bool = False
-    """Whether it left its place among the others."""
+    """Whether its order among the kept steps changed."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +25,17 @@ class Change:
     """One step that was removed, added, reworded or moved (``generation.v1.StepChange``)."""
 
     original_index: int | None
-    """Where it stood, from 0. None: it was added."""
+    """Index in the original, from 0. None: an added step."""
     perturbed_index: int | None
-    """Where it stands, from 0. None: it was removed."""
+    """Index in the perturbed script, from 0. None: a removed step."""
     original_text: str = ""
-    """What it said."""
+    """Text before the change."""
     perturbed_text: str = ""
-    """What it says."""
+    """Text after the change."""
 
     @classmethod
-    def read(cls, message: StepChange) -> Change:
-        """Reads a message."""
+    def from_message(cls, message: StepChange) -> Change:
+        """Decodes a contract message."""
         return cls(
             message.original_index if message.HasField("original_index") else None,
             message.perturbed_index if message.HasField("perturbed_index") else None,
@@ -44,7 +44,7 @@ class Change:
         )
 
     def message(self) -> StepChange:
-        """The message that says the same."""
+        """Encodes a contract message."""
         return StepChange(
             original_index=self.original_index,
             perturbed_index=self.perturbed_index,
@@ -54,55 +54,55 @@ class Change:
 
 
 class MismatchError(ValueError):
-    """Changes that do not fit a script."""
+    """The changes belong to another script."""
 
 
-def untouched(original: Sequence[str]) -> list[Placed]:
-    """A script's steps, each in its place."""
-    return [Placed(text, index) for index, text in enumerate(original)]
+def untouched(original: Sequence[str]) -> list[PlacedStep]:
+    """The steps of a script without changes."""
+    return [PlacedStep(text, index) for index, text in enumerate(original)]
 
 
-def find_changes(original: Sequence[str], perturbed: Sequence[Placed]) -> tuple[Change, ...]:
-    """What was changed, ordered by where it stands; what was removed stands where it stood.
+def find_changes(original: Sequence[str], perturbed: Sequence[PlacedStep]) -> tuple[Change, ...]:
+    """The changes, ordered by index in the perturbed script, removed steps by their original index.
 
     Args:
         original: The original steps.
-        perturbed: The perturbed ones. No two have the same origin, and those that are neither added nor
-            moved keep their order.
+        perturbed: The perturbed steps. Origins are unique, and steps that are neither added nor moved keep
+            their order.
 
     Raises:
-        MismatchError: They are not as described.
+        MismatchError: An origin repeats, or the order changed without ``moved``.
     """
     origins = [step.origin for step in perturbed if step.origin is not None]
     kept = [step.origin for step in perturbed if step.origin is not None and not step.moved]
     if len(set(origins)) < len(origins) or kept != sorted(kept):
-        raise MismatchError("a step stands twice, or out of place without having been moved")
+        raise MismatchError("an origin repeats, or a step changed its order without being marked as moved")
     changes = [Change(index, None, text) for index, text in enumerate(original) if index not in set(origins)]
     for index, step in enumerate(perturbed):
         if step.origin is None:
             changes.append(Change(None, index, "", step.text))
         elif step.moved or step.text != original[step.origin]:
             changes.append(Change(step.origin, index, original[step.origin], step.text))
-    return tuple(sorted(changes, key=_place))
+    return tuple(sorted(changes, key=_position))
 
 
 def apply_changes(original: Sequence[str], changes: Iterable[Change]) -> list[str]:
-    """The perturbed steps.
+    """Applies changes to the original steps.
 
     Raises:
-        MismatchError: The changes are of another script.
+        MismatchError: The changes belong to another script.
     """
     changes = list(changes)
-    taken = {one.original_index: one.original_text for one in changes if one.original_index is not None}
-    put = {one.perturbed_index: one.perturbed_text for one in changes if one.perturbed_index is not None}
-    return _rebuild(original, taken, put)
+    removed = {one.original_index: one.original_text for one in changes if one.original_index is not None}
+    added = {one.perturbed_index: one.perturbed_text for one in changes if one.perturbed_index is not None}
+    return _rebuild(original, removed, added)
 
 
 def revert_changes(perturbed: Sequence[str], changes: Iterable[Change]) -> list[str]:
-    """The original steps.
+    """Reverts changes of the perturbed steps.
 
     Raises:
-        MismatchError: The changes are of another script.
+        MismatchError: The changes belong to another script.
     """
     return apply_changes(
         perturbed,
@@ -113,19 +113,19 @@ def revert_changes(perturbed: Sequence[str], changes: Iterable[Change]) -> list[
     )
 
 
-def _rebuild(steps: Sequence[str], taken: Mapping[int, str], put: Mapping[int, str]) -> list[str]:
-    for index, text in taken.items():
+def _rebuild(steps: Sequence[str], removed: Mapping[int, str], added: Mapping[int, str]) -> list[str]:
+    for index, text in removed.items():
         if index >= len(steps) or steps[index] != text:
             raise MismatchError(f"step {index} is not {text!r}")
-    rebuilt = [text for index, text in enumerate(steps) if index not in taken]
-    for index, text in sorted(put.items()):
+    rebuilt = [text for index, text in enumerate(steps) if index not in removed]
+    for index, text in sorted(added.items()):
         if index > len(rebuilt):
-            raise MismatchError(f"there is no place for step {index}")
+            raise MismatchError(f"step {index} is out of range")
         rebuilt.insert(index, text)
     return rebuilt
 
 
-def _place(change: Change) -> tuple[int, int]:
-    place = change.original_index if change.perturbed_index is None else change.perturbed_index
-    assert place is not None
-    return place, -1 if change.original_index is None else change.original_index
+def _position(change: Change) -> tuple[int, int]:
+    index = change.original_index if change.perturbed_index is None else change.perturbed_index
+    assert index is not None
+    return index, -1 if change.original_index is None else change.original_index

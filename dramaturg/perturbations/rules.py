@@ -1,7 +1,7 @@
-"""Puts one fault into a script by rule, without a model.
+"""Rules that insert one fault into a script, without a model.
 
-A rule knows words and places, not meaning: a step that it deletes may not be needed, and two that it swaps
-may go in either order. What it detects is a lower bound (docs/perturbations.md).
+Rules do not know the meaning of steps: a deleted step may be unnecessary, and two swapped steps may be valid
+in either order. Detection rates on them are lower bounds (docs/perturbations.md).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from dramaturg.perturbations.categories import Category
-from dramaturg.perturbations.changes import Change, Placed, find_changes, untouched
-from dramaturg.perturbations.rewording import reword
+from dramaturg.perturbations.changes import Change, PlacedStep, find_changes, untouched
+from dramaturg.perturbations.paraphrases import reword
 
 _WITHOUT = re.compile(
     r"(?:(?:but|and)\s+)?(?:without(?:\s+(?:using|any))?|with\s+no|no|not\s+using|avoid(?:ing)?|never)\s+",
@@ -23,29 +23,29 @@ _WITHOUT = re.compile(
 
 
 class NotApplicableError(Exception):
-    """A rule that cannot be applied to a script; the message says why."""
+    """The rule does not apply to the script; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """A script and what rules may take from around it."""
+    """The input of a rule: a script and its context."""
 
     steps: Sequence[str]
-    """Its steps."""
+    """The steps of the script."""
     constraints: Sequence[str] = ()
     """The constraints of its task."""
-    strangers: Sequence[Sequence[str]] = ()
+    other_scripts: Sequence[Sequence[str]] = ()
     """The steps of scripts for other goals."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to put a fault into a script."""
+    """One way to insert a fault."""
 
     category: Category
-    """What goes wrong."""
-    place: Callable[[Material, random.Random], Sequence[Placed]]
-    """Makes the perturbed steps, or raises ``NotApplicableError``."""
+    """The category of the fault."""
+    apply: Callable[[Material, random.Random], Sequence[PlacedStep]]
+    """Returns the perturbed steps, or raises ``NotApplicableError``."""
 
 
 @dataclass(frozen=True)
@@ -53,82 +53,82 @@ class Perturbed:
     """A script with a fault."""
 
     steps: Sequence[str]
-    """Its steps."""
+    """The perturbed steps."""
     changes: Sequence[Change]
-    """What was changed."""
+    """The changes from the original."""
 
 
 def perturb(operation: str, material: Material, draw: random.Random) -> Perturbed:
-    """Puts a fault into a script.
+    """Inserts a fault into a script.
 
     Args:
-        operation: The name of the rule, one of ``RULES``.
-        material: The script, of one step or more, none blank.
-        draw: Draws what the rule leaves open.
+        operation: The name of the rule, a key of ``RULES``.
+        material: The script, with at least one step and no blank steps, and its context.
+        draw: The random generator for the choices of the rule.
 
     Raises:
-        NotApplicableError: The rule cannot be applied, or would change nothing.
+        NotApplicableError: The rule does not apply, or its result equals the script.
     """
-    placed = RULES[operation].place(material, draw)
+    placed = RULES[operation].apply(material, draw)
     steps = [step.text for step in placed]
     if steps == list(material.steps):
-        raise NotApplicableError("the steps changed say the same")
+        raise NotApplicableError("the changed steps have the same texts")
     return Perturbed(steps, find_changes(material.steps, placed))
 
 
-def _delete(material: Material, draw: random.Random) -> Sequence[Placed]:
+def _delete(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
     """Deletes one step."""
     steps = _at_least(2, material.steps)
     del steps[draw.randrange(len(steps))]
     return steps
 
 
-def _insert(material: Material, draw: random.Random) -> Sequence[Placed]:
-    """Inserts a step of another goal's script."""
+def _insert(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
+    """Inserts a step of a script for another goal."""
     steps = untouched(material.steps)
-    steps.insert(draw.randint(0, len(steps)), Placed(draw.choice(_stranger(material, draw))))
+    steps.insert(draw.randint(0, len(steps)), PlacedStep(draw.choice(_other_script(material, draw))))
     return steps
 
 
-def _repeat(material: Material, draw: random.Random) -> Sequence[Placed]:
-    """Repeats a step word for word, at once or later."""
-    steps = untouched(material.steps)
-    index = draw.randrange(len(steps))
-    steps.insert(draw.randint(index + 1, len(steps)), Placed(steps[index].text))
-    return steps
-
-
-def _repeat_reworded(material: Material, draw: random.Random) -> Sequence[Placed]:
-    """Repeats a step in other words, at once or later."""
+def _repeat(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
+    """Repeats a step verbatim, directly after it or later."""
     steps = untouched(material.steps)
     index = draw.randrange(len(steps))
-    steps.insert(draw.randint(index + 1, len(steps)), Placed(reword(steps[index].text, draw)))
+    steps.insert(draw.randint(index + 1, len(steps)), PlacedStep(steps[index].text))
     return steps
 
 
-def _contradict(material: Material, draw: random.Random) -> Sequence[Placed]:
-    """Inserts a step, the first or a later one, that says outright that a constraint is not kept."""
+def _repeat_reworded(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
+    """Repeats a paraphrased step, directly after it or later."""
+    steps = untouched(material.steps)
+    index = draw.randrange(len(steps))
+    steps.insert(draw.randint(index + 1, len(steps)), PlacedStep(reword(steps[index].text, draw)))
+    return steps
+
+
+def _contradict(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
+    """Inserts a step that explicitly violates a constraint, at any position."""
     if not material.constraints:
         raise NotApplicableError("the task has no constraint")
     constraint = draw.choice(material.constraints).strip().rstrip(".!;, ")
     steps = untouched(material.steps)
-    steps.insert(draw.randint(0, len(steps)), Placed(_against(constraint)))
+    steps.insert(draw.randint(0, len(steps)), PlacedStep(_violation(constraint)))
     return steps
 
 
-def _stop(material: Material, draw: random.Random) -> Sequence[Placed]:
+def _stop(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
     """Deletes the second half, the middle step of an odd number included."""
     del draw
     steps = _at_least(2, material.steps)
     return steps[: len(steps) // 2]
 
 
-def _replace(material: Material, draw: random.Random) -> Sequence[Placed]:
-    """Puts another goal's script in the place of the whole."""
-    return [Placed(text) for text in _stranger(material, draw)]
+def _replace(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
+    """Replaces the script by one for another goal."""
+    return [PlacedStep(text) for text in _other_script(material, draw)]
 
 
-def _move(material: Material, draw: random.Random) -> Sequence[Placed]:
+def _move(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
     """Moves one step by at least half of the script's length."""
     steps = _at_least(2, material.steps)
     source, target = draw.choice(_far_apart(len(steps)))
@@ -139,7 +139,7 @@ def _move(material: Material, draw: random.Random) -> Sequence[Placed]:
     return steps
 
 
-def _swap(material: Material, draw: random.Random) -> Sequence[Placed]:
+def _swap(material: Material, draw: random.Random) -> Sequence[PlacedStep]:
     """Swaps two steps that are at least half of the script's length apart."""
     steps = _at_least(2, material.steps)
     first, last = draw.choice(_far_apart(len(steps)))
@@ -163,26 +163,26 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 """The rules by name."""
 
 
-def _at_least(count: int, steps: Sequence[str]) -> list[Placed]:
+def _at_least(count: int, steps: Sequence[str]) -> list[PlacedStep]:
     if len(steps) < count:
         raise NotApplicableError(f"the script has fewer than {count} steps")
     return untouched(steps)
 
 
-def _stranger(material: Material, draw: random.Random) -> Sequence[str]:
-    if not material.strangers:
-        raise NotApplicableError("there is no script of another goal")
-    return draw.choice(material.strangers)
+def _other_script(material: Material, draw: random.Random) -> Sequence[str]:
+    if not material.other_scripts:
+        raise NotApplicableError("there is no script for another goal")
+    return draw.choice(material.other_scripts)
 
 
 def _far_apart(count: int) -> Sequence[tuple[int, int]]:
-    """The pairs of places that are at least half of the number of steps apart, the smaller one first."""
+    """Pairs of indices at least half of the script's length apart, smaller index first."""
     least = max(1, count // 2)
     return [(first, last) for first in range(count) for last in range(first + least, count)]
 
 
-def _against(constraint: str) -> str:
-    """A step that breaks a constraint."""
+def _violation(constraint: str) -> str:
+    """A step that violates a constraint."""
     negated = _WITHOUT.match(constraint)
     if negated and constraint[negated.end() :].strip():
         return f"From here on, rely on this: {constraint[negated.end() :].strip()}."

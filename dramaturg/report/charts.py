@@ -1,27 +1,27 @@
-"""Charts as geometry: where everything stands in an SVG. The template draws it."""
+"""Chart geometry: positions and sizes of SVG elements. The template draws them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-LONGEST_LABEL = 28
-"""The most characters of a label; the whole stands in its title."""
+MAX_LABEL_LENGTH = 28
+"""Longer labels are shortened; the full name is in the element's title."""
 
 _CELL_WIDTH, _CELL_HEIGHT = 92, 30
-_CHARACTER = 7.2  # of the small font, about
+_CHARACTER = 7.2  # approximate width in the small font
 _SLANT = 0.62
-_LIGHT, _FULL = 0.56, 0.7  # where dark and light ink are read equally well, by night and by day
+_LIGHT, _FULL = 0.56, 0.7  # shares at which dark and light text have equal contrast, in both themes
 
 
 @dataclass(frozen=True)
 class Label:
-    """A text at a place."""
+    """A positioned text."""
 
     x: float
     y: float
     text: str
-    whole: str
+    full_text: str
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Cell:
     x: float
     y: float
     share: float | None
-    """How full its colour is, in [0, 1]. None: it has none."""
+    """Colour intensity in [0, 1]. None: no colour."""
     text: str
     title: str
 
     @property
     def ink(self) -> str:
-        """Which ink is read best on it: the names of the style sheet's classes."""
+        """The style sheet's class of the text colour with the best contrast."""
         if self.share is None or self.share <= _LIGHT:
             return "low"
         return "high" if self.share > _FULL else "mid"
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Rows x columns of values."""
+    """The geometry of a heat map."""
 
     width: float
     height: float
@@ -58,7 +58,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Value:
-    """What a cell says."""
+    """The content of a cell: a mean and the counts behind it."""
 
     value: float | None
     judged: int
@@ -72,14 +72,14 @@ def heat_map(
     scale: tuple[float, float] = (0.0, 1.0),
     uncoloured: Collection[str] = (),
 ) -> HeatMap:
-    """A heat map of named rows and columns.
+    """Lays out a heat map.
 
     Args:
-        rows: The names, from the top.
-        columns: The names, from the left.
-        values: By (row, column); one that is not there stays blank.
-        scale: The value of an empty and of a full colour.
-        uncoloured: Rows on another scale, whose colours would say nothing: they have their values only.
+        rows: Row names, top to bottom.
+        columns: Column names, left to right.
+        values: Values by (row, column); missing cells stay blank.
+        scale: The values of the lowest and the highest colour intensity.
+        uncoloured: Rows on another scale; their cells show values without colour.
     """
     left = 20 + _CHARACTER * max((len(_short(name)) for name in rows), default=0)
     longest = max((len(_short(name)) for name in columns), default=0)
@@ -88,8 +88,8 @@ def heat_map(
     for j, row in enumerate(rows):
         for i, column in enumerate(columns):
             if (value := values.get((row, column))) is not None:
-                place = left + i * _CELL_WIDTH, top + j * _CELL_HEIGHT
-                cells.append(_cell(value, *place, row, column, None if row in uncoloured else scale))
+                position = left + i * _CELL_WIDTH, top + j * _CELL_HEIGHT
+                cells.append(_cell(value, *position, row, column, None if row in uncoloured else scale))
     return HeatMap(
         width=left + _CELL_WIDTH * len(columns) + _CHARACTER * 0.8 * longest,
         height=top + _CELL_HEIGHT * len(rows) + 4,
@@ -117,7 +117,7 @@ def _cell(value: Value, x: float, y: float, row: str, column: str, scale: tuple[
 
 @dataclass(frozen=True)
 class Whisker:
-    """A mean with its interval on a scale of 0 to 100."""
+    """A mean and its interval as positions in [0, 100]."""
 
     mean: float
     lower: float | None
@@ -127,37 +127,37 @@ class Whisker:
 def whisker(
     mean: float | None, lower: float | None, upper: float | None, scale: tuple[float, float]
 ) -> Whisker | None:
-    """Where a mean and its interval stand on a scale. None: there is no mean."""
+    """Maps a mean and its interval from a scale to [0, 100]. None: there is no mean."""
     low, high = scale
     if mean is None or high <= low:
         return None
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return 100 * min(1.0, max(0.0, (value - low) / (high - low)))
 
     if lower is None or upper is None:
-        return Whisker(place(mean), None, None)
-    return Whisker(place(mean), place(lower), place(upper))
+        return Whisker(position(mean), None, None)
+    return Whisker(position(mean), position(lower), position(upper))
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A count beside others."""
+    """One bar of a bar chart of counts."""
 
     name: str
     count: int
     length: float
-    """In [0, 100], of the longest."""
+    """In [0, 100], relative to the largest count."""
     share: float
-    """Of all, in [0, 1]."""
+    """Of the total, in [0, 1]."""
 
 
 def bars(counts: Mapping[str, int], total: int) -> list[Bar]:
-    """Counts as bars, the longest first."""
+    """Bars for the counts, longest first; zero counts are left out."""
     longest = max(counts.values(), default=0)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [Bar(name, count, 100 * count / longest, count / total) for name, count in ordered if count]
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
+    return name if len(name) <= MAX_LABEL_LENGTH else f"{name[: MAX_LABEL_LENGTH - 1]}…"

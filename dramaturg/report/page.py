@@ -1,7 +1,7 @@
-"""The page: figures and samples as one self-contained HTML document, written piece by piece.
+"""The report page: aggregates and samples as one self-contained HTML document, rendered in pieces.
 
-Judged texts are data: they are escaped by the template engine, and a content security policy allows no
-script but the page's own and nothing from outside.
+Judged texts are untrusted: the template engine escapes them, and a content security policy allows only the
+page's own script and no external resource.
 """
 
 from __future__ import annotations
@@ -21,45 +21,48 @@ from markupsafe import Markup
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.report.charts import HeatMap, Value, bars, heat_map, whisker
-from dramaturg.report.figures import Figures
 from dramaturg.report.views import view
-from dramaturg.report.views.common import dollars
-from dramaturg.results.leaderboard import PRIMARY, SCALES, leaderboard
+from dramaturg.report.views.common import format_cost
+from dramaturg.results.files import read_results
+from dramaturg.results.leaderboard import PRIMARY_MEASURES, SCALES, leaderboard
+from dramaturg.results.sums import SumAccumulator
 
 SAMPLES_SHOWN = 500
-"""How many samples are shown one by one where nothing else is said."""
+"""The default number of samples shown one by one."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_PIECES = 32  # pieces of the template that are joined before they are handed on
+_BUFFER_SIZE = 32  # template events joined into one piece
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What stands above the figures."""
+    """The heading of the page."""
 
     title: str
     facts: Sequence[tuple[str, str]] = ()
-    """Short facts, such as ("run", its id)."""
+    """Name and value pairs, e.g. ("run", its id)."""
     warning: str = ""
-    """What the reader must know first, such as that the run has not ended."""
+    """A warning shown at the top, e.g. that the run has not ended."""
 
 
 def render(
-    heading: Heading, figures: Figures, samples: Iterable[RunSample], limit: int = SAMPLES_SHOWN
+    heading: Heading, aggregator: ReportAggregator, samples: Iterable[RunSample], limit: int = SAMPLES_SHOWN
 ) -> Iterator[str]:
-    """The page, in pieces.
+    """Renders the page in pieces.
 
     Args:
-        heading: What stands above.
-        figures: What was counted of all samples.
-        samples: The samples, of which the first ``limit`` are shown. Read as the page is made.
-        limit: The most samples shown one by one.
+        heading: The heading.
+        aggregator: The aggregates of all samples.
+        samples: The samples; the first ``limit`` are shown. Consumed lazily.
+        limit: The maximum number of samples shown one by one.
     """
     script = _read("page.js")
-    entries = leaderboard(figures.sums(), figures.kind) if figures.kind else []
-    scale = SCALES.get(PRIMARY.get(figures.kind, ""), (0.0, 1.0))
-    shown = min(limit, figures.samples)
+    entries = leaderboard(aggregator.sums(), aggregator.kind) if aggregator.kind else []
+    scale = SCALES.get(PRIMARY_MEASURES.get(aggregator.kind, ""), (0.0, 1.0))
+    total = aggregator.samples
+    shown = min(limit, total)
     stream = (
         _environment()
         .get_template("page.html.j2")
@@ -70,21 +73,50 @@ def render(
             css=Markup(_read("page.css")),  # noqa: S704 -- our own file
             script=Markup(script),  # noqa: S704 -- our own file
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            tiles=_tiles(figures),
+            tiles=_tiles(aggregator),
             entries=[(entry, whisker(*_interval(entry), scale), _abstained(entry)) for entry in entries],
-            ranked_by=_ranked_by(figures.kind),
+            ranked_by=_ranked_by(aggregator.kind),
             scale_text=f"{scale[0]:g} to {scale[1]:g}",
-            maps=list(_maps(figures, [entry.model for entry in entries], scale)),
-            abstentions=bars(figures.abstentions, max(1, figures.judgements)),
-            judgements=figures.judgements,
-            costs=_costs(figures.usage),
+            maps=list(_maps(aggregator, [entry.model for entry in entries], scale)),
+            abstentions=bars(aggregator.abstentions, max(1, aggregator.judgements)),
+            judgements=aggregator.judgements,
+            costs=_costs(aggregator.usage),
             samples=(view(sample) for sample in islice(samples, shown)),
-            samples_note=f"The first {shown:,} of {figures.samples:,}." if shown < figures.samples else "",
+            samples_note=f"The first {shown:,} of {total:,}." if shown < total else "",
             version=version("dramaturg"),
         )
     )
-    stream.enable_buffering(_PIECES)
+    stream.enable_buffering(_BUFFER_SIZE)
     yield from stream
+
+
+def write_report(
+    results: Path, out: Path, *, title: str = "", limit: int = SAMPLES_SHOWN
+) -> ReportAggregator:
+    """Writes the report of the output of an evaluate command. Reads the results twice, in constant memory.
+
+    Args:
+        results: The folder of results, or one results file.
+        out: The page; overwritten if it exists.
+        title: The title of the page. Empty: "Evaluation" and the folder's name.
+        limit: The maximum number of samples shown one by one.
+
+    Returns:
+        The aggregates of all samples.
+
+    Raises:
+        ResultsError: A line is not a result.
+        OSError: A file cannot be read or written.
+    """
+    aggregator = ReportAggregator()
+    for sample in read_results(results):
+        aggregator.add(sample)
+    folder = results if results.is_dir() else results.parent
+    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)])
+    with out.open("w", encoding="utf-8") as file:
+        for piece in render(heading, aggregator, read_results(results), limit):
+            file.write(piece)
+    return aggregator
 
 
 def _interval(entry: LeaderboardEntry) -> tuple[float | None, float | None, float | None]:
@@ -101,65 +133,70 @@ def _abstained(entry: LeaderboardEntry) -> str:
 def _ranked_by(kind: str) -> str:
     return {
         "scripts": "By the share of verdicts that are PASS, over all criteria.",
-        "decision": "By the share of choices that are right.",
+        "decision": "By the share of correct choices.",
         "dialogue": "By the mean rating, from 1 to 10.",
         "graphs": "By the mean F1 of the edges.",
-        "texts": "By the share of comparisons won by roles, a tie counting half.",
+        "texts": "By the share of comparisons won, judged by roles; a tie counts one half.",
     }.get(kind, "")
 
 
-def _tiles(figures: Figures) -> list[tuple[str, str]]:
-    abstained = sum(figures.abstentions.values())
-    coverage = f"{1 - abstained / figures.judgements:.1%}" if figures.judgements else "not known"
-    usage = figures.usage
+def _tiles(aggregator: ReportAggregator) -> list[tuple[str, str]]:
+    abstained = sum(aggregator.abstentions.values())
+    coverage = f"{1 - abstained / aggregator.judgements:.1%}" if aggregator.judgements else "unknown"
+    usage = aggregator.usage
     return [
-        ("samples", f"{figures.samples:,}"),
-        ("samples without a result", f"{figures.failed:,}"),
-        ("judgements", f"{figures.judgements:,}"),
+        ("samples", f"{aggregator.samples:,}"),
+        ("samples without a result", f"{aggregator.failed:,}"),
+        ("judgements", f"{aggregator.judgements:,}"),
         ("coverage", coverage),
         ("model calls", f"{usage.provider_call_count:,}"),
-        ("cost", dollars(usage)),
+        ("cost", format_cost(usage)),
     ]
 
 
 def _costs(usage: Usage) -> list[tuple[str, str]]:
     return [
         (
-            "cost" + (" (of the calls whose price is known)" if usage.unpriced_call_count else ""),
-            dollars(usage),
+            "cost" + (" (calls with a known price only)" if usage.unpriced_call_count else ""),
+            format_cost(usage),
         ),
         ("prompt tokens", f"{usage.prompt_token_count:,}"),
-        ("of these served from the provider's cache", f"{usage.cached_prompt_token_count:,}"),
+        ("prompt tokens served from the provider's cache", f"{usage.cached_prompt_token_count:,}"),
         ("completion tokens", f"{usage.completion_token_count:,}"),
         ("calls answered by a provider", f"{usage.provider_call_count:,}"),
         ("calls answered from the ledger, at no cost", f"{usage.cache_hit_count:,}"),
-        ("attempts that failed and were made again", f"{usage.retried_call_count:,}"),
+        ("failed attempts that were retried", f"{usage.retried_call_count:,}"),
         ("calls without token counts", f"{usage.unmetered_call_count:,}"),
-        ("calls whose price is not known", f"{usage.unpriced_call_count:,}"),
+        ("calls without a known price", f"{usage.unpriced_call_count:,}"),
     ]
 
 
 def _maps(
-    figures: Figures, models: Sequence[str], scale: tuple[float, float]
+    aggregator: ReportAggregator, models: Sequence[str], scale: tuple[float, float]
 ) -> Iterator[tuple[str, str, HeatMap]]:
-    measures = figures.measures()
+    measures = aggregator.measures()
     if len(measures) > 1 and len(models) > 0:
         cells = {
-            (measure, model): figures.by_model[model, measure].value() for model, measure in figures.by_model
+            (measure, model): _value(aggregator.by_model[model, measure])
+            for model, measure in aggregator.by_model
         }
-        note = "The mean of the judgements that were reached. A dash: none was."
+        note = "The mean of the judgements with a value. A dash: no judgement has a value."
         if odd := _off_scale(cells, scale):
             note += f" Without colour: not on the scale of {scale[0]:g} to {scale[1]:g}."
         yield "Criterion by model", note, heat_map(measures, models, cells, scale, odd)
-    for name, sums in sorted(figures.shown_groups().items()):
+    for name, sums in sorted(aggregator.shown_groups().items()):
         values = sorted({value for value, _ in sums})
-        cells = {key: of_cell.value() for key, of_cell in sums.items()}
+        cells = {key: _value(of_cell) for key, of_cell in sums.items()}
         note = f"The same measure as the leaderboard's, by {name}."
         yield f"{name.capitalize()} by model", note, heat_map(values, models, cells, scale)
 
 
+def _value(sums: SumAccumulator) -> Value:
+    return Value(sums.mean(), sums.judged, sums.judgements)
+
+
 def _off_scale(cells: dict[tuple[str, str], Value], scale: tuple[float, float]) -> set[str]:
-    """The measures of which a mean is not on the scale."""
+    """The measures with a mean outside of the scale."""
     low, high = scale
     return {
         row for (row, _), cell in cells.items() if cell.value is not None and not low <= cell.value <= high

@@ -1,1 +1,1 @@
-"""Results as flat judgements, and what is worked out from them; shared by the gateway and the report."""
+"""Results of evaluations: files, flat judgements, sums and leaderboards."""

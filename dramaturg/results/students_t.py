@@ -1,4 +1,4 @@
-"""Quantiles of Student's t distribution, without a library of statistics."""
+"""Quantiles of Student's t distribution; the client wheel does not depend on scipy."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ _STEPS = 200
 
 
 def quantile(probability: float, degrees: int) -> float:
-    """The value that a t-distributed variable stays below with a probability.
+    """The quantile function of Student's t distribution.
 
-    Found by bisection of the distribution function, which for whole degrees of freedom is a finite sum
+    Computed by bisection of the distribution function, which for whole degrees of freedom is a finite sum
     (Abramowitz and Stegun, 26.7.3 and 26.7.4).
 
     Args:
         probability: In (0.5, 1).
-        degrees: Degrees of freedom, at least 1. Above 1,000 the normal distribution with Fisher's first two
-            terms of correction serves (Abramowitz and Stegun, 26.7.5).
+        degrees: Degrees of freedom, at least 1. Above 1,000, the normal distribution with Fisher's first two
+            correction terms is used (Abramowitz and Stegun, 26.7.5).
 
     Raises:
         ValueError: The probability or the degrees are out of range.
     """
     if not 0.5 < probability < 1 or degrees < 1:
-        raise ValueError(f"no quantile of probability {probability} with {degrees} degrees of freedom")
+        raise ValueError(
+            f"probability must be in (0.5, 1) and degrees at least 1, not {probability} and {degrees}"
+        )
     if degrees > 1000:
         z = NormalDist().inv_cdf(probability)
         return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
     low, high = 0.0, 1.0
-    while _below(high, degrees) < probability:
+    while _distribution(high, degrees) < probability:
         high *= 2
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if _below(middle, degrees) < probability:
+        if _distribution(middle, degrees) < probability:
             low = middle
         else:
             high = middle
     return (low + high) / 2
 
 
-def _below(t: float, degrees: int) -> float:
-    """The probability of staying below t, for t >= 0."""
+def _distribution(t: float, degrees: int) -> float:
+    """The distribution function at t, for t >= 0."""
     angle = math.atan(t / math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
     if degrees % 2:

@@ -1,14 +1,18 @@
-"""Sums over judgements: enough for a mean and a clustered interval, whatever their number."""
+"""Sums over judgements: enough for a mean and a clustered interval, in constant memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 
 
 @dataclass(frozen=True)
 class ModelSums:
-    """What is known of one model by one measure.
+    """Sums of one model's judgements by one measure.
 
     With n_i judgements and the sum y_i of their values in sample i, the interval of a ratio mean over samples
     of unequal size needs the number of samples and the sums of n_i, y_i, n_i^2, n_i y_i and y_i^2.
@@ -17,9 +21,9 @@ class ModelSums:
     model: str
     measure: str
     judgements: int
-    """All, abstentions included."""
+    """All judgements, abstentions included."""
     judged: int
-    """Those with a value: sum n_i."""
+    """Judgements with a value: sum n_i."""
     samples: int
     """Samples with at least one value."""
     total: float
@@ -31,3 +35,54 @@ class ModelSums:
     squared_totals: float
     """Sum y_i^2."""
     abstentions_by_reason: Mapping[str, int]
+
+
+class SumAccumulator:
+    """Adds up the judgements of one model by one measure, sample by sample."""
+
+    def __init__(self) -> None:
+        self.judgements = self.judged = self.samples = 0
+        self.total = self.squared_counts = self.cross = self.squared_totals = 0.0
+        self.abstentions: Counter[str] = Counter()
+
+    def add(self, rows: Sequence[RunResult]) -> None:
+        """Adds the judgements of one sample."""
+        values = [row.value for row in rows if row.HasField("value")]
+        self.judgements += len(rows)
+        self.abstentions.update(reason_name(row.abstain_reason) for row in rows if row.abstain_reason)
+        if not values:
+            return
+        count, total = len(values), sum(values)
+        self.judged += count
+        self.samples += 1
+        self.total += total
+        self.squared_counts += count * count
+        self.cross += count * total
+        self.squared_totals += total * total
+
+    def mean(self) -> float | None:
+        """The mean of the values; None without values."""
+        return self.total / self.judged if self.judged else None
+
+    def sums(self, model: str, measure: str) -> ModelSums:
+        """The sums so far, under the given model and measure."""
+        return ModelSums(
+            model=model,
+            measure=measure,
+            judgements=self.judgements,
+            judged=self.judged,
+            samples=self.samples,
+            total=self.total,
+            squared_counts=self.squared_counts,
+            cross=self.cross,
+            squared_totals=self.squared_totals,
+            abstentions_by_reason=dict(self.abstentions),
+        )
+
+
+def reason_name(abstain_reason: int) -> str:
+    """The name of an AbstainReason without its prefix, e.g. "TIMED_OUT"; empty for 0."""
+    if not abstain_reason:
+        return ""
+    known = AbstainReason.DESCRIPTOR.values_by_number.get(abstain_reason)
+    return f"REASON_{abstain_reason}" if known is None else str(known.name).removeprefix("ABSTAIN_REASON_")

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(

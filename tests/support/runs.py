@@ -30,7 +30,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     SampleError,
     ScriptsRunOptions,
 )
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome
 from gateway.runs.store import RunStore
 

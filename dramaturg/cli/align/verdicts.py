@@ -17,7 +17,7 @@ from dramaturg.cli.compare.report import policy_name
 from dramaturg.cli.grouping import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table
-from dramaturg.report.reading import ResultsError, read_results
+from dramaturg.results.files import ResultsError, read_results
 
 _CRITERION, _SAMPLE = "criterion", "sample"
 _FIGURES = (

@@ -15,7 +15,7 @@ from dramaturg.cli.compare import report
 from dramaturg.cli.compare.runs import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output
-from dramaturg.report.reading import ResultsError
+from dramaturg.results.files import ResultsError
 
 app = typer.Typer()
 

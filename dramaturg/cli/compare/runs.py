@@ -10,7 +10,7 @@ from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest, SystemOut
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.cli.align.gold import Gold
 from dramaturg.cli.align.judged import KINDS, Judged, judged
-from dramaturg.report.reading import read_results
+from dramaturg.results.files import read_results
 
 CRITERION, SAMPLE = "criterion", "sample"
 """The tags that items get: what they are grouped by, and what they are drawn as wholes by."""

@@ -1,8 +1,8 @@
 "use strict";
-const words = document.getElementById("words"), faulty = document.getElementById("faulty");
+const query = document.getElementById("query"), faulty = document.getElementById("faulty");
 const samples = [...document.querySelectorAll("details.sample")], shown = document.getElementById("shown");
 function filter() {
-  const wanted = words.value.toLowerCase().trim();
+  const wanted = query.value.toLowerCase().trim();
   let count = 0;
   for (const sample of samples) {
     const fits = (!faulty.checked || sample.dataset.faulty === "1")
@@ -12,6 +12,6 @@ function filter() {
   }
   shown.textContent = `${count} of ${samples.length} shown`;
 }
-words.addEventListener("input", filter);
+query.addEventListener("input", filter);
 faulty.addEventListener("change", filter);
 filter();

@@ -1,4 +1,4 @@
-"""What a page shows of a sample: one shape for all evaluations, and how each fills it."""
+"""Views of samples: one view model for all evaluations, and one builder for each kind."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.report.views.decisions import decision_view
 from dramaturg.report.views.dialogues import dialogue_view
 from dramaturg.report.views.graphs import graphs_view
+from dramaturg.report.views.model import SampleView
 from dramaturg.report.views.scripts import scripts_view
-from dramaturg.report.views.shapes import SampleView
 from dramaturg.report.views.texts import texts_view
 
 
 def view(sample: RunSample) -> SampleView:
-    """A sample as it is shown, whatever was evaluated."""
+    """The view of a sample of any evaluation."""
     match sample.WhichOneof("result"):
         case "scripts":
             return scripts_view(sample.index, sample.scripts)
@@ -30,6 +30,6 @@ def view(sample: RunSample) -> SampleView:
         index=sample.index,
         title=sample.sample_id or f"line {sample.line}",
         sample_id=sample.sample_id,
-        error=f"{error.code}: {where}{error.message}" if error.code else "has no result",
+        error=f"{error.code}: {where}{error.message}" if error.code else "no result",
         tags=sorted(sample.tags.items()),
     )

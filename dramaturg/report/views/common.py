@@ -1,4 +1,4 @@
-"""What the views of all evaluations share: provenance, findings, votes, numbers."""
+"""Shared by the views of all evaluations: provenance, findings, votes, number formats."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
-from dramaturg.report.views.shapes import CallView, JudgementView, ProvenanceView
+from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
+from dramaturg.results.sums import reason_name
 
-LONGEST_TEXT = 20_000
-"""The most characters of one text that are shown; the rest is said to be cut."""
+MAX_TEXT_LENGTH = 20_000
+"""Longer texts are truncated, with a note."""
 
 _OUTCOMES = {
     verdict_pb2.OUTCOME_PASS: "pass",
@@ -20,89 +21,81 @@ _OUTCOMES = {
 }
 
 
-def cut(text: str) -> str:
-    """The text, or as much of it as is shown."""
-    if len(text) <= LONGEST_TEXT:
+def truncate(text: str) -> str:
+    """Truncates a text to ``MAX_TEXT_LENGTH`` characters and notes how many are left out."""
+    if len(text) <= MAX_TEXT_LENGTH:
         return text
-    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT:,} further characters are not shown]"
+    return f"{text[:MAX_TEXT_LENGTH]}\n[{len(text) - MAX_TEXT_LENGTH:,} more characters not shown]"
 
 
 def number(value: float) -> str:
-    """A number as it is shown: at most four digits, no needless zeros."""
+    """Formats a number with at most four significant digits."""
     return f"{value:.4g}"
 
 
-def dollars(usage: Usage) -> str:
-    """The cost; a lower bound is marked, one that is not known says so."""
+def format_cost(usage: Usage) -> str:
+    """Formats the cost; "≥" marks a lower bound, "unknown" a cost without prices."""
     if not usage.HasField("cost_usd"):
-        return "not known" if usage.provider_call_count else "none"
+        return "unknown" if usage.provider_call_count else "none"
     mark = "≥ " if usage.unpriced_call_count else ""
     return f"{mark}${usage.cost_usd:,.4f}"
 
 
-def reason(abstain_reason: int) -> str:
-    """Why a judgement abstained, such as "TIMED_OUT"; empty where it did not."""
-    if not abstain_reason:
-        return ""
-    known = AbstainReason.DESCRIPTOR.values_by_number.get(abstain_reason)
-    return f"REASON_{abstain_reason}" if known is None else str(known.name).removeprefix("ABSTAIN_REASON_")
-
-
 def verdict(item: Verdict, judge: str = "") -> JudgementView:
-    """One criterion's verdict."""
+    """The view of one criterion's verdict."""
     outcome = _OUTCOMES.get(item.outcome, "abstain")
     return JudgementView(
         measure=item.criterion,
         outcome=outcome,
-        said=outcome.upper(),
-        reason=reason(item.abstain_reason),
+        label=outcome.upper(),
+        reason=reason_name(item.abstain_reason),
         judge=judge,
         confidence=number(item.confidence) if item.HasField("confidence") else "",
-        rationale=cut(item.rationale),
+        rationale=truncate(item.rationale),
         findings=[finding(one) for one in item.findings],
     )
 
 
 def finding(item: Finding) -> str:
-    """What is wrong, in words, with the steps counted from 1."""
+    """A finding as text; steps are numbered from 1."""
     steps = ", ".join(str(index + 1) for index in item.step_indices)
     parts = [f"step {steps}:" if steps else "", item.description or item.missing_step or item.constraint]
     if item.missing_step and item.missing_step != parts[-1]:
         parts.append(f"(missing: {item.missing_step})")
     if item.constraint and item.constraint != parts[1]:
         parts.append(f"(constraint: {item.constraint})")
-    return cut(" ".join(part for part in parts if part))
+    return truncate(" ".join(part for part in parts if part))
 
 
 def abstention(measure: str, abstain_reason: int, judge: str = "", rationale: str = "") -> JudgementView:
-    """A judgement that was not reached."""
+    """The view of a judgement that abstained."""
     return JudgementView(
-        measure, "abstain", "ABSTAIN", reason(abstain_reason), judge, rationale=cut(rationale)
+        measure, "abstain", "ABSTAIN", reason_name(abstain_reason), judge, rationale=truncate(rationale)
     )
 
 
 def preference_name(preference: int) -> str:
-    """Which text is preferred, such as "FIRST"."""
+    """The name of a Preference without its prefix, e.g. "FIRST"."""
     known = Preference.DESCRIPTOR.values_by_number.get(preference)
     return str(known.name).removeprefix("PREFERENCE_") if known else f"PREFERENCE_{preference}"
 
 
 def votes(comparison: ComparePairResponse) -> list[str]:
-    """Every role's ballots, in words."""
-    said = []
+    """The ballots of every role as text."""
+    lines = []
     for vote in comparison.votes:
-        who = f"{vote.role.type}: " if vote.role.type else ""
+        name = f"{vote.role.type}: " if vote.role.type else ""
         for ballot in vote.ballots:
-            why = f" - {ballot.rationale}" if ballot.rationale else ""
+            rationale = f" - {ballot.rationale}" if ballot.rationale else ""
             order = "second text shown first" if ballot.order == 3 else "first text shown first"
-            said.append(cut(f"{who}{preference_name(ballot.preference)} ({order}){why}"))
+            lines.append(truncate(f"{name}{preference_name(ballot.preference)} ({order}){rationale}"))
         if vote.inconsistent:
-            said.append(f"{who}the two orders disagree: counted as a tie")
-    return said
+            lines.append(f"{name}the two orders disagree: counted as a tie")
+    return lines
 
 
 def provenances(items: Iterable[Provenance]) -> list[ProvenanceView]:
-    """Where judgements come from; those that say nothing are left out."""
+    """The views of provenances; empty ones are left out."""
     return [_provenance(item) for item in items if item.ByteSize()]
 
 
@@ -123,8 +116,8 @@ def _call(item: CompletionReference) -> CallView:
     return CallView(
         model=item.answered_model or item.requested_model,
         tokens="" if item.cached else tokens,
-        cost="" if item.cached else dollars(usage),
+        cost="" if item.cached else format_cost(usage),
         latency=f"{item.latency.ToTimedelta().total_seconds():.2f} s" if item.HasField("latency") else "",
         cached=item.cached,
-        raw_text=cut(item.raw_text),
+        raw_text=truncate(item.raw_text),
     )

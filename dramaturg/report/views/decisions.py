@@ -1,26 +1,26 @@
-"""Decisions (Choice-75): what each model chose."""
+"""The view of a decision (Choice-75)."""
 
 from __future__ import annotations
 
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
-from dramaturg.report.views.common import abstention, cut, provenances
-from dramaturg.report.views.shapes import Block, JudgementView, SampleView, SubjectView
+from dramaturg.report.views.common import abstention, provenances, truncate
+from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
 
 
 def decision_view(index: int, result: DecisionResult) -> SampleView:
-    """One decision and the choices of the models."""
+    """The decision and the choice of each model."""
     decision = result.decision
     facts = [("option 1", decision.option_1), ("option 2", decision.option_2)]
     if result.gold:
-        facts.append(("right", _choice(result.gold)))
+        facts.append(("gold", _choice(result.gold)))
     return SampleView(
         index=index,
         title=decision.goal,
         sample_id=decision.id,
         facts=facts,
-        blocks=[Block("Scenario", text=cut(decision.scenario), open=True)],
+        blocks=[Block("Scenario", text=truncate(decision.scenario), open=True)],
         subjects=[_chosen(choice) for choice in result.choices],
         tags=sorted(result.tags.items()),
     )
@@ -41,7 +41,7 @@ def _chosen(choice: ModelChoice) -> SubjectView:
     return SubjectView(
         title=prompt + (", option 2 shown first" if choice.options_swapped else ""),
         model=choice.model,
-        text=cut(choice.text),
+        text=truncate(choice.text),
         judgements=[judgement],
         provenances=provenances([choice.provenance]),
     )

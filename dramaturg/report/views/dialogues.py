@@ -1,4 +1,4 @@
-"""Simulations (SimulBench): each model's reply to a test script."""
+"""The view of a dialogue (SimulBench)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ScriptSubset,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.report.views.common import abstention, cut, number, preference_name, provenances, reason, votes
-from dramaturg.report.views.shapes import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.report.views.common import abstention, number, preference_name, provenances, truncate, votes
+from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.results.sums import reason_name
 
 
 def dialogue_view(index: int, result: DialogueResult) -> SampleView:
-    """One test script and the replies of the models."""
+    """The test script and the reply of each model."""
     script = result.script
     subset = ScriptSubset.Name(script.subset).removeprefix("SCRIPT_SUBSET_").lower()
     return SampleView(
@@ -24,17 +25,17 @@ def dialogue_view(index: int, result: DialogueResult) -> SampleView:
         sample_id=script.id,
         facts=[("subset", subset), ("turn", str(script.turn))],
         blocks=[
-            Block("Task", text=cut(script.task.description)),
-            Block("Dialogue so far", steps=[StepView(_said(utterance)) for utterance in script.utterances]),
+            Block("Task", text=truncate(script.task.description)),
+            Block("Dialogue so far", steps=[StepView(_utterance(one)) for one in script.utterances]),
         ],
         subjects=[_reply(reply, result) for reply in result.replies],
         tags=sorted(result.tags.items()),
     )
 
 
-def _said(utterance: dialogue_pb2.Utterance) -> str:
-    who = "user" if utterance.speaker == dialogue_pb2.SPEAKER_USER else "simulator"
-    return cut(f"{who}: {utterance.text}")
+def _utterance(utterance: dialogue_pb2.Utterance) -> str:
+    speaker = "user" if utterance.speaker == dialogue_pb2.SPEAKER_USER else "simulator"
+    return truncate(f"{speaker}: {utterance.text}")
 
 
 def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:
@@ -42,16 +43,21 @@ def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:
     compared = [one for one in result.comparisons if reply.model == one.first_model]
     judgements = [
         JudgementView(
-            "rating", "number", number(one.rating.value), "", one.judge, rationale=cut(one.rating.rationale)
+            "rating",
+            "number",
+            number(one.rating.value),
+            "",
+            one.judge,
+            rationale=truncate(one.rating.rationale),
         )
         if one.rating.HasField("value")
         else abstention("rating", one.rating.abstain_reason, one.judge, one.rating.rationale)
         for one in ratings
     ]
     return SubjectView(
-        title=f"no reply: {reason(reply.abstain_reason)}" if reply.abstain_reason else "reply",
+        title=f"no reply: {reason_name(reply.abstain_reason)}" if reply.abstain_reason else "reply",
         model=reply.model,
-        text=cut(reply.text),
+        text=truncate(reply.text),
         judgements=judgements + [_comparison(one) for one in compared],
         provenances=provenances(
             [reply.provenance]
@@ -66,5 +72,5 @@ def _comparison(item: ReplyComparison) -> JudgementView:
     if comparison.preference == pair_judge_service_pb2.PREFERENCE_ABSTAIN:
         reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]
         return abstention(measure, reasons[0] if reasons else 0, item.judge)
-    said = {1: "WIN", 2: "LOSE"}.get(comparison.preference, preference_name(comparison.preference))
-    return JudgementView(measure, "number", said, judge=item.judge, findings=votes(comparison))
+    label = {1: "WIN", 2: "LOSE"}.get(comparison.preference, preference_name(comparison.preference))
+    return JudgementView(measure, "number", label, judge=item.judge, findings=votes(comparison))

@@ -1,4 +1,4 @@
-"""Script graphs (proScript): each model's edges beside the reference's."""
+"""The view of script graphs (proScript)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.report.views.common import abstention, number, provenances, reason
-from dramaturg.report.views.shapes import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.report.views.common import abstention, number, provenances
+from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.results.sums import reason_name
 
 
 def graphs_view(index: int, result: GraphsResult) -> SampleView:
-    """One reference and the graphs of the models."""
+    """The reference graph and the graph of each model, with differing edges."""
     reference = result.reference
     return SampleView(
         index=index,
@@ -32,7 +33,7 @@ def _lines(graph: ScriptGraph) -> Iterator[str]:
 
 def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
     return SubjectView(
-        title=f"no graph: {reason(graph.abstain_reason)}" if graph.abstain_reason else "graph",
+        title=f"no graph: {reason_name(graph.abstain_reason)}" if graph.abstain_reason else "graph",
         model=graph.model,
         steps=[StepView(line) for line in _lines(graph.graph)],
         notes=[
@@ -46,7 +47,7 @@ def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
 
 
 def _differences(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[str]:
-    """Edges that differ, where the events are the reference's."""
+    """Missing and added edges; nothing if the graph has other events than the reference."""
     if not graph.HasField("score"):
         return
     predicted = {(edge.source_id, edge.target_id) for edge in graph.graph.edges}

@@ -1,4 +1,4 @@
-"""Scripts (ABSEval): each candidate with the steps at fault marked."""
+"""The view of scripts (ABSEval)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateResult, ScriptsResult
-from dramaturg.report.views.common import finding, provenances, reason, verdict
-from dramaturg.report.views.shapes import Block, SampleView, StepView, SubjectView
+from dramaturg.report.views.common import finding, provenances, verdict
+from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
+from dramaturg.results.sums import reason_name
 
 
 def scripts_view(index: int, result: ScriptsResult) -> SampleView:
-    """One task and its candidates."""
+    """The task and its candidates, with the steps that findings refer to."""
     task = result.task
     facts = [("topic", task.topic)] if task.topic else []
     facts += [("constraint", constraint) for constraint in task.constraints]
@@ -40,25 +41,25 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
     judges = defaultdict(list)
     faults: defaultdict[int, list[str]] = defaultdict(list)
     for assessed in candidate.assessments:
-        for said in assessed.assessment.verdicts:
-            judges[said.criterion].append(assessed.judge)
-    for said in candidate.verdicts:
-        for found in said.findings:
+        for item in assessed.assessment.verdicts:
+            judges[item.criterion].append(assessed.judge)
+    for item in candidate.verdicts:
+        for found in item.findings:
             for step in found.step_indices:
-                faults[step].append(f"{said.criterion}: {finding(found)}")
+                faults[step].append(f"{item.criterion}: {finding(found)}")
     panels = [
-        f"{assessed.judge} on {said.criterion}: {verdict(said).said}"
-        + (f" {reason(said.abstain_reason)}" if said.abstain_reason else "")
-        + (f" - {said.rationale}" if said.rationale else "")
+        f"{assessed.judge} on {item.criterion}: {verdict(item).label}"
+        + (f" {reason_name(item.abstain_reason)}" if item.abstain_reason else "")
+        + (f" - {item.rationale}" if item.rationale else "")
         for assessed in candidate.assessments
-        for said in assessed.assessment.verdicts
-        if len(judges[said.criterion]) > 1
+        for item in assessed.assessment.verdicts
+        if len(judges[item.criterion]) > 1
     ]
     return SubjectView(
         title=candidate.candidate_id,
         model=candidate.model,
-        steps=[StepView(step.text, faults[place]) for place, step in enumerate(candidate.script.steps)],
+        steps=[StepView(step.text, faults[index]) for index, step in enumerate(candidate.script.steps)],
         notes=panels,
-        judgements=[verdict(said, ", ".join(judges[said.criterion])) for said in candidate.verdicts],
+        judgements=[verdict(item, ", ".join(judges[item.criterion])) for item in candidate.verdicts],
         provenances=provenances(assessed.assessment.provenance for assessed in candidate.assessments),
     )

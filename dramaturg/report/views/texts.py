@@ -1,24 +1,24 @@
-"""Two texts compared by roles (DRPE)."""
+"""The view of two compared texts (DRPE)."""
 
 from __future__ import annotations
 
 from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
-from dramaturg.report.views.shapes import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 
 
 def texts_view(index: int, result: TextsResult) -> SampleView:
-    """One pair of texts and every comparison of it."""
-    human = preference_name(result.human_preference) if result.human_preference else "not known"
+    """The pair of texts and its comparisons."""
+    human = preference_name(result.human_preference) if result.human_preference else "unknown"
     roles = [StepView(f"{role.type}: {role.description}") for role in result.roles.roles]
     return SampleView(
         index=index,
         title=result.id or f"{result.first_model or 'first'} against {result.second_model or 'second'}",
         sample_id=result.id,
         facts=[
-            ("first", result.first_model or "not named"),
-            ("second", result.second_model or "not named"),
+            ("first", result.first_model or "unnamed"),
+            ("second", result.second_model or "unnamed"),
             ("people prefer", human),
             ("longer", preference_name(result.longer)),
         ],
@@ -38,7 +38,7 @@ def _comparison(item: TextComparison) -> SubjectView:
         judgement = JudgementView(
             measure=item.method,
             outcome="number",
-            said=preference_name(comparison.preference),
+            label=preference_name(comparison.preference),
             judge=item.judge,
             rationale="" if share is None else f"share of the votes for the first text: {number(share)}",
             findings=votes(comparison),

@@ -19,7 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from gateway.runs.engine.sampling import Sampled
 from gateway.runs.records import SampleOutcome, SampleWork
@@ -70,7 +70,7 @@ def with_judgements(outcome: SampleOutcome) -> SampleOutcome:
     be begun again for ever.
     """
     try:
-        return replace(outcome, results=flatten(outcome.sample, words=False))
+        return replace(outcome, results=flatten(outcome.sample, texts=False))
     except Exception:
         logger.exception("a result cannot be flattened", extra={"fields": {"sample": outcome.sample.index}})
     kept = RunSample()

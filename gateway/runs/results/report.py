@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunState
-from dramaturg.report.figures import Figures
+from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.report.page import SAMPLES_SHOWN, Heading, render
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import in_pieces
@@ -21,10 +21,10 @@ def write_report(
         samples: Reads its samples from the first on.
         limit: The most samples shown one by one. 0: as many as the report shows by itself.
     """
-    figures = Figures()
+    aggregator = ReportAggregator()
     for sample in samples():
-        figures.add(sample)
-    pieces = render(_heading(run), figures, samples(), limit or SAMPLES_SHOWN)
+        aggregator.add(sample)
+    pieces = render(_heading(run), aggregator, samples(), limit or SAMPLES_SHOWN)
     return in_pieces(piece.encode() for piece in pieces)
 
 

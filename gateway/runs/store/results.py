@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from gateway.runs.records import ModelSums
 from gateway.runs.store import runs
 from gateway.runs.store.codec import RESULT_COLUMNS, reason_name, result_of, unpack_message

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
-from dramaturg.perturbations.changes import Placed, untouched
+from dramaturg.perturbations.changes import PlacedStep, untouched
 
 _LONGEST = 20_000
 """The longest step, in characters (``common.v1.Step``)."""
@@ -51,7 +51,7 @@ class Edit(NamedTuple):
 class Edited(NamedTuple):
     """What came of edits."""
 
-    steps: Sequence[Placed]
+    steps: Sequence[PlacedStep]
     """The steps of the script that they make."""
     idea: str
     """What was meant by them, in the model's words."""
@@ -123,14 +123,14 @@ class EditsForm:
             raise UnclearAnswerError(f"there is no step {value!r}")
         return int(value)
 
-    def _carry_out(self, edits: Sequence[Edit]) -> list[Placed]:
+    def _carry_out(self, edits: Sequence[Edit]) -> list[PlacedStep]:
         """The steps after all edits; each names steps by their numbers before any of them."""
-        steps: list[Placed | None] = list(untouched(self._original))
-        after: dict[int, list[Placed]] = {number: [] for number in range(len(steps) + 1)}
+        steps: list[PlacedStep | None] = list(untouched(self._original))
+        after: dict[int, list[PlacedStep]] = {number: [] for number in range(len(steps) + 1)}
         edited: set[int] = set()
         for edit in edits:
             if edit.action == Action.INSERT:
-                after[edit.step].append(Placed(edit.text))
+                after[edit.step].append(PlacedStep(edit.text))
                 continue
             step = steps[edit.step - 1]
             if edit.step in edited or step is None:

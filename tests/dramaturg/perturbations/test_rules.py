@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.changes import apply_changes, revert_changes
-from dramaturg.perturbations.rewording import reword
+from dramaturg.perturbations.paraphrases import reword
 from dramaturg.perturbations.rules import RULES, Material, NotApplicableError, Perturbed, perturb
 
 STEPS = ["Fill the kettle.", "Boil the water.", "Put tea in a cup.", "Pour.", "Wait.", "Drink it."]
@@ -105,9 +105,9 @@ def test_a_constraint_is_broken_in_words(constraint: str, step: str) -> None:
         ("delete", Material(["One."]), "fewer than 2 steps"),
         ("stop", Material(["One."]), "fewer than 2 steps"),
         ("swap", Material(["One."]), "fewer than 2 steps"),
-        ("swap", Material(["Same.", "Same."]), "say the same"),
-        ("insert", Material(STEPS), "no script of another goal"),
-        ("replace", Material(STEPS), "no script of another goal"),
+        ("swap", Material(["Same.", "Same."]), "the same texts"),
+        ("insert", Material(STEPS), "no script for another goal"),
+        ("replace", Material(STEPS), "no script for another goal"),
         ("contradict", Material(STEPS), "no constraint"),
     ],
 )

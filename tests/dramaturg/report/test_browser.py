@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.report.figures import Figures
+from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.report.page import Heading, render
 from tests.dramaturg.report.samples import RESULTS, sample
 
@@ -41,11 +41,11 @@ def test_the_filter_runs_and_judged_scripts_do_not(tmp_path: Path) -> None:
     samples = [sample(kind, place) for place, kind in enumerate(sorted(RESULTS))]
     scripts = next(one for one in samples if one.WhichOneof("result") == "scripts")
     scripts.scripts.task.goal = "<script>document.title = 'broken'</script><b id=injected>soup</b>"
-    figures = Figures()
+    aggregator = ReportAggregator()
     for one in samples:
-        figures.add(one)
+        aggregator.add(one)
     page = tmp_path / "report.html"
-    page.write_text("".join(render(Heading("A title"), figures, samples)), encoding="utf-8")
+    page.write_text("".join(render(Heading("A title"), aggregator, samples)), encoding="utf-8")
     shown = dom(page, tmp_path / "profile")
     assert "<title>A title</title>" in shown
     assert "5 of 5 shown" in shown

@@ -10,11 +10,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.charts import Cell, Value, heat_map
-from dramaturg.report.figures import Figures
-from dramaturg.report.page import Heading, render
-from dramaturg.report.reading import ResultsError, read_results
-from dramaturg.report.writing import write_report
+from dramaturg.report.aggregator import ReportAggregator
+from dramaturg.report.page import Heading, render, write_report
 from tests.dramaturg.report.samples import RESULTS, sample
 
 SHOWN = {
@@ -40,10 +37,10 @@ SHOWN = {
 
 
 def page(samples: list[RunSample], limit: int = 500) -> str:
-    figures = Figures()
+    aggregator = ReportAggregator()
     for one in samples:
-        figures.add(one)
-    return "".join(render(Heading("A title"), figures, samples, limit))
+        aggregator.add(one)
+    return "".join(render(Heading("A title"), aggregator, samples, limit))
 
 
 class Loads(HTMLParser):
@@ -114,7 +111,7 @@ def test_a_failed_sample_says_why() -> None:
     assert "t9" in html
 
 
-def test_only_so_many_samples_are_shown_but_all_are_counted() -> None:
+def test_the_limit_restricts_the_samples_shown_but_not_the_counts() -> None:
     html = page([sample("scripts", place) for place in range(5)], limit=2)
     assert html.count('<details class="sample"') == 2
     assert "The first 2 of 5." in html
@@ -147,45 +144,14 @@ def test_results_on_disk_become_a_page(tmp_path: Path) -> None:
         "message": "no",
     }
     (tmp_path / "errors.jsonl").write_text(json.dumps(error) + "\n", encoding="utf-8")
-    figures = write_report(tmp_path, tmp_path / "report.html")
-    assert (figures.samples, figures.failed, figures.judgements) == (3, 1, 4)
+    aggregator = write_report(tmp_path, tmp_path / "report.html")
+    assert (aggregator.samples, aggregator.failed, aggregator.judgements) == (3, 1, 4)
     assert "INTERNAL: no" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("kind", sorted(RESULTS))
-def test_a_result_is_told_by_what_it_holds(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "some.jsonl"
-    file.write_text(json.dumps(MessageToDict(getattr(sample(kind), kind))), encoding="utf-8")
-    (read,) = read_results(file)
-    assert read.WhichOneof("result") == kind
-    assert getattr(read, kind) == getattr(sample(kind), kind)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [("{", "is not JSON"), ("[]", "is not a JSON object"), ("{}", "is no result")],
-)
-def test_a_line_that_is_no_result_is_named(line: str, said: str, tmp_path: Path) -> None:
-    file = tmp_path / "some.jsonl"
-    file.write_text(f"\n{line}\n", encoding="utf-8")
-    with pytest.raises(ResultsError, match=said) as caught:
-        list(read_results(file))
-    assert "some.jsonl:2" in str(caught.value)
-
-
 def test_a_measure_on_another_scale_is_shown_without_colour() -> None:
-    values = {("rating", "m"): Value(5.5, 2, 2), ("rude", "m"): Value(0.25, 2, 2)}
-    rated, rude = heat_map(["rating", "rude"], ["m"], values, (1.0, 10.0), {"rude"}).cells
-    assert (rated.share, rude.share, rude.text) == (0.5, None, "0.25")
     dialogue = sample("dialogue")
     dialogue.dialogue.scores.add(model="m", attribute="rude", judge="words").score.value = 0.25
     html = page([dialogue])
     assert "Without colour: not on the scale of 1 to 10." in html
     assert re.search(r'<rect class="blank" [^>]*/><text class="low" [^>]*>0.25<', html)
-
-
-@pytest.mark.parametrize(
-    ("share", "ink"), [(None, "low"), (0.0, "low"), (0.5, "low"), (0.6, "mid"), (1.0, "high")]
-)
-def test_the_ink_of_a_cell_goes_with_its_colour(share: float | None, ink: str) -> None:
-    assert Cell(0, 0, share, "", "").ink == ink

@@ -9,16 +9,15 @@ from hypothesis import strategies as st
 from scipy.stats import t
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.report.figures import Sums
 from dramaturg.results.leaderboard import leaderboard, mean_and_interval
-from dramaturg.results.sums import ModelSums
+from dramaturg.results.sums import ModelSums, SumAccumulator
 
 
 def sums(samples: Sequence[Sequence[float | None]], model: str = "m", measure: str = "") -> ModelSums:
-    total = Sums()
+    total = SumAccumulator()
     for values in samples:
         total.add([RunResult() if value is None else RunResult(value=value) for value in values])
-    return total.record(model, measure)
+    return total.sums(model, measure)
 
 
 values = st.lists(
@@ -45,9 +44,9 @@ def test_the_interval_is_that_of_a_linearised_ratio(samples: list[list[float | N
     residuals = np.array([sum(sample) - ratio * len(sample) for sample in judged])
     # The residuals sum to 0, so their variance with K - 1 is what the formula asks for.
     error = np.sqrt(len(judged) * np.var(residuals, ddof=1)) / count
-    reach = t.ppf(0.975, len(judged) - 1) * error
-    assert upper == pytest.approx(ratio + reach, abs=1e-6)
-    assert lower == pytest.approx(ratio - reach, abs=1e-6)
+    margin = t.ppf(0.975, len(judged) - 1) * error
+    assert upper == pytest.approx(ratio + margin, abs=1e-6)
+    assert lower == pytest.approx(ratio - margin, abs=1e-6)
 
 
 def test_models_are_ranked_and_equal_ones_share_a_place() -> None:

@@ -71,7 +71,7 @@ def test_the_table_fits_a_narrow_terminal(references: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
-    [("[1]", "no JSON object"), ("{", "Expecting"), ('[{"id": 1}]', "neither events nor edges")],
+    [("[1]", "not a JSON object"), ("{", "Expecting"), ('[{"id": 1}]', "neither events nor edges")],
 )
 def test_a_bad_file_is_refused_with_its_place(
     references: Path, tmp_path: Path, content: str, complaint: str

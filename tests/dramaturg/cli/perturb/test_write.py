@@ -77,7 +77,7 @@ def test_every_script_is_there_untouched_and_with_each_fault(tmp_path: Path) -> 
         request = rows[record["line"] - 1]
         original = untouched[str(record["source_line"]), record["candidate_id"]]
         perturbation = ParseDict(record["perturbation"], pb.Perturbation())
-        changes = [Change.read(change) for change in perturbation.changes]
+        changes = [Change.from_message(change) for change in perturbation.changes]
         assert texts(request) != texts(original)
         assert revert_changes(texts(request), changes) == texts(original)
         assert request.task == original.task
@@ -134,7 +134,7 @@ def test_what_cannot_be_made_is_counted(tmp_path: Path) -> None:
     assert found["left_out"] == {"no steps can be found in it": 1, "its order is partial: it has edges": 1}
     assert found["by_operation"] == {"none": 1, "repeat": 1, "repeat-reworded": 1}
     assert found["skipped"]["contradict"] == {"the task has no constraint": 1}
-    assert found["skipped"]["insert"] == {"there is no script of another goal": 1}
+    assert found["skipped"]["insert"] == {"there is no script for another goal": 1}
     assert found["skipped"]["swap"] == {"the script has fewer than 2 steps": 1}
     assert "not made: 1 contradict, the task has no constraint" in result.stderr
 

@@ -31,7 +31,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     DatasetManifest,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from gateway.runs.records import RunRecord, SampleOutcome
 from gateway.runs.store import RunStore, open_store
 from tests.support.runs import create, failed, invalid_row, judged, rows

@@ -64,7 +64,7 @@ async def test_just_what_the_model_names_is_changed(category: Any, answer: Body,
     made = response.perturbation
     assert (made.category, made.operation, made.intent) == (category, "model", "It breaks.")
     assert len(made.changes) == 1
-    assert revert_changes(steps, [Change.read(change) for change in made.changes]) == STEPS
+    assert revert_changes(steps, [Change.from_message(change) for change in made.changes]) == STEPS
     question = body["messages"][-1]["content"]
     assert "Step 3: Pour." in question
     assert "Constraint 1: without a kettle" in question

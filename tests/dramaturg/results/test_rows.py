@@ -56,7 +56,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import TextScore
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 
 
 def rows(**result: Any) -> list[RunResult]:
@@ -121,7 +121,7 @@ def test_scripts_have_a_row_a_verdict_with_the_one_who_gave_it() -> None:
     )
     assert numbers([second]) == [("m", "panel", OUTCOME_ABSTAIN, ABSTAIN_REASON_PANEL_SPLIT, None)]
     assert (second.role, second.judge, second.HasField("provenance")) == ("", "", False)
-    short, _ = flatten(RunSample(index=7, sample_id="s", tags={"a": "b"}, scripts=result), words=False)
+    short, _ = flatten(RunSample(index=7, sample_id="s", tags={"a": "b"}, scripts=result), texts=False)
     for words in ("rationale", "findings", "provenance"):
         first.ClearField(words)
     assert short == first

@@ -1,4 +1,4 @@
-"""The measures of script graphs as flat rows: f1, exact_match, edit_distance."""
+"""Flat judgements of script graphs: f1, exact_match, edit_distance."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dramaturg.judge.usage import total_usage
 
 
 def flatten_graphs(result: GraphsResult) -> Iterator[RunResult]:
-    """The rows of each graph, in order: the measures that the task or any of the graphs has."""
+    """The rows of each graph, in order, for each measure that the task or any graph has."""
     writes = result.task in {GRAPH_TASK_GENERATE, GRAPH_TASK_PIPELINE}
     scored = not writes or any(graph.HasField("score") for graph in result.graphs)
     compared = writes or any(graph.HasField("distance") for graph in result.graphs)
@@ -39,7 +39,7 @@ def flatten_graphs(result: GraphsResult) -> Iterator[RunResult]:
             row.model = graph.model
             row.rationale = row.rationale or "\n".join(graph.failures)
             if graph.provenances:
-                row.provenance.CopyFrom(_together(graph.provenances))
+                row.provenance.CopyFrom(_merge(graph.provenances))
             yield row
 
 
@@ -48,7 +48,7 @@ def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]
     if graph.HasField("score"):
         if graph.score.HasField("measures"):
             f1.value = graph.score.measures.f1
-        else:  # neither graph has an edge, and the rule says that this is no score
+        else:  # neither graph has an edge, and the empty-graph rule leaves the score undefined
             _abstain(f1, ABSTAIN_REASON_NOT_APPLICABLE)
         exact.outcome = OUTCOME_PASS if graph.score.exact_match else OUTCOME_FAIL
         exact.value = float(graph.score.exact_match)
@@ -60,7 +60,7 @@ def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]
 
 
 def _why_unscored(graph: ScriptGraph, reference: ScriptGraph) -> AbstainReason.ValueType:
-    """Edges between other events cannot be scored; else it is the measurer that failed."""
+    """NOT_APPLICABLE if the graph has other events than the reference, else the graph service failed."""
     texts = {event.id: event.text for event in reference.events}
     same = all(event.text in {"", texts.get(event.id)} for event in graph.events)
     return ABSTAIN_REASON_JUDGE_UNAVAILABLE if same else ABSTAIN_REASON_NOT_APPLICABLE
@@ -73,10 +73,10 @@ def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
     elif graph.distance.proven:
         row.value = graph.distance.distance
     else:
-        # A bound is no distance: a mean of both would say less than either.
+        # A mean over distances and bounds would be neither.
         _abstain(row, ABSTAIN_REASON_TIMED_OUT)
         row.label = f"{graph.distance.lower_bound}..{graph.distance.upper_bound}"
-        row.rationale = "The distance lies between these bounds; neither was proven in time."
+        row.rationale = "The distance lies between these bounds; it was not proven before the deadline."
     yield row
 
 
@@ -84,13 +84,13 @@ def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:
     row.outcome, row.abstain_reason = OUTCOME_ABSTAIN, reason
 
 
-def _together(provenances: Sequence[Provenance]) -> Provenance:
-    """Several calls as one: the last one's name, everybody's prompts and completions."""
+def _merge(provenances: Sequence[Provenance]) -> Provenance:
+    """Merges provenances: the last one's name, the prompts and completions of all, summed usage."""
     if len(provenances) == 1:
         return provenances[0]
-    whole = Provenance()
+    merged = Provenance()
     for provenance in provenances:
-        whole.MergeFrom(provenance)
-    whole.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
-    whole.latency.FromMicroseconds(sum(provenance.latency.ToMicroseconds() for provenance in provenances))
-    return whole
+        merged.MergeFrom(provenance)
+    merged.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
+    merged.latency.FromMicroseconds(sum(provenance.latency.ToMicroseconds() for provenance in provenances))
+    return merged

@@ -1,4 +1,4 @@
-"""A sample's result as flat judgements: the rows of tables, sums and exports."""
+"""Flat judgements of a sample: the rows of tables, sums and exports."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
-from dramaturg.results.flatten_graphs import flatten_graphs
+from dramaturg.results.graph_rows import flatten_graphs
 
 _WINS = {
-    # For the first of two; the second's is one minus it.
+    # Of the first text; the second has one minus it.
     pair_judge_service_pb2.PREFERENCE_FIRST: 1.0,
     pair_judge_service_pb2.PREFERENCE_SECOND: 0.0,
     pair_judge_service_pb2.PREFERENCE_TIE: 0.5,
 }
 
 
-def flatten(sample: RunSample, *, words: bool = True) -> list[RunResult]:
-    """The judgements of a sample, in the order of its result; of one that failed there are none.
+def flatten(sample: RunSample, *, texts: bool = True) -> list[RunResult]:
+    """The judgements of a sample, in the order of its result; none if the sample failed.
 
     Args:
         sample: The sample.
-        words: Whether rationale, findings and provenance are wanted. Where they are not, they may be there
-            all the same: those of scripts, of which there are most, are then not copied.
+        texts: Whether rationale, findings and provenance are needed. If False, those of scripts (the bulk of
+            the data) are not copied; other kinds may still have them.
     """
     match sample.WhichOneof("result"):
         case "scripts":
-            rows = _scripts(sample.scripts, words=words)
+            rows = _scripts(sample.scripts, texts=texts)
         case "texts":
             rows = _texts(sample.texts)
         case "graphs":
@@ -60,7 +60,7 @@ def flatten(sample: RunSample, *, words: bool = True) -> list[RunResult]:
     return flat
 
 
-def _scripts(result: ScriptsResult, *, words: bool) -> Iterator[RunResult]:
+def _scripts(result: ScriptsResult, *, texts: bool) -> Iterator[RunResult]:
     for candidate in result.candidates:
         judged = _assessments(candidate)
         for verdict in candidate.verdicts:
@@ -78,7 +78,7 @@ def _scripts(result: ScriptsResult, *, words: bool) -> Iterator[RunResult]:
             by = judged.get(verdict.criterion, [])
             if len(by) == 1:
                 row.role, row.judge = by[0].role, by[0].judge
-            if words:
+            if texts:
                 row.rationale = verdict.rationale
                 row.findings.extend(verdict.findings)
                 if len(by) == 1:
@@ -87,7 +87,7 @@ def _scripts(result: ScriptsResult, *, words: bool) -> Iterator[RunResult]:
 
 
 def _assessments(candidate: CandidateResult) -> dict[str, list[CandidateAssessment]]:
-    """Who judged each criterion: one judge, or a panel's."""
+    """Assessments by criterion: one of a single judge, several of a panel."""
     judged: dict[str, list[CandidateAssessment]] = {}
     for assessed in candidate.assessments:
         for verdict in assessed.assessment.verdicts:
@@ -104,13 +104,13 @@ def _decision(result: DecisionResult) -> Iterator[RunResult]:
             rationale=choice.text,
             role="author",
         )
-        _provide(row, choice.provenance)
+        _set_provenance(row, choice.provenance)
         if not choice.abstain_reason:
             row.label = Choice.Name(choice.choice).removeprefix("CHOICE_")
         if choice.HasField("correct"):
             row.value = float(choice.correct)
             row.outcome = verdict_pb2.OUTCOME_PASS if choice.correct else verdict_pb2.OUTCOME_FAIL
-        else:  # without a right choice there is nothing to compare with
+        else:  # without a gold label no choice is right or wrong
             _abstain(row, choice.abstain_reason or verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
         yield row
 
@@ -130,7 +130,7 @@ def _dialogue(result: DialogueResult) -> Iterator[RunResult]:
             role="rating-judge",
             judge=rated.judge,
         )
-        _provide(row, rating.provenance)
+        _set_provenance(row, rating.provenance)
         if rating.HasField("value"):
             row.value = rating.value
         else:
@@ -146,7 +146,7 @@ def _dialogue(result: DialogueResult) -> Iterator[RunResult]:
             role="text-scorer",
             judge=scored.judge,
         )
-        _provide(row, scored.provenance)
+        _set_provenance(row, scored.provenance)
         if scored.score.HasField("value"):
             row.value = scored.score.value
         else:
@@ -163,27 +163,27 @@ def _texts(result: TextsResult) -> Iterator[RunResult]:
 def _comparison(
     measure: str, models: tuple[str, str], judge: str, comparison: ComparePairResponse
 ) -> Iterator[RunResult]:
-    """One row for each of the two: what the one wins the other loses."""
-    for place, model in enumerate(models):
+    """One row for each of the two texts; their values add up to 1."""
+    for index, model in enumerate(models):
         row = RunResult(
             model=model,
-            candidate_id=("first", "second")[place],
+            candidate_id=("first", "second")[index],
             measure=measure,
-            label=models[1 - place],
+            label=models[1 - index],
             role="pair-judge",
             judge=judge,
         )
-        _provide(row, comparison.provenance)
+        _set_provenance(row, comparison.provenance)
         won = _WINS.get(comparison.preference)
         if won is None:
             _abstain(row, _reason(comparison))
         else:
-            row.value = won if place == 0 else 1.0 - won
+            row.value = won if index == 0 else 1.0 - won
             row.rationale = f"prefers {Preference.Name(comparison.preference).removeprefix('PREFERENCE_')}"
-        if len(comparison.votes) == 1:  # what many voters say stands in the sample
+        if len(comparison.votes) == 1:  # the rationales of several voters stay in the sample
             vote = comparison.votes[0]
-            said = dict.fromkeys(ballot.rationale for ballot in vote.ballots if ballot.rationale)
-            row.rationale = "\n".join(filter(None, (row.rationale, *said)))
+            rationales = dict.fromkeys(ballot.rationale for ballot in vote.ballots if ballot.rationale)
+            row.rationale = "\n".join(filter(None, (row.rationale, *rationales)))
             if vote.HasField("confidence"):
                 row.confidence = vote.confidence
         yield row
@@ -199,6 +199,6 @@ def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:
     row.abstain_reason = reason
 
 
-def _provide(row: RunResult, provenance: Provenance) -> None:
+def _set_provenance(row: RunResult, provenance: Provenance) -> None:
     if provenance.ByteSize():
         row.provenance.CopyFrom(provenance)

@@ -1,4 +1,4 @@
-"""The shape in which every sample is shown. Texts are plain: the template escapes them."""
+"""The view model of samples. Texts are plain; the template escapes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class CallView:
     """One model call of a judgement."""
 
     model: str
-    """The model that answered, else the one asked for."""
+    """The model that answered, else the requested one."""
     tokens: str
     cost: str
     latency: str
@@ -21,12 +21,12 @@ class CallView:
 
 @dataclass(frozen=True)
 class ProvenanceView:
-    """Where a judgement comes from."""
+    """The provenance of a judgement."""
 
     judge: str
-    """Its registered name, else its own, with its version."""
+    """The registered name if there is one, with the judge's own name and version."""
     prompts: Sequence[str]
-    """Name and the beginning of its hash, each."""
+    """Name and abbreviated hash of each prompt."""
     parameters: Sequence[tuple[str, str]]
     calls: Sequence[CallView]
 
@@ -37,11 +37,11 @@ class JudgementView:
 
     measure: str
     outcome: str
-    """"pass", "fail", "abstain" or "number"; the colour of its badge."""
-    said: str
-    """What the badge reads, such as "PASS", "7" or "OPTION_1"."""
+    """One of "pass", "fail", "abstain" and "number"; determines the badge's colour."""
+    label: str
+    """The badge's text, e.g. "PASS", "7" or "OPTION_1"."""
     reason: str = ""
-    """Why it abstained, such as "TIMED_OUT"."""
+    """The abstain reason, e.g. "TIMED_OUT"; empty if it did not abstain."""
     judge: str = ""
     confidence: str = ""
     rationale: str = ""
@@ -54,12 +54,12 @@ class StepView:
 
     text: str
     faults: Sequence[str] = ()
-    """What is wrong with it, in words. Empty: nothing was found."""
+    """The findings that refer to the step, as text."""
 
 
 @dataclass(frozen=True)
 class SubjectView:
-    """What one model did, and how it was judged."""
+    """The output of one model and its judgements."""
 
     title: str
     model: str
@@ -71,18 +71,18 @@ class SubjectView:
 
     @property
     def failures(self) -> int:
-        """How many judgements are FAIL."""
+        """The number of FAIL judgements."""
         return sum(judgement.outcome == "fail" for judgement in self.judgements)
 
     @property
     def abstentions(self) -> int:
-        """How many judgements abstained."""
+        """The number of abstentions."""
         return sum(judgement.outcome == "abstain" for judgement in self.judgements)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A text that belongs to the sample as a whole, such as the source of two summaries."""
+    """A text of the sample itself, e.g. the source of two summaries."""
 
     title: str
     text: str = ""
@@ -98,9 +98,9 @@ class SampleView:
     title: str
     sample_id: str = ""
     facts: Sequence[tuple[str, str]] = ()
-    """Short facts, such as ("topic", "Health")."""
+    """Name and value pairs, e.g. ("topic", "Health")."""
     blocks: Sequence[Block] = ()
     subjects: Sequence[SubjectView] = ()
     error: str = ""
-    """Why there is no result."""
+    """The error of a failed sample; empty otherwise."""
     tags: Sequence[tuple[str, str]] = field(default=())

@@ -1,4 +1,4 @@
-"""Says a step again in other words, by rule: what it does stays the same. The rules are English."""
+"""Rule-based paraphrases of steps, for English."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "write": "put in writing",
     }
 )
-"""First words of a step, and what says nearly the same."""
+"""Synonyms of the first verb of a step."""
 _FRAMES = ("Make sure to {}", "Be sure to {}", "Remember to {}", "Take care to {}", "See to it that you {}")
 _FIRST_WORD = re.compile(r"[A-Za-z]+(?![\w'’-])")
 
 
 def reword(step: str, draw: random.Random) -> str:
-    """The step in other words: its first verb by another where one is known, and in a frame.
+    """Paraphrases a step: replaces its first verb by a synonym, if known, and adds a phrase before it.
 
     Args:
-        step: The step, an order to do something; of others the frame reads oddly.
-        draw: Draws the frame.
+        step: The step, in the imperative.
+        draw: The random generator.
     """
     text = step.strip()
     first = _FIRST_WORD.match(text)
     if first:
         word = first[0]
-        # A name or an abbreviation keeps its capitals.
+        # Names and abbreviations keep their capitals.
         word = word if word.isupper() and len(word) > 1 else word.lower()
         text = _SYNONYMS.get(word, word) + text[first.end() :]
     return draw.choice(_FRAMES).format(text)

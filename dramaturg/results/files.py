@@ -1,4 +1,4 @@
-"""Reads what the evaluate commands write: a folder of results and errors, or one file of results."""
+"""Reads the output of the evaluate commands: a folder with results and errors, or one results file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 RESULTS, ERRORS = "results.jsonl", "errors.jsonl"
 
 _KINDS = (
-    # A member that only this kind of result has, and the result's name in RunSample.
+    # A member that only this kind of result has, and the name of the result in RunSample.
     ("candidates", "scripts"),
     ("decision", "decision"),
     ("reference", "graphs"),
@@ -26,14 +26,14 @@ _KINDS = (
 
 
 class ResultsError(ValueError):
-    """What was given holds no results; the message names the file and the line."""
+    """A line is not a result of an evaluation; the message names the file and the line."""
 
 
 def read_results(path: Path) -> Iterator[RunSample]:
-    """The samples of a folder or file, those with a result first, then those that failed.
+    """Yields the samples of a folder or file: those with a result first, then those that failed.
 
     Raises:
-        ResultsError: A line is no result.
+        ResultsError: A line is not a result.
         OSError: A file cannot be read.
     """
     results = path / RESULTS if path.is_dir() else path
@@ -42,8 +42,8 @@ def read_results(path: Path) -> Iterator[RunSample]:
         yield _succeeded(record, count - 1, f"{results}:{line}")
     errors = results.with_name(ERRORS)
     if errors.is_file():
-        for place, (_, record) in enumerate(_records(errors)):
-            yield _failed(record, count + place)
+        for position, (_, record) in enumerate(_records(errors)):
+            yield _failed(record, count + position)
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -63,7 +63,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _succeeded(record: dict[str, Any], index: int, place: str) -> RunSample:
     kind = next((name for member, name in _KINDS if member in record), None)
     if kind is None:
-        raise ResultsError(f"{place}: is no result of an evaluation")
+        raise ResultsError(f"{place}: is not a result of an evaluation")
     sample = RunSample(index=index, line=index + 1, state=run_pb2.SAMPLE_STATE_SUCCEEDED)
     try:
         ParseDict(record, getattr(sample, kind), ignore_unknown_fields=True)

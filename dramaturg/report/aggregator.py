@@ -1,0 +1,95 @@
+"""Aggregates samples into the figures of the report's tables and charts, one sample at a time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.judge.usage import add_usage
+from dramaturg.results.leaderboard import is_primary
+from dramaturg.results.rows import flatten
+from dramaturg.results.sums import ModelSums, SumAccumulator, reason_name
+
+MAX_GROUPS = 24
+"""The most values of a tag that is charted; tags with more are identifiers."""
+_KEPT_GROUPS = 200
+
+
+class ReportAggregator:
+    """Counts and sums over the samples of one evaluation."""
+
+    def __init__(self) -> None:
+        self.kind = ""
+        """The name of the result in RunSample. Empty: no sample has a result."""
+        self.samples = self.failed = 0
+        self.judgements = 0
+        self.abstentions: Counter[str] = Counter()
+        self.usage = Usage()
+        self.by_model: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
+        self.by_group: dict[str, dict[tuple[str, str], SumAccumulator]] = {}
+        """Sums by (value, model) for each group, e.g. "topic"."""
+
+    def add(self, sample: RunSample) -> None:
+        """Adds a sample."""
+        self.samples += 1
+        if sample.state == run_pb2.SAMPLE_STATE_FAILED:
+            self.failed += 1
+        kind = sample.WhichOneof("result")
+        if kind is None:
+            return
+        self.kind = kind
+        self.usage = add_usage(self.usage, getattr(sample, kind).usage)
+        rows = flatten(sample)
+        self.judgements += len(rows)
+        self.abstentions.update(
+            reason_name(row.abstain_reason) for row in rows if row.outcome == verdict_pb2.OUTCOME_ABSTAIN
+        )
+        for key, some in _partition(rows).items():
+            self.by_model[key].add(some)
+        if kind == "scripts":
+            for key, some in _partition(rows, pooled=True).items():
+                self.by_model[key].add(some)
+        primary = [row for row in rows if is_primary(kind, row.measure)]
+        for name, value in groups(sample).items():
+            kept = self.by_group.setdefault(name, {})
+            if len(kept) >= _KEPT_GROUPS:
+                continue
+            for (model, _), some in _partition(primary, pooled=True).items():
+                kept.setdefault((value, model), SumAccumulator()).add(some)
+
+    def sums(self) -> list[ModelSums]:
+        """The sums by model and measure."""
+        return [sums.sums(model, measure) for (model, measure), sums in self.by_model.items()]
+
+    def models(self) -> list[str]:
+        """The models, sorted by name."""
+        return sorted({model for model, _ in self.by_model})
+
+    def measures(self) -> list[str]:
+        """The measures, in order of first occurrence."""
+        return list(dict.fromkeys(measure for _, measure in self.by_model if measure))
+
+    def shown_groups(self) -> Mapping[str, Mapping[tuple[str, str], SumAccumulator]]:
+        """The groups with 2 to ``MAX_GROUPS`` values."""
+        counted = {name: {value for value, _ in cells} for name, cells in self.by_group.items()}
+        return {name: self.by_group[name] for name, seen in counted.items() if 2 <= len(seen) <= MAX_GROUPS}
+
+
+def groups(sample: RunSample) -> dict[str, str]:
+    """The groups of a sample: its tags, and its topic if it has one."""
+    named = dict(sample.tags)
+    if sample.WhichOneof("result") == "scripts" and sample.scripts.task.topic:
+        named.setdefault("topic", sample.scripts.task.topic)
+    return named
+
+
+def _partition(rows: Iterable[RunResult], *, pooled: bool = False) -> dict[tuple[str, str], list[RunResult]]:
+    partitioned: defaultdict[tuple[str, str], list[RunResult]] = defaultdict(list)
+    for row in rows:
+        partitioned[row.model, "" if pooled else row.measure].append(row)
+    return partitioned
