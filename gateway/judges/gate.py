@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from gateway.slots import Share, Slots
+from gateway.fair_semaphore import FairSemaphore, FairShare
 
 
 @dataclass(eq=False, slots=True)
 class _Line:
     """The calls of one tenant."""
 
-    share: Share
+    share: FairShare
     calls: int = 0
     """Those under way and those that wait."""
 
@@ -32,7 +32,7 @@ class CallGate:
 
     def __init__(self, calls: int) -> None:
         self._calls = calls
-        self._slots = Slots(calls)
+        self._semaphore = FairSemaphore(calls)
         self._lines: dict[str, _Line] = {}
 
     def call(self, tenant: str) -> AbstractAsyncContextManager[None]:
@@ -42,24 +42,24 @@ class CallGate:
     async def _enter(self, tenant: str) -> _Line:
         line = self._lines.get(tenant)
         if line is None:
-            line = self._lines[tenant] = _Line(self._slots.open_share(tenant, self._calls))
+            line = self._lines[tenant] = _Line(self._semaphore.open_share(tenant, self._calls))
         line.calls += 1
         try:
-            await self._slots.take(line.share)
+            await self._semaphore.acquire(line.share)
         except BaseException:
             self._forget(line)
             raise
         return line
 
     def _leave(self, line: _Line) -> None:
-        self._slots.give_back(line.share)
+        self._semaphore.release(line.share)
         self._forget(line)
 
     def _forget(self, line: _Line) -> None:
         """Forgets a call, and with its last one the tenant: tenants come and go."""
         line.calls -= 1
         if not line.calls:
-            self._slots.close_share(line.share)
+            self._semaphore.close_share(line.share)
             del self._lines[line.share.tenant]
 
 

@@ -73,36 +73,36 @@ class Quotas:
                 del self._under_way[tenant]
 
     def _take(self, tenant: str, quota: Quota) -> None:
-        most = quota.concurrent_calls
+        most = quota.max_concurrent_calls
         if most is not None and self._under_way[tenant] >= most:
-            raise _exhausted("concurrent_calls", most, "calls under way", _RETRY_CALL_SECONDS)
-        if quota.requests_a_minute is None:
+            raise _exhausted("max_concurrent_calls", most, "calls under way", _RETRY_CALL_SECONDS)
+        if quota.requests_per_minute is None:
             return
-        rate = self._rates.get(tenant) or self._rates.setdefault(tenant, Rate(quota.requests_a_minute))
+        rate = self._rates.get(tenant) or self._rates.setdefault(tenant, Rate(quota.requests_per_minute))
         if wait := rate.take():
-            raise _exhausted("requests_a_minute", quota.requests_a_minute, "calls this minute", wait)
+            raise _exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
 
     def _turn(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
-        if quota.concurrent_runs is None or method not in _BEGINS:
+        if quota.max_active_runs is None or method not in _BEGINS:
             return nullcontext()
         return self._beginning[tenant]
 
     async def _check_spending(self, tenant: str, quota: Quota, method: str) -> None:
-        if quota.tokens_a_day is None and quota.usd_a_day is None:
+        if quota.tokens_per_day is None and quota.usd_per_day is None:
             return
         begins = method in _BEGINS or method == _GOES_ON
         if not begins and RULES.get(method) not in {EVALUATE, SERVE}:
             return
         spent = await self.spending.today(tenant, fresh=begins)
-        if quota.tokens_a_day is not None and spent.tokens >= quota.tokens_a_day:
-            raise _exhausted("tokens_a_day", quota.tokens_a_day, "tokens today", seconds_until_tomorrow())
-        if quota.usd_a_day is not None and spent.usd >= quota.usd_a_day:
-            raise _exhausted("usd_a_day", quota.usd_a_day, "US dollars today", seconds_until_tomorrow())
+        if quota.tokens_per_day is not None and spent.tokens >= quota.tokens_per_day:
+            raise _exhausted("tokens_per_day", quota.tokens_per_day, "tokens today", seconds_until_tomorrow())
+        if quota.usd_per_day is not None and spent.usd >= quota.usd_per_day:
+            raise _exhausted("usd_per_day", quota.usd_per_day, "US dollars today", seconds_until_tomorrow())
 
     async def _check_runs(self, tenant: str, quota: Quota, method: str) -> None:
-        most = quota.concurrent_runs
+        most = quota.max_active_runs
         if most is not None and method in _BEGINS and await self.spending.active_runs(tenant) >= most:
-            raise _exhausted("concurrent_runs", most, "runs that have not ended", _RETRY_RUN_SECONDS)
+            raise _exhausted("max_active_runs", most, "runs that have not ended", _RETRY_RUN_SECONDS)
 
     def _answered(self, tenant: str, message: Any) -> None:
         """Takes the usage of an evaluation's result, or of an answer that a judge or author gave."""

@@ -17,15 +17,15 @@ class Quota(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    requests_a_minute: int | None = Field(default=None, ge=1)
+    requests_per_minute: int | None = Field(default=None, ge=1)
     """Calls begun in a minute; as many may come at once. Each gateway counts its own."""
-    concurrent_calls: int | None = Field(default=None, ge=1)
+    max_concurrent_calls: int | None = Field(default=None, ge=1)
     """Calls under way at once. Each gateway counts its own."""
-    concurrent_runs: int | None = Field(default=None, ge=0)
+    max_active_runs: int | None = Field(default=None, ge=0)
     """Runs that have not ended, paused ones included."""
-    tokens_a_day: int | None = Field(default=None, ge=0)
+    tokens_per_day: int | None = Field(default=None, ge=0)
     """Tokens sent to and received from providers on a day (UTC)."""
-    usd_a_day: float | None = Field(default=None, ge=0)
+    usd_per_day: float | None = Field(default=None, ge=0)
     """What that costs in US dollars, as far as prices are known."""
 
     @property

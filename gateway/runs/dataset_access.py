@@ -13,7 +13,7 @@ from typing import BinaryIO
 from dramaturg.datasets import local_path, open_source
 from dramaturg.service.errors import invalid
 
-STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
+URI_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 """The kinds of address that are read by default, besides local files: object stores, which have credentials
 of their own. Not http, by which a gateway could be made to ask its own network."""
 
@@ -26,7 +26,7 @@ class DatasetAccess:
 
     folders: Sequence[Path] = ()
     """Local files are read only below these. Empty: none is read."""
-    stores: Sequence[str] = STORES
+    schemes: Sequence[str] = URI_SCHEMES
     """The kinds of address that are read, without "://"."""
 
     def check(self, address: str) -> None:
@@ -41,8 +41,8 @@ class DatasetAccess:
             return
         scheme, _, rest = address.partition("://")
         # Such as "simplecache::file:///etc/passwd", by which fsspec goes from one kind to another.
-        if scheme not in self.stores or "::" in address or not rest:
-            known = ", ".join(f"{store}://" for store in self.stores) or "none"
+        if scheme not in self.schemes or "::" in address or not rest:
+            known = ", ".join(f"{scheme}://" for scheme in self.schemes) or "none"
             raise invalid(
                 _URI, f"is no address that this gateway reads; besides local files it reads {known}"
             )

@@ -35,12 +35,12 @@ from dramaturg.datasets import (
 )
 from dramaturg.datasets.formats import ENDS
 from dramaturg.service.errors import invalid
-from gateway.runs.dataset_access import STORES, DatasetAccess
+from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
 from gateway.runs.records import NewSample
 
 __all__ = [
     "REQUESTS",
-    "STORES",
+    "URI_SCHEMES",
     "DatasetAccess",
     "SampleReader",
     "check_dataset",

@@ -36,7 +36,7 @@ async def serve_runs(
     quotas.spending.store = store
     bells = Bells()
     engine = RunEngine(settings, store, evaluations, bells)
-    access = DatasetAccess(settings.dataset_folders, settings.dataset_stores)
+    access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
     servicer = RunServicer(store, engine, evaluations.registry, access, bells)
     try:
         async with engine.open():

@@ -133,7 +133,7 @@ def environment(tmp_path: Path, issuer: Authority, postgres_url: str) -> dict[st
         "DRAMATURG_AUTH_AUDIT": str(tmp_path / "audit.jsonl"),
         "DRAMATURG_GENERATION_LEDGER_URL": database,
         "DRAMATURG_RUNS_ENABLED": "true",
-        "DRAMATURG_RUNS_OUTAGE_SECONDS": "0",
+        "DRAMATURG_RUNS_OUTAGE_TIMEOUT_SECONDS": "0",
         "DRAMATURG_RUNS_URL": database,
         "OPENAI_API_KEY": PROVIDER_KEY,
         "MODEL": "test-model",

@@ -74,7 +74,7 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
-    runs = RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3", drain_seconds=1)
+    runs = RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3", drain_timeout_seconds=1)
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(OpenAIServer(approve))
         monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)

@@ -112,7 +112,7 @@ def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
             traces = TracesSettings()
         needed = server.drain_delay_seconds + server.drain_grace_seconds + traces.flush_seconds
         if pod.name == "gateway":
-            needed += runs.drain_seconds
+            needed += runs.drain_timeout_seconds
         assert server.drain_delay_seconds == 5
         assert pod.spec["terminationGracePeriodSeconds"] > needed, pod.owner
 
@@ -236,7 +236,7 @@ def test_the_queue_that_the_gateway_is_scaled_by_is_that_of_the_run_engine() -> 
     scaled = combined(("keda",)).one("ScaledObject", "gateway")
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
     assert f"'{BATCHES_QUEUE}'" in trigger["metadata"]["query"]
-    assert int(trigger["metadata"]["targetQueryValue"]) <= RunsSettings().concurrent_batches
+    assert int(trigger["metadata"]["targetQueryValue"]) <= RunsSettings().max_concurrent_batches
 
 
 def test_the_migration_is_done_by_the_job_alone(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ async def judges_of(fakes: Sequence[Fake]) -> AsyncIterator[list[JudgeEntry]]:
 @asynccontextmanager
 async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) -> AsyncIterator[Runs]:
     """Opens a store and puts an engine to work on it."""
-    configured = RunsSettings(**{"url": url, "drain_seconds": 1, "outage_seconds": 0, **settings})
+    configured = RunsSettings(
+        **{"url": url, "drain_timeout_seconds": 1, "outage_timeout_seconds": 0, **settings}
+    )
     async with open_registry(entries, calls_per_judge=64) as registry:
         directory = JudgeDirectory(ttl=60, timeout=2)
         evaluations = Evaluations(registry, directory, Patience(judge=30, gold_answer=30, reserve=0.2))

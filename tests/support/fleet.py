@@ -176,7 +176,7 @@ async def fleet(
         synthesize = process("services.agents.synthesize")
         script_judge = process("services.judging")
         served = [
-            process("gateway", DRAMATURG_RUNS_ENABLED="true", DRAMATURG_RUNS_EXECUTOR=f"gateway-{number}")
+            process("gateway", DRAMATURG_RUNS_ENABLED="true", DRAMATURG_RUNS_EXECUTOR_ID=f"gateway-{number}")
             for number in range(gateways)
         ]
         made = Fleet(model, generation, synthesize, script_judge, served)
@@ -208,9 +208,9 @@ def _configuration(made: Fleet, folder: Path, store: str, lease: float, slots: i
     [runs]
     url = "{store}"
     lease_seconds = {lease}
-    renew_seconds = 1
-    drain_seconds = 1
-    concurrent_samples = {slots}
+    lease_renewal_seconds = 1
+    drain_timeout_seconds = 1
+    max_concurrent_samples = {slots}
     dataset_folders = ["{folder}"]
     """
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.leases import Gateways
 from gateway.runs.engine.parts import Part
@@ -14,7 +15,6 @@ from gateway.runs.engine.sampling import Sampler
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.records import RunRecord
 from gateway.runs.store.base import RunStore
-from gateway.slots import Slots
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ class Worker:
         self._sampler = sampler
         self._gateways = gateways
         self._bells = bells
-        self._slots = Slots(samples)
-        self._places = Slots(batches)
+        self._slots = FairSemaphore(samples)
+        self._places = FairSemaphore(batches)
         self._look_seconds = look_seconds
         self._parts: dict[tuple[str, int], Part] = {}
         self._draining = False

@@ -42,7 +42,7 @@ class Conductor:
         bells: Ring when something of the run may have changed.
         turn: Lets it look, within an ``async with`` block: gateways have many conductors.
         look_seconds: How often it looks without that.
-        stall_seconds: How long its batches may fail without a sample done in between.
+        stall_timeout_seconds: How long its batches may fail without a sample done in between.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Conductor:
         bells: Bells,
         turn: Callable[[], AbstractAsyncContextManager[None]],
         look_seconds: float,
-        stall_seconds: float,
+        stall_timeout_seconds: float,
     ) -> None:
         self._id = run_id
         self._attempt = attempt
@@ -71,7 +71,7 @@ class Conductor:
         self._bell = Bell()
         self._turn = turn
         self._look_seconds = look_seconds
-        self._stall = Stall(stall_seconds, "its batches fail")
+        self._stall = Stall(stall_timeout_seconds, "its batches fail")
         self._pace = Pace()
         self._after: int | None = None
         """The last sample that was put into a batch in this round; -1 at its beginning; None: not known."""

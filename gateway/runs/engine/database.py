@@ -39,7 +39,7 @@ def executor_of(settings: RunsSettings) -> str:
     """
     if is_sqlite(settings.url):
         return f"{SQLITE_EXECUTOR}@{CONTRACT}"
-    return f"{settings.executor or f'{socket.gethostname()}-{uuid.uuid4().hex[:8]}'}@{CONTRACT}"
+    return f"{settings.executor_id or f'{socket.gethostname()}-{uuid.uuid4().hex[:8]}'}@{CONTRACT}"
 
 
 def engine_config(settings: RunsSettings, executor: str) -> DBOSConfig:
@@ -63,7 +63,7 @@ def engine_config(settings: RunsSettings, executor: str) -> DBOSConfig:
         config["system_database_engine"] = _wal_engine(file)
     else:
         config["system_database_url"] = _postgres_url(settings)
-        config["sys_db_pool_size"] = settings.engine_connections
+        config["sys_db_pool_size"] = settings.engine_pool_size
         config["run_migrations"] = False
     return config
 

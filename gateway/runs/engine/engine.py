@@ -11,6 +11,7 @@ from typing import Any
 
 from dramaturg.service.telemetry import tracing
 from gateway.evaluations.dispatch import Evaluations
+from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine.attendance import Attendance
 from gateway.runs.engine.batches import Worker
@@ -28,7 +29,6 @@ from gateway.runs.engine.threads import Threads
 from gateway.runs.engine.workflows import Workflows
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store.base import RunStore
-from gateway.slots import Slots
 
 _STORE_THREADS = 8
 _REST_LOOK_SECONDS = 1.0
@@ -66,35 +66,35 @@ class RunEngine:
             alone=is_sqlite(settings.url),
             lease_seconds=settings.lease_seconds,
         )
-        reviver = Reviver(store, self._threads, self._workflows, settings.stall_seconds)
+        reviver = Reviver(store, self._threads, self._workflows, settings.stall_timeout_seconds)
         self._tender = Tender(store, self._threads, self._workflows, self._gateways, reviver)
         self._worker = Worker(
             store=store,
             patient=self._patient,
-            sampler=Sampler(evaluations, settings.outage_seconds),
+            sampler=Sampler(evaluations, settings.outage_timeout_seconds),
             gateways=self._gateways,
             bells=self._bells,
-            samples=settings.concurrent_samples,
-            batches=settings.concurrent_batches,
-            look_seconds=settings.control_seconds,
+            samples=settings.max_concurrent_samples,
+            batches=settings.max_concurrent_batches,
+            look_seconds=settings.poll_seconds,
         )
-        access = DatasetAccess(settings.dataset_folders, settings.dataset_stores)
+        access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
         self._readers = DatasetReaders(store, access)
-        self._turns = Slots(settings.concurrent_runs)
+        self._turns = FairSemaphore(settings.max_concurrent_runs)
         self._conducting: set[asyncio.Task[None]] = set()
         self._working = False
         self._submitted: set[str] = set()
         """The runs that this gateway was asked to begin and has not begun yet."""
         # On SQLite nobody else begins runs.
-        look_seconds = settings.renew_seconds if self._gateways.alone else _REST_LOOK_SECONDS
+        look_seconds = settings.lease_renewal_seconds if self._gateways.alone else _REST_LOOK_SECONDS
         self._attendance = Attendance(self._work, self._is_wanted, look_seconds)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Works on runs within an ``async with`` block.
 
-        At the end it begins no further sample, lets those under way end within ``drain_seconds`` and leaves
-        the rest to whoever comes next.
+        At the end it begins no further sample, lets those in progress end within
+        ``drain_timeout_seconds`` and leaves the rest.
 
         Raises:
             StoreError: The store cannot be used.
@@ -104,7 +104,7 @@ class RunEngine:
             await self._threads(migrate, self._settings)
             if not self._gateways.alone:
                 await self._gateways.renew()
-                tasks.append(_begin(self._gateways.hold(self._settings.renew_seconds)))
+                tasks.append(_begin(self._gateways.hold(self._settings.lease_renewal_seconds)))
             attending = _begin(self._attendance.keep(await self._attendance.begin()))
             tasks.append(attending)
             try:
@@ -155,8 +155,8 @@ class RunEngine:
                     readers=self._readers,
                     bells=self._bells,
                     turn=partial(self._turns.single, run.tenant),
-                    look_seconds=settings.control_seconds,
-                    stall_seconds=settings.stall_seconds,
+                    look_seconds=settings.poll_seconds,
+                    stall_timeout_seconds=settings.stall_timeout_seconds,
                 ).conduct()
         finally:
             self._conducting.discard(task)
@@ -173,7 +173,7 @@ class RunEngine:
     async def _work(self) -> AsyncIterator[None]:
         """Works on runs within an ``async with`` block; conductors that are left are cut at its end."""
         async with open_queues(self._settings, self._gateways.executor, self):
-            tending = _begin(self._tender.tend(self._settings.renew_seconds))
+            tending = _begin(self._tender.tend(self._settings.lease_renewal_seconds))
             self._working = True
             try:
                 for run_id in tuple(self._submitted):
@@ -198,7 +198,7 @@ class RunEngine:
     def _drain(self) -> None:
         """Begins nothing more; what is under way has its time and is then cut."""
         self._worker.stop()
-        asyncio.get_running_loop().call_later(self._settings.drain_seconds, self._worker.cut)
+        asyncio.get_running_loop().call_later(self._settings.drain_timeout_seconds, self._worker.cut)
 
 
 def _begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.auth.caller import on_behalf_of
+from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.outcomes import OutcomeWriter
@@ -22,7 +23,6 @@ from gateway.runs.engine.troubles import TroubleLog
 from gateway.runs.engine.window import share_of
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork
 from gateway.runs.store.base import RunStore
-from gateway.slots import Slots
 
 
 class Part:
@@ -51,7 +51,7 @@ class Part:
         store: RunStore,
         patient: Patient,
         sampler: Sampler,
-        slots: Slots,
+        slots: FairSemaphore,
         executor: str,
         gateways: Sequence[str],
         bells: Bells,

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
+from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.engine.states import is_under_way
 from gateway.runs.engine.threads import Threads
 from gateway.runs.records import NewSample, RunRecord
 from gateway.runs.store.base import RunStore
-from gateway.slots import Slots
 
 GROUP_SIZE = 500
 """The most samples of one transaction."""
@@ -75,7 +75,7 @@ class DatasetReaders:
         self._store = store
         self._access = access
         self._threads = Threads(DATASETS_AT_ONCE)
-        self._slots = Slots(DATASETS_AT_ONCE)
+        self._slots = FairSemaphore(DATASETS_AT_ONCE)
 
     async def read(self, run: RunRecord) -> None:
         """Reads a run's dataset when it is its turn (see ``read_samples``)."""

@@ -47,15 +47,14 @@ async def open_queues(settings: RunsSettings, executor: str, hands: Hands) -> As
         finally:
             # First: what is claimed from now on is left to others.
             at_work.close()
-            await _close(math.ceil(settings.drain_seconds) + 5 if hands.are_busy() else 0)
+            await _close(math.ceil(settings.drain_timeout_seconds) + 5 if hands.are_busy() else 0)
 
 
 async def _register() -> None:
     """Declares the queues. DBOS keeps them in the database, for all gateways.
 
-    A gateway claims whatever there is for it, and shares what it has claimed between tenants itself (see
-    ``Slots``). DBOS takes runs first come, first served, and looks for batches run by run in a random order:
-    if it claimed no more than a gateway can do at once, that would be the batches of whoever has many runs.
+    A gateway claims all batches that are available to it, two of a run at most, and divides them between
+    tenants itself (``FairSemaphore``): a bound of the queue would be filled by the tenant with most runs.
     """
     await DBOS.register_queue_async(
         RUNS_QUEUE, polling_interval_sec=_RUNS_POLL_SECONDS, on_conflict="always_update"

@@ -71,12 +71,12 @@ class Sampler:
 
     Args:
         evaluations: Plans the evaluations.
-        outage_seconds: How long an outage of judges is waited out, beyond the tries that the policy allows.
+        outage_timeout_seconds: How long an outage of judges is retried beyond the policy.
     """
 
-    def __init__(self, evaluations: Evaluations, outage_seconds: float) -> None:
+    def __init__(self, evaluations: Evaluations, outage_timeout_seconds: float) -> None:
         self._evaluations = evaluations
-        self._outage = Outage(outage_seconds)
+        self._outage = Outage(outage_timeout_seconds)
 
     async def evaluate(
         self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, troubles: TroubleLog

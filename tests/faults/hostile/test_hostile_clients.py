@@ -57,7 +57,7 @@ async def target(tmp_path: Path) -> AsyncIterator[ServiceProcess]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (5000 if most == resource.RLIM_INFINITY else most, most))
     environment = {
         "DRAMATURG_AUTH_TOKENS_FILE": str(write_tokens(tmp_path, GOOD, HOSTILE)),
-        "DRAMATURG_QUOTAS_DEFAULT": '{"concurrent_calls": 1000}',
+        "DRAMATURG_QUOTAS_DEFAULT": '{"max_concurrent_calls": 1000}',
         "DRAMATURG_SERVER_LOG_LEVEL": "WARNING",
         "DRAMATURG_SERVER_DRAIN_GRACE_SECONDS": "1",
     }

@@ -33,8 +33,8 @@ def test_an_example_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         Identities(settings.identities)
     else:
         assert tables == {"quotas"}
-        assert QuotaSettings().of("research").concurrent_runs == 20
-        assert QuotaSettings().of("another").concurrent_runs == 5
+        assert QuotaSettings().of("research").max_active_runs == 20
+        assert QuotaSettings().of("another").max_active_runs == 5
 
 
 def test_the_table_of_roles_is_true() -> None:

@@ -87,24 +87,24 @@ async def evaluate(channel: grpc.aio.Channel) -> Any:
 
 
 async def test_requests_a_minute_are_each_tenants_own(tmp_path: Path) -> None:
-    async with gateway(tmp_path, default={"requests_a_minute": 2}) as (alice, bob):
+    async with gateway(tmp_path, default={"requests_per_minute": 2}) as (alice, bob):
         await ask(alice)
         await ask(alice)
         error = await fault(ask(alice))
-        assert is_exhausted(error, "requests_a_minute", "2")
+        assert is_exhausted(error, "requests_per_minute", "2")
         assert error.retry_after is not None
         assert error.retry_after <= 30
         await ask(bob)
 
 
 async def test_a_tenants_own_quota_takes_the_place_of_the_default(tmp_path: Path) -> None:
-    quotas = {"default": {"requests_a_minute": 1}, "tenants": {"team-b": {"requests_a_minute": 3}}}
+    quotas = {"default": {"requests_per_minute": 1}, "tenants": {"team-b": {"requests_per_minute": 3}}}
     async with gateway(tmp_path, **quotas) as (alice, bob):
         await ask(alice)
-        assert is_exhausted(await fault(ask(alice)), "requests_a_minute", "1")
+        assert is_exhausted(await fault(ask(alice)), "requests_per_minute", "1")
         for _ in range(3):
             await ask(bob)
-        assert is_exhausted(await fault(ask(bob)), "requests_a_minute", "3")
+        assert is_exhausted(await fault(ask(bob)), "requests_per_minute", "3")
 
 
 async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> None:
@@ -116,10 +116,10 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
         await release.wait()
         return all_pass("critic")
 
-    async with gateway(tmp_path, Fake("critic", wait), default={"concurrent_calls": 1}) as (alice, bob):
+    async with gateway(tmp_path, Fake("critic", wait), default={"max_concurrent_calls": 1}) as (alice, bob):
         first = asyncio.create_task(evaluate(alice))
         await until(lambda: begun > 0)
-        assert is_exhausted(await fault(ask(alice)), "concurrent_calls", "1")
+        assert is_exhausted(await fault(ask(alice)), "max_concurrent_calls", "1")
         await ask(bob)
         release.set()
         await first
@@ -140,11 +140,11 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
 
 
 async def test_what_evaluations_cost_is_counted(tmp_path: Path) -> None:
-    async with gateway(tmp_path, default={"tokens_a_day": 50}) as (alice, bob):
+    async with gateway(tmp_path, default={"tokens_per_day": 50}) as (alice, bob):
         result = await evaluate(alice)
         assert result.usage.prompt_token_count + result.usage.completion_token_count > 50
         error = await fault(evaluate(alice))
-        assert is_exhausted(error, "tokens_a_day", "50")
+        assert is_exhausted(error, "tokens_per_day", "50")
         assert error.retry_after is not None
         assert error.retry_after <= 24 * 3600
         await ask(alice)  # which costs nothing
@@ -152,9 +152,9 @@ async def test_what_evaluations_cost_is_counted(tmp_path: Path) -> None:
 
 
 async def test_a_new_day_is_a_new_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with gateway(tmp_path, default={"tokens_a_day": 50}) as (alice, _):
+    async with gateway(tmp_path, default={"tokens_per_day": 50}) as (alice, _):
         await evaluate(alice)
-        assert is_exhausted(await fault(evaluate(alice)), "tokens_a_day", "50")
+        assert is_exhausted(await fault(evaluate(alice)), "tokens_per_day", "50")
         tomorrow = spending.start_of_day() + timedelta(days=1)
         monkeypatch.setattr(spending, "start_of_day", lambda: tomorrow)
         await evaluate(alice)
@@ -216,36 +216,36 @@ async def runs(folder: Path, **quota: Any) -> AsyncIterator[Runs]:
 
 
 async def test_runs_that_have_not_ended_are_counted(tmp_path: Path) -> None:
-    async with runs(tmp_path, concurrent_runs=2) as made:
+    async with runs(tmp_path, max_active_runs=2) as made:
         first, _ = await made.create(made.alice), await made.create(made.alice)
-        assert is_exhausted(await fault(made.create(made.alice)), "concurrent_runs", "2")
+        assert is_exhausted(await fault(made.create(made.alice)), "max_active_runs", "2")
         await made.create(made.bob)
         made.end(first)
         await made.create(made.alice)
 
 
 async def test_runs_created_at_once_do_not_slip_through(tmp_path: Path) -> None:
-    async with runs(tmp_path, concurrent_runs=3) as made:
+    async with runs(tmp_path, max_active_runs=3) as made:
         ends = await asyncio.gather(*(made.create(made.alice) for _ in range(20)), return_exceptions=True)
     assert sum(isinstance(end, str) for end in ends) == 3
 
 
 async def test_what_runs_cost_is_counted_and_not_forgotten_with_them(tmp_path: Path) -> None:
-    async with runs(tmp_path, tokens_a_day=10) as made:
+    async with runs(tmp_path, tokens_per_day=10) as made:
         run_id = await made.create(made.alice)
         await made.create(made.alice)
         made.spend(run_id, 6)
-        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
         await made.create(made.bob)
         made.end(run_id)
         await made.alice.DeleteRun(pb.DeleteRunRequest(run_id=run_id), timeout=20)
-        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
 
 
 async def test_runs_of_another_day_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with runs(tmp_path, tokens_a_day=10) as made:
+    async with runs(tmp_path, tokens_per_day=10) as made:
         made.spend(await made.create(made.alice), 6)
-        assert is_exhausted(await fault(made.create(made.alice)), "tokens_a_day", "10")
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
         monkeypatch.setattr(spending, "start_of_day", lambda: datetime.now(UTC) + timedelta(seconds=1))
         await made.create(made.alice)
 
@@ -253,9 +253,9 @@ async def test_runs_of_another_day_do_not_count(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     "settings",
     [
-        {"default": {"requests_a_minute": 0}},
-        {"default": {"usd_a_day": -1}},
-        {"default": {"requests_per_minute": 5}},
+        {"default": {"requests_per_minute": 0}},
+        {"default": {"usd_per_day": -1}},
+        {"default": {"requests_a_minute": 5}},
         {"tenants": {"Team A": {}}},
     ],
 )

@@ -157,7 +157,7 @@ def test_stores_that_are_configured_are_read() -> None:
     pytest.importorskip("fsspec").filesystem("memory").pipe(
         "/gateway-test/rows.parquet", written(REQUESTS, Format.PARQUET)
     )
-    access = DatasetAccess(stores=["memory"])
+    access = DatasetAccess(schemes=["memory"])
     reader = SampleReader(spec(Dataset(uri="memory://gateway-test/rows.parquet")), b"", access)
     assert len(samples(reader)) == 3
     check_dataset(Dataset(uri="s3://bucket/rows.csv"), DatasetAccess())

@@ -19,7 +19,7 @@ from tests.support.grpc_servers import serve
 
 
 def settings(folder: Path) -> RunsSettings:
-    return RunsSettings(enabled=True, url=f"sqlite:///{folder / 'runs.sqlite3'}", drain_seconds=0)
+    return RunsSettings(enabled=True, url=f"sqlite:///{folder / 'runs.sqlite3'}", drain_timeout_seconds=0)
 
 
 def default_store_exists() -> bool:
@@ -62,5 +62,5 @@ async def test_a_gateway_of_a_single_command_leaves_the_users_runs_alone(
 
 
 def test_a_lease_outlasts_one_renewal_that_fails() -> None:
-    with pytest.raises(ValueError, match="renew_seconds must be at most half"):
-        RunsSettings(lease_seconds=10, renew_seconds=6)
+    with pytest.raises(ValueError, match="lease_renewal_seconds must be at most half"):
+        RunsSettings(lease_seconds=10, lease_renewal_seconds=6)

@@ -52,7 +52,9 @@ class Critic:
 @asynccontextmanager
 async def gateway(folder: Path, critic: Critic, **runs: Any) -> AsyncIterator[dict[str, RunServiceAsyncStub]]:
     """A gateway that tells tenants apart; RunService by the name of each."""
-    settings = RunsSettings(enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_seconds=0, **runs)
+    settings = RunsSettings(
+        enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_timeout_seconds=0, **runs
+    )
     async with gateway_of_tenants(folder, (MANY, ONE), agents(Fake("critic", critic)), settings) as channels:
         yield dict(zip(("many", "one"), map(RunServiceStub, channels), strict=True))
 
@@ -78,14 +80,14 @@ async def succeeded(stub: RunServiceAsyncStub, run_id: str) -> None:
 
 @pytest.mark.parametrize(
     "bounds",
-    [{}, {"concurrent_batches": 4, "concurrent_runs": 3}],
+    [{}, {"max_concurrent_batches": 4, "max_concurrent_runs": 3}],
     ids=["samples are scarce", "so are the batches and runs worked on"],
 )
 async def test_ten_urgent_runs_of_one_get_no_more_than_the_only_run_of_another(
     bounds: dict[str, int], tmp_path: Path
 ) -> None:
     critic = Critic()
-    async with gateway(tmp_path, critic, concurrent_samples=SLOTS, **bounds) as stubs:
+    async with gateway(tmp_path, critic, max_concurrent_samples=SLOTS, **bounds) as stubs:
         for _ in range(10):
             await create(stubs["many"], "many", SAMPLES, priority=100)
         await until(lambda: critic.waiting["many"] == SLOTS, 60)
@@ -128,7 +130,7 @@ async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
 
 async def test_paused_runs_of_one_do_not_keep_anothers_from_beginning(tmp_path: Path) -> None:
     critic = Critic()
-    async with gateway(tmp_path, critic, concurrent_runs=2) as stubs:
+    async with gateway(tmp_path, critic, max_concurrent_runs=2) as stubs:
         paused = [await create(stubs["many"], "many", 2) for _ in range(4)]
         await until(lambda: critic.waiting["many"] == 2 * len(paused), 60)
         for run_id in paused:

@@ -137,7 +137,7 @@ async def test_a_dataset_without_a_valid_row_fails_the_run(sqlite_url: str, rows
 async def test_a_paused_run_begins_nothing_until_it_is_resumed(store_url: str) -> None:
     gate = Gate()
     gate.open.clear()
-    async with runs_with(store_url, Fake("critic", gate), control_seconds=LOOK_SECONDS) as runs:
+    async with runs_with(store_url, Fake("critic", gate), poll_seconds=LOOK_SECONDS) as runs:
         spec = scripts_spec(limits=RunLimits(max_concurrent_samples=4))
         run_id = await runs.create(spec, script_rows(40))
         await runs.until(run_id, lambda run: gate.waiting == 4)
@@ -246,13 +246,13 @@ async def test_a_run_that_is_begun_anew_evaluates_what_is_in_scope(store_url: st
 async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(each_store_url: str) -> None:
     gate = Gate()
     async with judges_of(agents(Fake("critic", gate))) as entries:
-        async with open_runs(each_store_url, entries, executor="one", drain_seconds=0) as runs:
+        async with open_runs(each_store_url, entries, executor_id="one", drain_timeout_seconds=0) as runs:
             gate.open.clear()
             run_id = await runs.create(scripts_spec(), script_rows(50))
             await runs.until(run_id, lambda run: gate.waiting == 16)
         assert gate.waiting == 0
         gate.open.set()
-        async with open_runs(each_store_url, entries, executor="one") as runs:
+        async with open_runs(each_store_url, entries, executor_id="one") as runs:
             run = await runs.ended(run_id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 50)
     # They were given back in order.
@@ -263,7 +263,7 @@ async def test_what_is_under_way_at_a_stop_may_end(store_url: str) -> None:
     gate = Gate()
     gate.open.clear()
     async with judges_of(agents(Fake("critic", gate))) as entries:
-        async with open_runs(store_url, entries, drain_seconds=30) as runs:
+        async with open_runs(store_url, entries, drain_timeout_seconds=30) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(50))
             await runs.until(run_id, lambda run: gate.waiting == 16)
             asyncio.get_running_loop().call_later(0.3, gate.open.set)
@@ -287,7 +287,7 @@ async def test_runs_of_higher_priority_come_first(sqlite_url: str) -> None:
             row.task.topic = topic
         return made
 
-    async with runs_with(sqlite_url, Fake("critic", note), concurrent_samples=2) as runs:
+    async with runs_with(sqlite_url, Fake("critic", note), max_concurrent_samples=2) as runs:
         late = await runs.create(scripts_spec(), rows("late"))
         await runs.until(late, lambda run: gate.waiting == 2)
         urgent = await runs.create(scripts_spec(limits=RunLimits(priority=10)), rows("urgent"))

@@ -22,7 +22,9 @@ async def test_runs_are_shown_while_they_last_and_counted_when_they_end(tmp_path
 
     url = f"sqlite:///{tmp_path / 'runs.sqlite3'}"
     with counted() as counts, traced() as spans:
-        async with runs_with(url, Fake("critic", critique), renew_seconds=0.1, lease_seconds=1) as runs:
+        async with runs_with(
+            url, Fake("critic", critique), lease_renewal_seconds=0.1, lease_seconds=1
+        ) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(3))
             await until(lambda: counts.now().sum("dramaturg_run_samples_pending") == 3)
             await until(lambda: counts.now().sum("dramaturg_run_samples_in_flight") == 3)

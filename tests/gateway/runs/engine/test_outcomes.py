@@ -87,7 +87,7 @@ async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
     monkeypatch.setattr(conducting, "_LONGEST_STORE_WAIT_SECONDS", 0.1)
     failures = {"finish_samples": 4, "take_samples": 3, "get_run": 5, "next_pending": 3}
 
-    async with runs_with(sqlite_url, renew_seconds=0.2, control_seconds=0.1) as runs:
+    async with runs_with(sqlite_url, lease_renewal_seconds=0.2, poll_seconds=0.1) as runs:
         store: Any = runs.store
 
         def failing(name: str, method: Any) -> Any:

@@ -95,7 +95,7 @@ async def test_what_does_not_come_back_is_kept_as_it_is(sqlite_url: str) -> None
 async def test_an_outage_does_not_use_up_the_tries(sqlite_url: str) -> None:
     judge = Failing("execute", 5, failing(grpc.StatusCode.RESOURCE_EXHAUSTED))
     spec = scripts_spec(policy=RunPolicy(sample_attempt_count=1))
-    async with runs_with(sqlite_url, Fake("execute", judge), outage_seconds=60) as runs:
+    async with runs_with(sqlite_url, Fake("execute", judge), outage_timeout_seconds=60) as runs:
         run = await runs.ended(await runs.create(spec, script_rows(1)))
         (sample,) = runs.samples(run.id)
     assert (sample.attempt_count, run.counts.abstentions) == (6, 0)

@@ -80,7 +80,7 @@ async def test_batches_that_keep_failing_fail_the_run(
 
     monkeypatch.setattr(Part, "evaluate", fail)
     monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.4)
-    async with runs_with(each_store_url, stall_seconds=1, control_seconds=0.05) as runs:
+    async with runs_with(each_store_url, stall_timeout_seconds=1, poll_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(30)))
     assert run.state == run_pb2.RUN_STATE_FAILED
     assert "since its batches fail: NameError: name 'gone' is not defined" in run.state_reason
@@ -101,7 +101,7 @@ async def test_batches_that_fail_for_a_while_do_not(sqlite_url: str, monkeypatch
 
     monkeypatch.setattr(Part, "evaluate", fail_first)
     monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.05)
-    async with runs_with(sqlite_url, control_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(30)))
     assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
     assert (run.counts.succeeded, run.counts.interrupted, len(failed)) == (30, 0, 3)
@@ -132,7 +132,7 @@ async def test_a_pause_is_no_part_of_a_stall(
     monkeypatch.setattr(Part, "evaluate", fail_first)
     monkeypatch.setattr(Stall, "note", see_note)
     monkeypatch.setattr(Stall, "forget", see_forget)
-    async with asyncio.timeout(SECONDS), runs_with(sqlite_url, control_seconds=0.05) as runs:
+    async with asyncio.timeout(SECONDS), runs_with(sqlite_url, poll_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(3))
         await noted.wait()
         # The clock stands still: nothing is tried again.
@@ -155,7 +155,7 @@ async def test_a_conductor_that_keeps_failing_fails_the_run(
 
     monkeypatch.setattr(Conductor, "conduct", fail)
     monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.5)
-    async with runs_with(each_store_url, stall_seconds=3, renew_seconds=0.05) as runs:
+    async with runs_with(each_store_url, stall_timeout_seconds=3, lease_renewal_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert run.state == run_pb2.RUN_STATE_FAILED
     assert "since its conductor fails: NameError: name 'gone' is not defined" in run.state_reason
@@ -179,7 +179,7 @@ async def test_a_conductor_that_fails_for_a_while_does_not(
 
     monkeypatch.setattr(Conductor, "conduct", fail_first)
     monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.05)
-    async with runs_with(sqlite_url, renew_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, lease_renewal_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
     assert (run.counts.succeeded, len(begun)) == (3, 3)

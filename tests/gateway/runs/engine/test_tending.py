@@ -19,7 +19,7 @@ from tests.support.gateway import Fake, agents, all_pass
 
 
 async def test_a_run_whose_creator_died_before_it_was_submitted_is_found(store_url: str) -> None:
-    async with runs_with(store_url, renew_seconds=0.2, lease_seconds=5) as runs:
+    async with runs_with(store_url, lease_renewal_seconds=0.2, lease_seconds=5) as runs:
         content = lines(script_rows(3))
         runs.store.create_run(NewRun(id="forgotten", tenant="", spec=scripts_spec(), content=content))
         run = await runs.ended("forgotten")
@@ -36,12 +36,12 @@ async def test_a_run_of_another_version_that_nobody_has_fails_and_says_so(
         await asyncio.Event().wait()
 
     async with judges_of(agents(Fake("critic", never))) as entries:
-        async with open_runs(store_url, entries, drain_seconds=0) as runs:
+        async with open_runs(store_url, entries, drain_timeout_seconds=0) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(3))
             await asked.wait()
         for module in (database, workflows):
             monkeypatch.setattr(module, "CONTRACT", "2")
-        async with open_runs(store_url, entries, drain_seconds=0, renew_seconds=0.2) as runs:
+        async with open_runs(store_url, entries, drain_timeout_seconds=0, lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)
     assert run.state == run_pb2.RUN_STATE_FAILED
     assert "whose runs have version 1" in run.state_reason
@@ -57,13 +57,13 @@ async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: st
         return all_pass("critic")
 
     async with judges_of(agents(Fake("critic", hang))) as entries:
-        first = {"executor": "first", "drain_seconds": 0}
+        first = {"executor": "first", "drain_timeout_seconds": 0}
         async with open_runs(postgres_url, entries, **first) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(20))
             await runs.until(run_id, lambda run: runs.store.running_samples(run_id) > 0)
         # It stopped in order, so its lease is gone, and its conductor is still under way by the book.
         gone.set()
-        async with open_runs(postgres_url, entries, executor="second", renew_seconds=0.2) as runs:
+        async with open_runs(postgres_url, entries, executor_id="second", lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 20)
 

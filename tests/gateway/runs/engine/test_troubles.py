@@ -132,7 +132,7 @@ async def troubled(runs: Runs, run_id: str, attempts: int) -> RunRecord:
 async def test_a_judge_that_fails_is_named_until_a_sample_succeeds(each_store_url: str) -> None:
     judge = Judge()
     async with runs_with(
-        each_store_url, Fake("critic", judge, name="strict"), outage_seconds=60, control_seconds=0.05
+        each_store_url, Fake("critic", judge, name="strict"), outage_timeout_seconds=60, poll_seconds=0.05
     ) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(5))
         run = await troubled(runs, run_id, attempts=20)
@@ -157,7 +157,7 @@ async def test_a_judge_that_does_not_answer_is_named_until_it_does(
     monkeypatch.setattr(troubles, "SILENT_SECONDS", 0.3)
     judge = Judge()
     judge.repaired = True
-    async with runs_with(sqlite_url, Fake("critic", judge, name="slow"), control_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, Fake("critic", judge, name="slow"), poll_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(5))
         run = await runs.until(run_id, lambda run: run.trouble is not None)
         assert run.trouble is not None
@@ -177,7 +177,7 @@ async def test_samples_that_fail_for_good_are_told_too(
         reason = error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED
         raise ServiceError(grpc.StatusCode.UNAVAILABLE, reason, "nobody is there")
 
-    async with runs_with(sqlite_url, Fake("critic", refuse), control_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, Fake("critic", refuse), poll_seconds=0.05) as runs:
         kept = list[SampleOutcome]()
         finish = type(runs.store).finish_samples
 
@@ -201,7 +201,7 @@ async def test_a_run_without_trouble_writes_nothing_of_it(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Trouble] = []
-    async with runs_with(sqlite_url, control_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
         monkeypatch.setattr(type(runs.store), "report_trouble", lambda *given: told.append(given[-1]))
         await runs.ended(await runs.create(scripts_spec(), script_rows(50)))
     assert told == []
@@ -232,7 +232,7 @@ async def test_batches_that_fail_are_told_with_the_pause(
         await evaluate(part, indices)
 
     monkeypatch.setattr(Part, "evaluate", fail)
-    async with runs_with(sqlite_url, control_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
         told = keep_told(monkeypatch, type(runs.store))
         run_id = await runs.create(scripts_spec(), script_rows(30))
         run = await troubled(runs, run_id, attempts=3)
@@ -256,7 +256,7 @@ async def test_a_conductor_that_fails_is_told(sqlite_url: str, monkeypatch: pyte
         await conduct(conductor)
 
     monkeypatch.setattr(Conductor, "conduct", fail)
-    async with runs_with(sqlite_url, renew_seconds=0.05) as runs:
+    async with runs_with(sqlite_url, lease_renewal_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(3))
         run = await troubled(runs, run_id, attempts=2)
         assert run.trouble is not None

@@ -1,4 +1,4 @@
-"""Slots are shared equally by tenants, then by priority, limit and turns, and none is lost."""
+"""Slots are divided equally between tenants, then by priority, limit and turn, and none is lost."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.slots import Share, Slots
+from gateway.fair_semaphore import FairSemaphore, FairShare
 
 
 class Holder:
-    """Takes slots one after another and lets them go on demand."""
+    """Acquires slots and releases them on demand."""
 
-    def __init__(self, slots: Slots) -> None:
-        self.slots = slots
+    def __init__(self, semaphore: FairSemaphore) -> None:
+        self.semaphore = semaphore
         self.held: list[str] = []
         self.release = asyncio.Event()
 
-    async def hold(self, name: str, share: Share) -> None:
-        async with self.slots.slot(share):
+    async def hold(self, name: str, share: FairShare) -> None:
+        async with self.semaphore.slot(share):
             self.held.append(name)
             await self.release.wait()
 
@@ -32,35 +32,35 @@ async def settle() -> None:
 
 
 async def test_a_run_holds_no_more_than_its_limit() -> None:
-    holder = Holder(Slots(10))
-    share = holder.slots.open_share("a", 3)
+    holder = Holder(FairSemaphore(10))
+    share = holder.semaphore.open_share("a", 3)
     tasks = [asyncio.create_task(holder.hold("a", share)) for _ in range(5)]
     await settle()
     assert share.used == 3
-    holder.slots.adjust(share, 4, 0)
+    holder.semaphore.adjust(share, 4, 0)
     await settle()
     assert share.used == 4
     holder.release.set()
     await asyncio.gather(*tasks)
     assert share.used == 0
-    holder.slots.close_share(share)
+    holder.semaphore.close_share(share)
 
 
 async def test_the_higher_priority_goes_first_and_equal_runs_take_turns() -> None:
-    slots = Slots(1)
+    semaphore = FairSemaphore(1)
     order: list[str] = []
     first, second, urgent = (
-        slots.open_share("a", 9),
-        slots.open_share("a", 9),
-        slots.open_share("a", 9, priority=5),
+        semaphore.open_share("a", 9),
+        semaphore.open_share("a", 9),
+        semaphore.open_share("a", 9, priority=5),
     )
 
-    async def take(name: str, share: Share) -> None:
-        async with slots.slot(share):
+    async def take(name: str, share: FairShare) -> None:
+        async with semaphore.slot(share):
             order.append(name)
             await asyncio.sleep(0)
 
-    async with slots.slot(first):
+    async with semaphore.slot(first):
         tasks = [asyncio.create_task(take("a", first)) for _ in range(3)]
         tasks += [asyncio.create_task(take("b", second)) for _ in range(3)]
         tasks += [asyncio.create_task(take("u", urgent)) for _ in range(2)]
@@ -71,9 +71,9 @@ async def test_the_higher_priority_goes_first_and_equal_runs_take_turns() -> Non
 
 
 async def test_who_holds_fewer_comes_first() -> None:
-    slots = Slots(4)
-    many, few = slots.open_share("a", 9), slots.open_share("a", 9)
-    holder = Holder(slots)
+    semaphore = FairSemaphore(4)
+    many, few = semaphore.open_share("a", 9), semaphore.open_share("a", 9)
+    holder = Holder(semaphore)
     tasks = [asyncio.create_task(holder.hold("many", many)) for _ in range(9)]
     await settle()
     tasks += [asyncio.create_task(holder.hold("few", few)) for _ in range(2)]
@@ -86,26 +86,25 @@ async def test_who_holds_fewer_comes_first() -> None:
 
 
 class Crowd:
-    """Tenants with runs that always want more, and slots that are given back in any order."""
+    """Tenants with runs that always want more slots, released in any order."""
 
     def __init__(self, total: int) -> None:
-        self.slots = Slots(total)
-        self.taken: list[tuple[str, Share, asyncio.Event]] = []
+        self.semaphore = FairSemaphore(total)
+        self.taken: list[tuple[str, FairShare, asyncio.Event]] = []
         self.tasks: list[asyncio.Task[None]] = []
 
-    def join(self, tenant: str, runs: int, *, wants: int, priority: int = 0) -> list[Share]:
-        """Lets runs of a tenant want so many slots each."""
-        shares = [self.slots.open_share(tenant, wants, priority) for _ in range(runs)]
+    def join(self, tenant: str, runs: int, *, wants: int, priority: int = 0) -> list[FairShare]:
+        """Opens shares of a tenant that want this many slots each."""
+        shares = [self.semaphore.open_share(tenant, wants, priority) for _ in range(runs)]
         for share in shares:
             self.tasks += [asyncio.create_task(self._hold(tenant, share)) for _ in range(wants)]
         return shares
 
     def held(self, tenant: str) -> int:
-        """The slots that a tenant holds."""
         return sum(name == tenant for name, *_ in self.taken)
 
-    async def give_back(self, index: int) -> None:
-        """Gives back one of the slots taken; whoever held it wants another."""
+    async def release(self, index: int) -> None:
+        """Releases one of the acquired slots; its holder wants another."""
         tenant, share, event = self.taken.pop(index)
         self.tasks.append(asyncio.create_task(self._hold(tenant, share)))
         event.set()
@@ -116,8 +115,8 @@ class Crowd:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
-    async def _hold(self, tenant: str, share: Share) -> None:
-        async with self.slots.slot(share):
+    async def _hold(self, tenant: str, share: FairShare) -> None:
+        async with self.semaphore.slot(share):
             event = asyncio.Event()
             self.taken.append((tenant, share, event))
             await event.wait()
@@ -130,9 +129,9 @@ async def test_a_tenant_gets_no_more_for_many_runs_or_urgent_ones(total: int) ->
     await settle()
     crowd.join("one", 1, wants=total)
     for _ in range(total):  # until what was taken before the other came was given back
-        await crowd.give_back(0)
+        await crowd.release(0)
     for _ in range(40 * total):
-        await crowd.give_back(draw.randrange(total))
+        await crowd.release(draw.randrange(total))
         for tenant in turns:
             turns[tenant] += crowd.held(tenant)
         assert abs(crowd.held("many") - crowd.held("one")) <= 1
@@ -155,20 +154,20 @@ async def test_priority_orders_the_runs_of_one_tenant() -> None:
     (other,) = crowd.join("b", 1, wants=6, priority=-100)
     await settle()
     while usual.used:
-        await crowd.give_back(next(i for i, (_, share, _) in enumerate(crowd.taken) if share is usual))
+        await crowd.release(next(i for i, (_, share, _) in enumerate(crowd.taken) if share is usual))
     assert (urgent.used, other.used) == (3, 3)
     await crowd.leave()
 
 
 async def test_single_slots_go_to_tenants_in_turn() -> None:
-    slots, order = Slots(1), list[str]()
+    semaphore, order = FairSemaphore(1), list[str]()
 
     async def work(tenant: str) -> None:
-        async with slots.single(tenant):
+        async with semaphore.single(tenant):
             order.append(tenant)
             await asyncio.sleep(0)
 
-    async with slots.single("a"):
+    async with semaphore.single("a"):
         tasks = [asyncio.create_task(work(tenant)) for tenant in "aaaabb"]
         await settle()
     await asyncio.gather(*tasks)
@@ -197,7 +196,7 @@ def test_no_slot_is_idle_that_somebody_wants(
         for index in released:
             assert sum(share.used for share in shares) == len(crowd.taken) == min(total, wanted)
             assert all(share.used <= share.limit for share in shares)
-            await crowd.give_back(index % len(crowd.taken))
+            await crowd.release(index % len(crowd.taken))
         await crowd.leave()
         assert not any(share.used for share in shares)
 
@@ -207,9 +206,9 @@ def test_no_slot_is_idle_that_somebody_wants(
 @given(st.lists(st.sampled_from(["ask", "release", "cancel", "raise", "lower"]), max_size=60))
 def test_whatever_is_cancelled_no_slot_is_lost(steps: list[str]) -> None:
     async def play() -> None:
-        slots = Slots(3)
-        share = slots.open_share("a", 2)
-        holder = Holder(slots)
+        semaphore = FairSemaphore(3)
+        share = semaphore.open_share("a", 2)
+        holder = Holder(semaphore)
         tasks: list[asyncio.Task[None]] = []
         for step in steps:
             if step == "ask":
@@ -217,7 +216,7 @@ def test_whatever_is_cancelled_no_slot_is_lost(steps: list[str]) -> None:
             elif step in {"release", "cancel"} and tasks:
                 tasks.pop(0 if step == "release" else -1).cancel()
             elif step in {"raise", "lower"}:
-                slots.adjust(share, 3 if step == "raise" else 1, 0)
+                semaphore.adjust(share, 3 if step == "raise" else 1, 0)
             await asyncio.sleep(0)
             assert 0 <= share.used <= 3
         for task in tasks:
@@ -225,8 +224,8 @@ def test_whatever_is_cancelled_no_slot_is_lost(steps: list[str]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         await settle()
         assert share.used == 0
-        slots.adjust(share, 3, 0)
-        async with slots.slot(share), slots.slot(share), slots.slot(share):
+        semaphore.adjust(share, 3, 0)
+        async with semaphore.slot(share), semaphore.slot(share), semaphore.slot(share):
             assert share.used == 3
 
     asyncio.run(play())
