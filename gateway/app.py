@@ -14,11 +14,11 @@ from dramaturg.api.evaluation.v1 import (
     judge_directory_service_pb2_grpc,
 )
 from dramaturg.service.contract import Contract
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
-from gateway.forwarding import forwarding
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
+from gateway.proxy import forwarding
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
@@ -52,7 +52,7 @@ class App:
         directory = JudgeDirectory(
             ttl=settings.identity_ttl_seconds, timeout=settings.identity_timeout_seconds
         )
-        patience = Patience(
+        timeouts = Timeouts(
             judge=settings.judge_timeout_seconds,
             gold_answer=settings.gold_answer_timeout_seconds,
             reserve=settings.deadline_reserve_seconds,
@@ -61,7 +61,7 @@ class App:
             open_registry(settings.judges, settings.calls_per_judge) as registry,
             AsyncExitStack() as stack,
         ):
-            evaluations = Evaluations(registry, directory, patience)
+            evaluations = Evaluations(registry, directory, timeouts)
             quotas = Quotas(self._quotas)
             runs = []
             if self._runs.enabled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.judge.fence import Fenced, fence, fence_items
-from dramaturg.judge.steps import ReadCandidate
+from dramaturg.judge.steps import ParsedCandidate
 
 NONE = "(none)"
 """What stands in a prompt in place of a part that the request does not have."""
@@ -80,7 +80,7 @@ def constraints_excerpt(task: Task, limits: ExcerptLimits) -> Excerpt:
     return Excerpt((items,))
 
 
-def candidate_excerpt(candidate: Candidate, read: ReadCandidate, limits: ExcerptLimits) -> Excerpt:
+def candidate_excerpt(candidate: Candidate, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
     """The candidate: its steps numbered from 1 and what stands around them, or its text."""
     if read.reading != verdict_pb2.READING_STEPS:
         return Excerpt((fence("candidate", read.text, limit=limits.candidate),))
@@ -102,12 +102,17 @@ def reference_excerpt(reference: Script, limits: ExcerptLimits) -> Excerpt:
     return Excerpt((fenced, *_order(reference, limits.reference, "order of the reference")))
 
 
-def pooled_excerpt(number: int, read: ReadCandidate, limits: ExcerptLimits) -> Excerpt:
+def pooled_excerpt(number: int, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
     """One candidate of a pool, by its number in the prompt alone."""
     label = f"example {number}"
     if read.reading != verdict_pb2.READING_STEPS:
         return Excerpt((fence(label, read.text, limit=limits.pool),))
     return Excerpt((fence_items(label, "Step", read.steps, limit=limits.pool),))
+
+
+def notices(shown: Mapping[str, Excerpt]) -> str:
+    """What was cut of several excerpts, in words for a rationale. Empty: nothing."""
+    return " ".join(excerpt.notice for excerpt in shown.values() if excerpt.notice)
 
 
 def _order(script: Script, limit: int, label: str = "order of the steps") -> Sequence[Fenced]:

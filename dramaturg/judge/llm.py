@@ -18,8 +18,9 @@ from dramaturg.api.generation.v1.generation_service_pb2 import Completion, Gener
 from dramaturg.judge import abstentions, answers
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
+from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.prompts import Prompt
-from dramaturg.service.errors import downstream
+from dramaturg.service.errors import ServiceError, downstream
 
 if TYPE_CHECKING:
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
@@ -117,6 +118,46 @@ class Asker:
         if self._max_output_tokens is not None and not sampling.HasField("max_output_tokens"):
             sampling.max_output_tokens = self._max_output_tokens
         return sampling
+
+
+async def ask_or_abstain(
+    asker: Asker,
+    prompt: Prompt,
+    shown: Mapping[str, Excerpt],
+    form: AnswerForm[Parsed],
+    options: JudgeOptions,
+    values: Mapping[str, str] | None = None,
+    *,
+    logprobs: bool = False,
+) -> Answer[Parsed]:
+    """Asks one question.
+
+    Args:
+        asker: Asks the model.
+        prompt: The prompt.
+        shown: The parts of the request, by placeholder. What was cut of them is noted in the provenance.
+        form: The form of the answer.
+        options: The model, the sampling and which repeat this is.
+        values: The values of placeholders that show nothing of the request.
+        logprobs: Whether the log-probabilities of the answer's tokens are asked for.
+
+    Returns:
+        The answer; an abstention also where a passing failure kept the model from answering.
+
+    Raises:
+        ServiceError: The model's configuration keeps it from ever answering.
+    """
+    texts = {name: excerpt.text for name, excerpt in shown.items()}
+    try:
+        answer = await asker.ask(prompt, {**texts, **(values or {})}, form, options, logprobs=logprobs)
+    except ServiceError as error:
+        failure = abstentions.of_failure(error)
+        if failure is None:
+            raise
+        answer = Answer(None, failure, Provenance(prompts=[prompt.reference]))
+    for excerpt in shown.values():
+        answer.provenance.parameters.update(excerpt.parameters)
+    return answer
 
 
 def request_parameters(request: GenerateRequest) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What the services behind the judging contracts implement: plain objects, with no gRPC in them.
 
 A method gets the request as it came, already checked against the contract's limits. It need not handle an
-empty candidate, fill in its own name, or answer in order: ``dramaturg.judge.serving`` does that for all.
+empty candidate, fill in its own name, or answer in order: ``dramaturg.judge.contracts`` does that for all.
 """
 
 from __future__ import annotations

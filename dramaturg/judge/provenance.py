@@ -37,7 +37,7 @@ def sign(provenance: Provenance, signer: Signer, contract: str, *, started: floa
     provenance.latency.FromNanoseconds(round((time.perf_counter() - started) * 1e9))
 
 
-def together(parts: Iterable[Provenance]) -> Provenance:
+def merge(parts: Iterable[Provenance]) -> Provenance:
     """The provenance of several answers: the calls in order, each prompt once, the usage summed."""
     total = Provenance()
     for part in parts:

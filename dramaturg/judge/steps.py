@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import Reading
+from dramaturg.judge.list_numbers import ascending
 from dramaturg.judge.markers import Marker, find_bullets, find_markers
-from dramaturg.judge.numbering import ascending
 
 MIN_LINES = 3
 """The fewest lines without marks that are taken for steps."""
@@ -46,7 +46,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class ReadCandidate:
+class ParsedCandidate:
     """A candidate as a judge reads it."""
 
     id: str
@@ -63,7 +63,7 @@ class ReadCandidate:
     """What stands after the last step of a text."""
 
 
-def read_candidate(candidate: Candidate) -> ReadCandidate:
+def parse_candidate(candidate: Candidate) -> ParsedCandidate:
     """Reads a candidate. Steps that came separated stay as they are, blank ones included, unless all are."""
     notes = preamble = ""
     if candidate.WhichOneof("content") == "script":
@@ -71,28 +71,28 @@ def read_candidate(candidate: Candidate) -> ReadCandidate:
         text = "\n".join(steps)
     else:
         text = candidate.text
-        listing = read_listing(text)
+        listing = parse_listing(text)
         steps, preamble, notes = listing.steps, listing.preamble, listing.notes
     if is_blank(text):
-        return ReadCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
+        return ParsedCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
     reading = verdict_pb2.READING_STEPS if steps else verdict_pb2.READING_TEXT
-    return ReadCandidate(candidate.id, steps, text, reading, preamble, notes)
+    return ParsedCandidate(candidate.id, steps, text, reading, preamble, notes)
 
 
 def reading_of(candidate: Candidate) -> Reading.ValueType:
-    """How a candidate is read, as ``read_candidate`` says; steps that came separated are not copied."""
+    """How a candidate is read, as ``parse_candidate`` says; steps that came separated are not copied."""
     if candidate.WhichOneof("content") != "script":
-        return read_candidate(candidate).reading
+        return parse_candidate(candidate).reading
     blank = all(is_blank(step.text) for step in candidate.script.steps)
     return verdict_pb2.READING_EMPTY if blank else verdict_pb2.READING_STEPS
 
 
 def split_steps(text: str) -> tuple[str, ...]:
     """The steps of a text without their marks, none blank; () where it has no list."""
-    return read_listing(text).steps
+    return parse_listing(text).steps
 
 
-def read_listing(text: str) -> Listing:
+def parse_listing(text: str) -> Listing:
     """Takes a text apart into the steps of its list and what stands around them. Never raises."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     markers = ascending(text, find_markers(text)) or _bulleted(text)

@@ -11,9 +11,9 @@ from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
+from dramaturg.judge.contracts import critic_contract, serve
 from dramaturg.judge.criteria import NO_DUPLICATE_STEPS
-from dramaturg.judge.serving import critic_contract, serve
-from dramaturg.judge.steps import read_candidate
+from dramaturg.judge.steps import parse_candidate
 from dramaturg.judge.verdicts import failed, finding, passed
 
 
@@ -28,7 +28,7 @@ class TerseCritic:
 
     async def critique(self, request: CritiqueRequest) -> Assessment:
         """Compares every step with those before it."""
-        candidate = read_candidate(request.candidate)
+        candidate = parse_candidate(request.candidate)
         places: dict[str, list[int]] = {}
         for index, step in enumerate(candidate.steps):
             places.setdefault(" ".join(step.casefold().split()), []).append(index)

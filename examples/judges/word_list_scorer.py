@@ -14,8 +14,8 @@ import re
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
-from dramaturg.judge.scoring import scored, text_scorer_contract, unscored
-from dramaturg.judge.serving import serve
+from dramaturg.judge.contracts import serve
+from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
 
 RUDE = frozenset({"damn", "fool", "hate", "idiot", "moron", "stupid", "ugly", "worthless"})
 WORD = re.compile(r"[^\W\d_]+")

@@ -24,7 +24,7 @@ from dramaturg.api.generation.v1 import generation_service_pb2, generation_servi
 from dramaturg.judge.criteria import EXECUTABLE, NO_MISSING_STEPS, SATISFIES_CONSTRAINTS
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, JudgeRole, Question
-from dramaturg.judge.steps import read_candidate, split_steps
+from dramaturg.judge.steps import parse_candidate, split_steps
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
@@ -89,7 +89,7 @@ def completion(answer: Mapping[str, Any], candidate: Candidate, constraints: Seq
             FinishReason.REFUSAL if refused else FinishReason.STOP,
             refusal=answer["raw"] if refused else "",
         )
-    steps = len(read_candidate(candidate).steps)
+    steps = len(parse_candidate(candidate).steps)
     sections = {
         criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
     }

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.judge.roles import Role
@@ -18,9 +19,10 @@ from dramaturg.service import context
 from gateway.evaluations.failures import Failure, of_error, timed_out
 from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 Answer = TypeVar("Answer")
+Response = TypeVar("Response", bound=Message)
 
 _noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=None)
 
@@ -41,7 +43,7 @@ def noted_failures() -> Iterator[list[Failure]]:
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long to wait for judges. All in seconds."""
 
     judge: float
@@ -70,9 +72,9 @@ class Request(Protocol):
         """How the judges work."""
 
 
-def judge_options(seat: Seat, request: Request) -> JudgeOptions:
-    """How the judge of a seat works on a request."""
-    options = JudgeOptions(model=seat.model, repeat_index=request.options.repeat_index)
+def judge_options(assignment: JudgeAssignment, request: Request) -> JudgeOptions:
+    """How the judge of an assignment works on a request."""
+    options = JudgeOptions(model=assignment.model, repeat_index=request.options.repeat_index)
     if request.options.HasField("sampling"):
         options.sampling.CopyFrom(request.options.sampling)
     return options
@@ -102,6 +104,30 @@ async def call_judge(
     if failure is not None and noted is not None:
         noted.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
     return answered
+
+
+async def ask(
+    assignment: JudgeAssignment, timeouts: Timeouts, method: Any, request: Message, answer: type[Response]
+) -> Response | Failure:
+    """Calls a method of an assignment's judge within the time left.
+
+    Args:
+        assignment: Whose judge is asked.
+        timeouts: How long to wait.
+        method: The method of a stub on the judge's channel.
+        request: What it is asked.
+        answer: The type of its answer.
+
+    Returns:
+        The answer, one without content where it is not of the contract's form; or why there is none.
+    """
+
+    async def call(timeout: float) -> Response:
+        response: Response | None = await method(request, timeout=timeout)
+        # gRPC hands over None where the bytes do not parse as the response.
+        return answer() if response is None else response
+
+    return await call_judge(assignment.judge, call, left=timeouts.left(), longest=timeouts.judge)
 
 
 async def _ask(

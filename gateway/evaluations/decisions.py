@@ -25,14 +25,13 @@ from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServ
 from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.errors import Violation, invalid_fields
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience, judge_options
+from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
+from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.side_by_side import side_by_side
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 _CHOICES = frozenset({decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER})
 _ORDERS = {
@@ -60,7 +59,7 @@ class DecisionsPlan:
 
     request: EvaluateDecisionsRequest
     """The request."""
-    author: Seat
+    author: JudgeAssignment
     """Who asks the models."""
 
     def questions(self) -> Sequence[Question]:
@@ -111,18 +110,18 @@ class DecisionsEvaluation(Evaluation):
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: DecisionsPlan, patience: Patience) -> None:
+    def __init__(self, plan: DecisionsPlan, timeouts: Timeouts) -> None:
         super().__init__(EvaluateDecisionsResponse, plan.accepted)
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> DecisionResult:
         """See ``Evaluation.work``."""
         request = self._plan.request
-        choices = await side_by_side([self._ask(one, emit) for one in self._plan.questions()])
+        choices = await gather_all([self._ask(one, emit) for one in self._plan.questions()])
         return DecisionResult(
             decision=request.decision,
             gold=request.gold,
@@ -132,9 +131,9 @@ class DecisionsEvaluation(Evaluation):
         )
 
     async def _ask(self, question: Question, emit: Emit) -> ModelChoice:
-        request, seat = self._plan.request, self._plan.author
-        options = judge_options(seat, request)
-        options.model = question.model or seat.model
+        request, assignment = self._plan.request, self._plan.author
+        options = judge_options(assignment, request)
+        options.model = question.model or assignment.model
         asked = ChooseOptionRequest(
             decision=request.decision,
             demonstrations=request.demonstrations,
@@ -142,14 +141,14 @@ class DecisionsEvaluation(Evaluation):
             options_swapped=question.swapped,
             options=options,
         )
-        stub = AuthoringServiceStub(seat.judge.channel)
-        answer = await ask(seat, self._patience, stub.ChooseOption, asked, ChooseOptionResponse)
+        stub = AuthoringServiceStub(assignment.judge.channel)
+        answer = await ask(assignment, self._timeouts, stub.ChooseOption, asked, ChooseOptionResponse)
         choice = ModelChoice(model=question.model, prompt=question.prompt, options_swapped=question.swapped)
         if isinstance(answer, Failure):
             choice.abstain_reason = answer.reason
         else:
             _settle(choice, answer)
-            choice.provenance.registered_name = seat.judge.name
+            choice.provenance.registered_name = assignment.judge.name
         if choice.choice and request.gold:
             choice.correct = choice.choice == request.gold
         emit(choice=choice)

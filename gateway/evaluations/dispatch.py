@@ -12,15 +12,15 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.decisions import DecisionsEvaluation, plan_decisions
 from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
 from gateway.evaluations.dialogues.plan import plan_dialogues
 from gateway.evaluations.dialogues.simulation import Simulation, plan_simulation
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import plan_graphs
-from gateway.evaluations.plan import plan_scripts
-from gateway.evaluations.scripts import ScriptsEvaluation
+from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
+from gateway.evaluations.scripts.plan import plan_scripts
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import plan_texts
@@ -34,26 +34,26 @@ class Evaluations:
     Args:
         registry: The judges that there are.
         directory: Knows who the judges are.
-        patience: How long to wait for them.
+        timeouts: How long to wait for them.
     """
 
-    def __init__(self, registry: Registry, directory: JudgeDirectory, patience: Patience) -> None:
+    def __init__(self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         self.registry = registry
-        self.patience = patience
+        self.timeouts = timeouts
         self._by_request: Mapping[type[Message], Callable[[Any], Evaluation]] = {
             EvaluateScriptsRequest: lambda request: ScriptsEvaluation(
-                plan_scripts(request, registry), directory, patience
+                plan_scripts(request, registry), directory, timeouts
             ),
             CompareTextsRequest: lambda request: TextsEvaluation(
-                plan_texts(request, registry), directory, patience
+                plan_texts(request, registry), directory, timeouts
             ),
-            EvaluateGraphsRequest: lambda request: GraphsEvaluation(plan_graphs(request, registry), patience),
+            EvaluateGraphsRequest: lambda request: GraphsEvaluation(plan_graphs(request, registry), timeouts),
             EvaluateDecisionsRequest: lambda request: DecisionsEvaluation(
-                plan_decisions(request, registry), patience
+                plan_decisions(request, registry), timeouts
             ),
-            SimulateDialogueRequest: lambda request: Simulation(plan_simulation(request, registry), patience),
+            SimulateDialogueRequest: lambda request: Simulation(plan_simulation(request, registry), timeouts),
             EvaluateDialoguesRequest: lambda request: DialoguesEvaluation(
-                plan_dialogues(request, registry), patience
+                plan_dialogues(request, registry), timeouts
             ),
         }
 

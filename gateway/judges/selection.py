@@ -15,7 +15,7 @@ from gateway.judges.registry import Judge, Registry
 
 
 @dataclass(frozen=True)
-class Seat:
+class JudgeAssignment:
     """A judge that takes part in an evaluation. Several in one role are a panel."""
 
     judge: Judge
@@ -65,7 +65,7 @@ def check_selections(selections: Sequence[JudgeSelection], wanted: Sequence[Role
 
 def select_judges(
     selections: Sequence[JudgeSelection], wanted: Sequence[Role], registry: Registry, model: str
-) -> tuple[Seat, ...]:
+) -> tuple[JudgeAssignment, ...]:
     """Seats the judges of every role, roles in the order wanted, a panel's judges as selected.
 
     Args:
@@ -85,15 +85,15 @@ def select_judges(
     ]
     if unknown:
         raise _judge_unknown(unknown, registry)
-    seats: list[Seat] = []
+    assignments: list[JudgeAssignment] = []
     for role in wanted:
         named = [selection for selection in selections if selection.role == role.name]
         if not named:
-            seats.append(Seat(_default(role, registry), model))
+            assignments.append(JudgeAssignment(_default(role, registry), model))
         for selection in named:
             judge = registry.find(role.name, selection.judge) if selection.judge else None
-            seats.append(Seat(judge or _default(role, registry), selection.model or model))
-    return tuple(seats)
+            assignments.append(JudgeAssignment(judge or _default(role, registry), selection.model or model))
+    return tuple(assignments)
 
 
 def _default(role: Role, registry: Registry) -> Judge:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from dramaturg.judge.apps import JudgeApp
+from dramaturg.judge.contracts import script_judge_contract
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.serving import script_judge_contract
 from dramaturg.service.contract import Contract
 from services.judging.script.llm import LlmScriptJudge
 from services.judging.settings import ScriptJudgeSettings

@@ -14,7 +14,7 @@ import grpc
 
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
-from dramaturg.judge.serving import critic_contract, execute_contract, serve
+from dramaturg.judge.contracts import critic_contract, execute_contract, serve
 from dramaturg.service.contract import Contract
 
 

@@ -13,7 +13,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.judge import criteria
 from dramaturg.judge.roles import ROLES, JudgeRole
-from dramaturg.judge.steps import ReadCandidate, read_candidate
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.validation import validate
 
 SAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
@@ -33,9 +33,9 @@ def requests() -> list[EvaluateScriptsRequest]:
 
 
 @pytest.fixture(scope="module")
-def scripts(requests: list[EvaluateScriptsRequest]) -> dict[Key, ReadCandidate]:
+def scripts(requests: list[EvaluateScriptsRequest]) -> dict[Key, ParsedCandidate]:
     return {
-        (request.task.id, candidate.id): read_candidate(candidate)
+        (request.task.id, candidate.id): parse_candidate(candidate)
         for request in requests
         for candidate in request.candidates
     }
@@ -69,7 +69,7 @@ def test_there_are_eight_valid_tasks_with_four_candidates_each(
         assert dict(request.tags) == tags
 
 
-def test_every_script_is_read_as_it_was_meant(scripts: dict[Key, ReadCandidate]) -> None:
+def test_every_script_is_read_as_it_was_meant(scripts: dict[Key, ParsedCandidate]) -> None:
     prose = {key for key, script in scripts.items() if script.reading == verdict_pb2.READING_TEXT}
     assert prose == {("train-weekend", "b")}
     for key in scripts.keys() - prose:
@@ -86,7 +86,7 @@ def test_every_script_is_read_as_it_was_meant(scripts: dict[Key, ReadCandidate])
 
 
 def test_labels_cover_every_candidate_and_criterion(
-    scripts: dict[Key, ReadCandidate], labels: dict[Key, dict[str, Any]]
+    scripts: dict[Key, ParsedCandidate], labels: dict[Key, dict[str, Any]]
 ) -> None:
     assert len(read_rows("labels.jsonl")) == 32
     assert labels.keys() == scripts.keys()
@@ -108,7 +108,7 @@ def test_every_kind_of_defect_occurs_at_least_twice_and_some_scripts_have_none_o
 
 
 def test_defects_point_at_steps_that_exist(
-    scripts: dict[Key, ReadCandidate], labels: dict[Key, dict[str, Any]]
+    scripts: dict[Key, ParsedCandidate], labels: dict[Key, dict[str, Any]]
 ) -> None:
     for key, row in labels.items():
         for defect in row["defects"]:
@@ -118,7 +118,7 @@ def test_defects_point_at_steps_that_exist(
 
 
 def test_duplicates_are_planted_word_for_word_and_in_other_words(
-    scripts: dict[Key, ReadCandidate], labels: dict[Key, dict[str, Any]]
+    scripts: dict[Key, ParsedCandidate], labels: dict[Key, dict[str, Any]]
 ) -> None:
     verbatim = Counter(
         len({scripts[key].steps[step] for step in defect["steps"]}) == 1
@@ -131,7 +131,7 @@ def test_duplicates_are_planted_word_for_word_and_in_other_words(
 
 
 def test_there_is_one_answer_of_every_agent(
-    scripts: dict[Key, ReadCandidate], answers: list[dict[str, Any]]
+    scripts: dict[Key, ParsedCandidate], answers: list[dict[str, Any]]
 ) -> None:
     given = Counter((row["task_id"], row.get("candidate_id", ""), row["agent"]) for row in answers)
     wanted = {(task, "", "synthesize") for task, _ in scripts}
@@ -140,7 +140,7 @@ def test_there_is_one_answer_of_every_agent(
 
 
 def test_answers_judge_the_criteria_of_their_role_and_point_at_steps_that_exist(
-    requests: list[EvaluateScriptsRequest], scripts: dict[Key, ReadCandidate], answers: list[dict[str, Any]]
+    requests: list[EvaluateScriptsRequest], scripts: dict[Key, ParsedCandidate], answers: list[dict[str, Any]]
 ) -> None:
     constraints = {request.task.id: set(request.task.constraints) for request in requests}
     for key, agent, answer in judged(answers):

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
@@ -117,7 +117,7 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
     )
     async with open_registry(entries, calls_per_judge=64) as registry:
         directory = JudgeDirectory(ttl=60, timeout=2)
-        evaluations = Evaluations(registry, directory, Patience(judge=30, gold_answer=30, reserve=0.2))
+        evaluations = Evaluations(registry, directory, Timeouts(judge=30, gold_answer=30, reserve=0.2))
         store = open_store(url)
         try:
             engine = RunEngine(configured, store, evaluations, Bells())

@@ -11,7 +11,7 @@ from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.align.gold import Gold
 from dramaturg.cli.rows import Row
-from dramaturg.judge.steps import is_blank, read_candidate
+from dramaturg.judge.steps import is_blank, parse_candidate
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Originals:
         left_out: Counter[str] = Counter()
         for line, request in rows:
             for candidate in request.candidates:
-                steps = [step for step in read_candidate(candidate).steps if not is_blank(step)]
+                steps = [step for step in parse_candidate(candidate).steps if not is_blank(step)]
                 if people is not None and not _flawless(people, request.task.id, candidate.id):
                     left_out["people did not find it right in everything"] += 1
                 elif not steps:

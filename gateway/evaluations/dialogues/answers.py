@@ -10,7 +10,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse,
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse, TextScore
 from gateway.evaluations.failures import Failure
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 LOWEST, HIGHEST = 1, 10
 """The ends of the scale of ratings (SimulBench, section 2.5)."""
@@ -30,30 +30,30 @@ def no_rating(reason: AbstainReason.ValueType, rationale: str) -> Rating:
     return Rating(abstain_reason=reason, rationale=rationale)
 
 
-def settle_rating(answer: RateResponseResponse | Failure, seat: Seat) -> Rating:
+def settle_rating(answer: RateResponseResponse | Failure, assignment: JudgeAssignment) -> Rating:
     """The rating of an answer; one that is missing, off the scale or both given and withheld abstains."""
     if isinstance(answer, Failure):
-        return no_rating(answer.reason, f"The judge {seat.judge.name!r} {answer.explanation}.")
-    answer.rating.provenance.registered_name = seat.judge.name
+        return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")
+    answer.rating.provenance.registered_name = assignment.judge.name
     _settle_value(answer.rating, LOWEST, HIGHEST)
     return answer.rating
 
 
-def settle_score(answer: ScoreTextsResponse | Failure, seat: Seat, model: str) -> ReplyScore:
+def settle_score(answer: ScoreTextsResponse | Failure, assignment: JudgeAssignment, model: str) -> ReplyScore:
     """The score of an answer about one reply; it abstains where a rating would, or where there is not one.
 
     Args:
         answer: What the scorer said.
-        seat: Whose judge it is.
+        assignment: Whose judge it is.
         model: Who replied.
     """
-    scored = ReplyScore(model=model, judge=seat.judge.name)
+    scored = ReplyScore(model=model, judge=assignment.judge.name)
     if isinstance(answer, Failure):
         scored.score.abstain_reason = answer.reason
         return scored
     scored.attribute = answer.attribute
     scored.provenance.CopyFrom(answer.provenance)
-    scored.provenance.registered_name = seat.judge.name
+    scored.provenance.registered_name = assignment.judge.name
     if len(answer.scores) == 1:
         scored.score.CopyFrom(answer.scores[0])
     _settle_value(scored.score, 0, 1)
@@ -82,7 +82,9 @@ def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:
     )
 
 
-def settle_comparison(answer: ComparePairResponse | Failure, seat: Seat) -> ComparePairResponse:
+def settle_comparison(
+    answer: ComparePairResponse | Failure, assignment: JudgeAssignment
+) -> ComparePairResponse:
     """The comparison of an answer; one without a preference abstains."""
     if isinstance(answer, Failure):
         return no_comparison(answer.reason)
@@ -90,5 +92,5 @@ def settle_comparison(answer: ComparePairResponse | Failure, seat: Seat) -> Comp
     if answer.preference not in _PREFERENCES:
         comparison = no_comparison(verdict_pb2.ABSTAIN_REASON_UNPARSABLE)
         comparison.provenance.CopyFrom(answer.provenance)
-    comparison.provenance.registered_name = seat.judge.name
+    comparison.provenance.registered_name = assignment.judge.name
     return comparison

@@ -34,8 +34,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeSe
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience, judge_options
+from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.dialogues.answers import (
     no_comparison,
     no_rating,
@@ -46,7 +45,7 @@ from gateway.evaluations.dialogues.answers import (
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 Replies = Mapping[str, asyncio.Task[ModelReply]]
 
@@ -59,13 +58,13 @@ class DialoguesEvaluation(Evaluation):
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: DialoguesPlan, patience: Patience) -> None:
+    def __init__(self, plan: DialoguesPlan, timeouts: Timeouts) -> None:
         super().__init__(EvaluateDialoguesResponse, plan.accepted)
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> DialogueResult:
         """See ``Evaluation.work``."""
@@ -76,19 +75,19 @@ class DialoguesEvaluation(Evaluation):
                 **{given.model: group.create_task(_take(given, emit)) for given in request.replies},
             }
             ratings = [
-                group.create_task(self._rate(seat, replies[model], emit))
+                group.create_task(self._rate(assignment, replies[model], emit))
                 for model in replies
-                for seat in self._plan.rating_judges
+                for assignment in self._plan.rating_judges
             ]
             comparisons = [
-                group.create_task(self._compare(seat, pair, replies, emit))
+                group.create_task(self._compare(assignment, pair, replies, emit))
                 for pair in request.pairs
-                for seat in self._plan.pair_judges
+                for assignment in self._plan.pair_judges
             ]
             scores = [
-                group.create_task(self._score(seat, replies[model], emit))
+                group.create_task(self._score(assignment, replies[model], emit))
                 for model in replies
-                for seat in self._plan.text_scorers
+                for assignment in self._plan.text_scorers
             ]
         result = DialogueResult(
             script=request.script,
@@ -108,14 +107,14 @@ class DialoguesEvaluation(Evaluation):
         return result
 
     async def _reply(self, model: str, emit: Emit) -> ModelReply:
-        request, seat = self._plan.request, self._plan.author
-        assert seat is not None
+        request, assignment = self._plan.request, self._plan.author
+        assert assignment is not None
         options = JudgeOptions(model=model, repeat_index=request.options.repeat_index)
         if request.HasField("sampling"):
             options.sampling.CopyFrom(request.sampling)
         asked = ReplyRequest(utterances=request.script.utterances, options=options)
-        stub = AuthoringServiceStub(seat.judge.channel)
-        answer = await ask(seat, self._patience, stub.Reply, asked, ReplyResponse)
+        stub = AuthoringServiceStub(assignment.judge.channel)
+        answer = await ask(assignment, self._timeouts, stub.Reply, asked, ReplyResponse)
         if isinstance(answer, Failure):
             reply = ModelReply(model=model, abstain_reason=answer.reason)
         else:
@@ -125,14 +124,16 @@ class DialoguesEvaluation(Evaluation):
                 abstain_reason=answer.abstain_reason,
                 provenance=answer.provenance,
             )
-            reply.provenance.registered_name = seat.judge.name
+            reply.provenance.registered_name = assignment.judge.name
         emit(reply=reply)
         return reply
 
-    async def _rate(self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit) -> ReplyRating:
+    async def _rate(
+        self, assignment: JudgeAssignment, replied: asyncio.Task[ModelReply], emit: Emit
+    ) -> ReplyRating:
         script = self._plan.request.script
         reply = await replied
-        rated = ReplyRating(model=reply.model, judge=seat.judge.name)
+        rated = ReplyRating(model=reply.model, judge=assignment.judge.name)
         if reply.abstain_reason:
             rated.rating.CopyFrom(no_rating(reply.abstain_reason, "There is no reply to rate."))
         else:
@@ -140,51 +141,59 @@ class DialoguesEvaluation(Evaluation):
                 task=script.task,
                 utterances=script.utterances,
                 response=reply.text,
-                options=judge_options(seat, self._plan.request),
+                options=judge_options(assignment, self._plan.request),
             )
-            stub = RatingJudgeServiceStub(seat.judge.channel)
-            answer = await ask(seat, self._patience, stub.RateResponse, asked, RateResponseResponse)
-            rated.rating.CopyFrom(settle_rating(answer, seat))
+            stub = RatingJudgeServiceStub(assignment.judge.channel)
+            answer = await ask(assignment, self._timeouts, stub.RateResponse, asked, RateResponseResponse)
+            rated.rating.CopyFrom(settle_rating(answer, assignment))
         emit(rating=rated)
         return rated
 
-    async def _score(self, seat: Seat, replied: asyncio.Task[ModelReply], emit: Emit) -> ReplyScore:
+    async def _score(
+        self, assignment: JudgeAssignment, replied: asyncio.Task[ModelReply], emit: Emit
+    ) -> ReplyScore:
         reply = await replied
-        scored = ReplyScore(model=reply.model, judge=seat.judge.name)
+        scored = ReplyScore(model=reply.model, judge=assignment.judge.name)
         if reply.abstain_reason:
             scored.score.abstain_reason = reply.abstain_reason
         else:
-            asked = ScoreTextsRequest(texts=[reply.text], options=judge_options(seat, self._plan.request))
-            stub = TextScorerServiceStub(seat.judge.channel)
-            answer = await ask(seat, self._patience, stub.ScoreTexts, asked, ScoreTextsResponse)
-            scored = settle_score(answer, seat, reply.model)
+            asked = ScoreTextsRequest(
+                texts=[reply.text], options=judge_options(assignment, self._plan.request)
+            )
+            stub = TextScorerServiceStub(assignment.judge.channel)
+            answer = await ask(assignment, self._timeouts, stub.ScoreTexts, asked, ScoreTextsResponse)
+            scored = settle_score(answer, assignment, reply.model)
         emit(score=scored)
         return scored
 
-    async def _compare(self, seat: Seat, pair: ModelPair, replies: Replies, emit: Emit) -> ReplyComparison:
+    async def _compare(
+        self, assignment: JudgeAssignment, pair: ModelPair, replies: Replies, emit: Emit
+    ) -> ReplyComparison:
         first, second = await replies[pair.first_model], await replies[pair.second_model]
         compared = ReplyComparison(
-            first_model=pair.first_model, second_model=pair.second_model, judge=seat.judge.name
+            first_model=pair.first_model, second_model=pair.second_model, judge=assignment.judge.name
         )
         if missing := first.abstain_reason or second.abstain_reason:
             compared.comparison.CopyFrom(no_comparison(missing))
         else:
-            answer = await self._ask_pair_judge(seat, [first.text, second.text])
-            compared.comparison.CopyFrom(settle_comparison(answer, seat))
+            answer = await self._ask_pair_judge(assignment, [first.text, second.text])
+            compared.comparison.CopyFrom(settle_comparison(answer, assignment))
         emit(comparison=compared)
         return compared
 
-    async def _ask_pair_judge(self, seat: Seat, texts: Sequence[str]) -> ComparePairResponse | Failure:
+    async def _ask_pair_judge(
+        self, assignment: JudgeAssignment, texts: Sequence[str]
+    ) -> ComparePairResponse | Failure:
         script = self._plan.request.script
         asked = ComparePairRequest(
             dialogue=DialogueSubject(task=script.task, utterances=script.utterances),
             first=texts[0],
             second=texts[1],
             order=pair_judge_service_pb2.PRESENTATION_ORDER_BOTH,
-            options=judge_options(seat, self._plan.request),
+            options=judge_options(assignment, self._plan.request),
         )
-        stub = PairJudgeServiceStub(seat.judge.channel)
-        return await ask(seat, self._patience, stub.ComparePair, asked, ComparePairResponse)
+        stub = PairJudgeServiceStub(assignment.judge.channel)
+        return await ask(assignment, self._timeouts, stub.ComparePair, asked, ComparePairResponse)
 
 
 async def _take(given: GivenReply, emit: Emit) -> ModelReply:

@@ -13,7 +13,7 @@ from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,22 @@ class DialoguesPlan:
 
     request: EvaluateDialoguesRequest
     """The request."""
-    author: Seat | None
+    author: JudgeAssignment | None
     """Who has the replies written. None where the request brings them all."""
-    rating_judges: tuple[Seat, ...]
+    rating_judges: tuple[JudgeAssignment, ...]
     """Who rates each reply. Empty where ratings are omitted."""
-    pair_judges: tuple[Seat, ...]
+    pair_judges: tuple[JudgeAssignment, ...]
     """Who compares each pair. Empty where there is none."""
-    text_scorers: tuple[Seat, ...]
+    text_scorers: tuple[JudgeAssignment, ...]
     """Who scores each reply for an attribute. Empty where that is not asked for."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
         replies = len(self.request.models) + len(self.request.replies)
         authors = [self.author] if self.author else []
-        seats = [*authors, *self.rating_judges, *self.pair_judges, *self.text_scorers]
+        assignments = [*authors, *self.rating_judges, *self.pair_judges, *self.text_scorers]
         return EvaluationAccepted(
-            judges=[seat.describe() for seat in seats],
+            judges=[assignment.describe() for assignment in assignments],
             assessment_count=replies * (1 + len(self.rating_judges) + len(self.text_scorers))
             + len(self.request.pairs) * len(self.pair_judges),
         )
@@ -70,13 +70,13 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
     ]
     if violations:
         raise invalid_fields(violations)
-    seats = select_judges(request.judges, roles, registry, request.options.model)
+    assignments = select_judges(request.judges, roles, registry, request.options.model)
     return DialoguesPlan(
         request,
-        next((seat for seat in seats if seat.role == AUTHOR), None),
-        tuple(seat for seat in seats if seat.role == RATING_JUDGE),
-        tuple(seat for seat in seats if seat.role == PAIR_JUDGE),
-        tuple(seat for seat in seats if seat.role == TEXT_SCORER),
+        next((assignment for assignment in assignments if assignment.role == AUTHOR), None),
+        tuple(assignment for assignment in assignments if assignment.role == RATING_JUDGE),
+        tuple(assignment for assignment in assignments if assignment.role == PAIR_JUDGE),
+        tuple(assignment for assignment in assignments if assignment.role == TEXT_SCORER),
     )
 
 

@@ -36,14 +36,13 @@ from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.errors import invalid_fields
 from dramaturg.service.validation import violations
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.checks import check_alone
-from gateway.evaluations.dialogues.cutting import cut_scripts
+from gateway.evaluations.dialogues.cuts import cut_scripts
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 MAX_TURNS = 4
 """The most turns where the request names no number (SimulBench, section 3.2)."""
@@ -57,9 +56,9 @@ class SimulationPlan:
 
     request: SimulateDialogueRequest
     """The request."""
-    author: Seat
+    author: JudgeAssignment
     """Who has both sides written."""
-    challenge_judge: Seat
+    challenge_judge: JudgeAssignment
     """Who finds the first challenging turn."""
 
     def max_turns(self) -> int:
@@ -94,13 +93,13 @@ class Simulation(Evaluation):
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: SimulationPlan, patience: Patience) -> None:
+    def __init__(self, plan: SimulationPlan, timeouts: Timeouts) -> None:
         super().__init__(SimulateDialogueResponse, plan.accepted)
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
         self._author = AuthoringServiceStub(plan.author.judge.channel)
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
@@ -143,7 +142,7 @@ class Simulation(Evaluation):
         request = self._plan.request
         options = self._options(request.simulator_model, request.simulator_sampling)
         asked = ReplyRequest(utterances=self._utterances, options=options)
-        answer = await ask(self._plan.author, self._patience, self._author.Reply, asked, ReplyResponse)
+        answer = await ask(self._plan.author, self._timeouts, self._author.Reply, asked, ReplyResponse)
         if isinstance(answer, Failure):
             return f"the author of the simulator's answers {answer.explanation}"
         self._sign(answer.provenance, self._plan.author)
@@ -157,7 +156,7 @@ class Simulation(Evaluation):
         options = self._options(request.user_model, request.user_sampling)
         asked = NextUserTurnRequest(task=request.task, utterances=self._utterances, options=options)
         answer = await ask(
-            self._plan.author, self._patience, self._author.NextUserTurn, asked, NextUserTurnResponse
+            self._plan.author, self._timeouts, self._author.NextUserTurn, asked, NextUserTurnResponse
         )
         if isinstance(answer, Failure):
             return f"the author of the user's requests {answer.explanation}"
@@ -175,15 +174,17 @@ class Simulation(Evaluation):
         """The first challenging turn, from 1; 0 where none is; or why that is not known."""
         if not turns:
             return Failure(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, "was not asked: there is no turn")
-        seat = self._plan.challenge_judge
+        assignment = self._plan.challenge_judge
         asked = FindChallengingTurnRequest(
-            task=self._plan.request.task, utterances=turns, options=JudgeOptions(model=seat.model)
+            task=self._plan.request.task, utterances=turns, options=JudgeOptions(model=assignment.model)
         )
-        stub = ChallengeJudgeServiceStub(seat.judge.channel)
-        answer = await ask(seat, self._patience, stub.FindChallengingTurn, asked, FindChallengingTurnResponse)
+        stub = ChallengeJudgeServiceStub(assignment.judge.channel)
+        answer = await ask(
+            assignment, self._timeouts, stub.FindChallengingTurn, asked, FindChallengingTurnResponse
+        )
         if isinstance(answer, Failure):
             return answer
-        self._sign(answer.provenance, seat)
+        self._sign(answer.provenance, assignment)
         if not answer.HasField("turn"):
             reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
             return Failure(reason, "names no turn")
@@ -201,8 +202,8 @@ class Simulation(Evaluation):
             options.sampling.CopyFrom(sampling)
         return options
 
-    def _sign(self, provenance: Provenance, seat: Seat) -> None:
-        provenance.registered_name = seat.judge.name
+    def _sign(self, provenance: Provenance, assignment: JudgeAssignment) -> None:
+        provenance.registered_name = assignment.judge.name
         self._provenances.append(provenance)
 
 

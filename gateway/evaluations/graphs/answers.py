@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import EventEdge
-from gateway.evaluations.graphs.disguise import Disguise
+from gateway.evaluations.graphs.event_aliases import EventAliases
 
 Kept = TypeVar("Kept")
 
@@ -23,7 +23,7 @@ class Cleaned(Generic[Kept]):
     """What was left out, in words."""
 
 
-def clean_edges(edges: Iterable[EventEdge], disguise: Disguise) -> Cleaned[EventEdge]:
+def clean_edges(edges: Iterable[EventEdge], disguise: EventAliases) -> Cleaned[EventEdge]:
     """The edges between events that there are, each once; edges are a set, so a repeat loses nothing.
 
     An event that comes before itself is a cycle, which is measured like any other.
@@ -44,7 +44,7 @@ def clean_edges(edges: Iterable[EventEdge], disguise: Disguise) -> Cleaned[Event
     return cleaned
 
 
-def clean_probabilities(pairs: Iterable[PairProbability], disguise: Disguise) -> Cleaned[PairProbability]:
+def clean_probabilities(pairs: Iterable[PairProbability], disguise: EventAliases) -> Cleaned[PairProbability]:
     """The probabilities in [0, 1] of pairs of two events that there are, each pair once.
 
     Args:
@@ -86,11 +86,11 @@ def _faults(pair: PairProbability, ends: tuple[str, str] | None, seen: set[tuple
         yield f"{pair.probability} is no probability"
 
 
-def _ends(edge: _Directed, disguise: Disguise) -> tuple[str, str] | None:
+def _ends(edge: _Directed, disguise: EventAliases) -> tuple[str, str] | None:
     source, target = disguise.id_of(edge.source_id), disguise.id_of(edge.target_id)
     return None if source is None or target is None else (source, target)
 
 
-def _called(edge: _Directed, disguise: Disguise) -> str:
+def _called(edge: _Directed, disguise: EventAliases) -> str:
     name: Callable[[str], str] = lambda alias: repr(disguise.id_of(alias) or alias[:200])  # noqa: E731
     return f"edge from {name(edge.source_id)} to {name(edge.target_id)}"

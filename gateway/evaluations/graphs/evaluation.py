@@ -15,11 +15,11 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     MeasuredGraph,
 )
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Patience
-from gateway.evaluations.graphs.making import GraphMaker
-from gateway.evaluations.graphs.measuring import GraphMeasurer
+from gateway.evaluations.calls import Timeouts
+from gateway.evaluations.concurrency import gather_all
+from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan
-from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.graphs.predictions import GraphMaker
 from gateway.evaluations.streams import Emit, Evaluation
 
 
@@ -28,18 +28,18 @@ class GraphsEvaluation(Evaluation):
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: GraphsPlan, patience: Patience) -> None:
+    def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
         super().__init__(EvaluateGraphsResponse, plan.accepted)
         self._plan = plan
-        self._patience = patience
-        self._measurer = GraphMeasurer(plan, patience)
+        self._timeouts = timeouts
+        self._measurer = GraphMeasurer(plan, timeouts)
 
     async def work(self, emit: Emit) -> GraphsResult:
         """See ``Evaluation.work``."""
-        graphs = await side_by_side(
+        graphs = await gather_all(
             [
                 *(self._ask(model, emit) for model in self._plan.models),
                 *(self._take(given, emit) for given in self._plan.request.graphs),
@@ -48,7 +48,7 @@ class GraphsEvaluation(Evaluation):
         return self._result(graphs)
 
     async def _ask(self, model: str, emit: Emit) -> MeasuredGraph:
-        made = await GraphMaker(self._plan, self._patience, model).make()
+        made = await GraphMaker(self._plan, self._timeouts, model).make()
         return await self._measure(made, emit)
 
     async def _take(self, given: GivenGraph, emit: Emit) -> MeasuredGraph:

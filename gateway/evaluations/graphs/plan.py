@@ -15,7 +15,7 @@ from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.graphs.soundness import check_graph
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 FEWEST_EVENTS, MOST_EVENTS = 2, 40
 """How many events can be ordered (``generation.v1.PredictEdgesRequest``), and at most be asked for."""
@@ -38,11 +38,11 @@ class GraphsPlan:
     """What models do; never unspecified."""
     models: tuple[str, ...]
     """The models. One without a name is the default of whoever asks it."""
-    author: Seat | None
+    author: JudgeAssignment | None
     """Who writes graphs. None where nobody needs to."""
-    edges: Seat | None
+    edges: JudgeAssignment | None
     """Who predicts edges. None where nobody needs to."""
-    measurer: Seat
+    measurer: JudgeAssignment
     """Who measures graphs, and makes graphs of probabilities."""
 
     @property
@@ -57,19 +57,19 @@ class GraphsPlan:
             return self.request.distance_mode
         return graph_service_pb2.DISTANCE_MODE_PROSCRIPT if self.writes else None
 
-    def model_of(self, seat: Seat, model: str) -> str:
-        """The model of a seat's judge where this model of the request is asked. Empty: the judge's own."""
-        return seat.model or model or self.request.options.model
+    def model_of(self, assignment: JudgeAssignment, model: str) -> str:
+        """The model of an assignment's judge for a model of the request. Empty: the judge's default."""
+        return assignment.model or model or self.request.options.model
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
         accepted = EvaluationAccepted(assessment_count=len(self.models) + len(self.request.graphs))
-        for seat in (self.author, self.edges):
-            if seat is not None:
+        for assignment in (self.author, self.edges):
+            if assignment is not None:
                 selection = accepted.judges.add()
-                selection.CopyFrom(seat.describe())
+                selection.CopyFrom(assignment.describe())
                 if len(self.models) == 1:
-                    selection.model = self.model_of(seat, self.models[0])
+                    selection.model = self.model_of(assignment, self.models[0])
         accepted.judges.append(self.measurer.describe())
         return accepted
 
@@ -100,8 +100,8 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
     ]
     if violations:
         raise invalid_fields(violations)
-    seats = select_judges(request.judges, (*asked, GRAPH), registry, "")
-    by_role = {seat.role: seat for seat in seats}
+    assignments = select_judges(request.judges, (*asked, GRAPH), registry, "")
+    by_role = {assignment.role: assignment for assignment in assignments}
     return GraphsPlan(
         request=request,
         task=task,

@@ -18,13 +18,13 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.evaluations.texts.comparing import compare_pair
-from gateway.evaluations.texts.finding import find_roles
+from gateway.evaluations.texts.comparisons import compare_pair
 from gateway.evaluations.texts.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, TextsPlan
+from gateway.evaluations.texts.roles import find_roles
 from gateway.judges.directory import JudgeDirectory
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 
 class TextsEvaluation(Evaluation):
@@ -35,40 +35,40 @@ class TextsEvaluation(Evaluation):
     Args:
         plan: What to do.
         directory: Knows who the judges are.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, patience: Patience) -> None:
+    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         super().__init__(CompareTextsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
-        self._patience = patience
+        self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> TextsResult:
         """See ``Evaluation.work``."""
         async with asyncio.TaskGroup() as group:
             roles = group.create_task(self._find(emit))
             tasks = [
-                group.create_task(self._compare(method, seat, roles, emit))
+                group.create_task(self._compare(method, assignment, roles, emit))
                 for method in self._plan.methods
-                for seat in self._plan.judges
+                for assignment in self._plan.judges
             ]
         return self._result(roles.result(), [task.result() for task in tasks])
 
     async def _find(self, emit: Emit) -> RolesKnown:
-        known = await find_roles(self._plan, self._patience)
+        known = await find_roles(self._plan, self._timeouts)
         emit(roles=known)
         return known
 
     async def _compare(
-        self, method: str, seat: Seat, roles: asyncio.Task[RolesKnown], emit: Emit
+        self, method: str, assignment: JudgeAssignment, roles: asyncio.Task[RolesKnown], emit: Emit
     ) -> TextComparison:
-        identity = await self._directory.identity(seat.judge)
+        identity = await self._directory.identity(assignment.judge)
         comparison = TextComparison(
             method=method,
-            judge=seat.judge.name,
+            judge=assignment.judge.name,
             comparison=await compare_pair(
-                seat, self._plan.request, await _voters(method, roles), identity, self._patience
+                assignment, self._plan.request, await _voters(method, roles), identity, self._timeouts
             ),
         )
         emit(comparison=comparison)

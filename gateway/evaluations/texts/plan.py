@@ -13,7 +13,7 @@ from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 BY_ROLES = "roles"
 """The method that DRPE is: all roles vote."""
@@ -45,9 +45,9 @@ class TextsPlan:
     """How many fine roles to generate."""
     clustered: bool
     """Whether roles that are alike are left out."""
-    finder: Seat | None
+    finder: JudgeAssignment | None
     """Who generates and clusters roles. None where nobody needs to."""
-    judges: tuple[Seat, ...]
+    judges: tuple[JudgeAssignment, ...]
     """Who compares; several are a panel, of which each one compares on its own."""
 
     @property
@@ -62,9 +62,9 @@ class TextsPlan:
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
-        seats = (*([self.finder] if self.finder else []), *self.judges)
+        assignments = (*([self.finder] if self.finder else []), *self.judges)
         return EvaluationAccepted(
-            judges=[seat.describe() for seat in seats],
+            judges=[assignment.describe() for assignment in assignments],
             assessment_count=len(self.judges) * len(self.methods),
         )
 
@@ -104,15 +104,15 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
                 )
             ]
         )
-    seats = select_judges(request.judges, wanted, registry, request.options.model)
+    assignments = select_judges(request.judges, wanted, registry, request.options.model)
     return TextsPlan(
         request=request,
         objective=objective,
         coarse_count=coarse_count,
         fine_count=fine_count,
         clustered=clustered,
-        finder=next((seat for seat in seats if seat.role is ROLES_FINDER), None),
-        judges=tuple(seat for seat in seats if seat.role is PAIR_JUDGE),
+        finder=next((assignment for assignment in assignments if assignment.role is ROLES_FINDER), None),
+        judges=tuple(assignment for assignment in assignments if assignment.role is PAIR_JUDGE),
     )
 
 

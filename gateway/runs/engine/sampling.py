@@ -139,7 +139,7 @@ class Sampler:
         if not (isinstance(request, EvaluateScriptsRequest) and spec.models):
             return cast("Message", await self._evaluations.plan(request).result())
         known = self._evaluations
-        written = await write_scripts(request, spec, repeat_offset, known.registry, known.patience)
+        written = await write_scripts(request, spec, repeat_offset, known.registry, known.timeouts)
         request.candidates.extend(one.candidate for one in written if one.judgeable)
         if request.candidates:
             result: ScriptsResult = await known.plan(request).result()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from gateway.judges.pending import PendingCalls
+from gateway.judges.pending_calls import PendingCalls
 from gateway.runs.records import Trouble
 
 TELL_AFTER_SECONDS = 2.0

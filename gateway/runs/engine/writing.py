@@ -27,12 +27,11 @@ from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import add_usage
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import invalid_fields
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, select_judges
+from gateway.judges.selection import JudgeAssignment, select_judges
 from gateway.runs.engine.spec import writing_options
 
 _UNUSABLE = {
@@ -62,7 +61,7 @@ async def write_scripts(
     spec: RunSpec,
     repeat_offset: int,
     registry: Registry,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Sequence[Written]:
     """Has every model of a run write a script for a row's task, all side by side.
 
@@ -71,7 +70,7 @@ async def write_scripts(
         spec: What the run does.
         repeat_offset: Added to the repeat index, so that a rerun buys fresh completions.
         registry: The judges that there are.
-        patience: How long to wait.
+        timeouts: How long to wait.
 
     Raises:
         ServiceError: Nobody plays the author: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN; or
@@ -80,16 +79,16 @@ async def write_scripts(
     chosen = [selection for selection in spec.judges if selection.role == AUTHOR.name]
     if violations := list(check_alone(chosen, (AUTHOR,))):
         raise invalid_fields(violations)
-    (seat,) = select_judges(chosen, (AUTHOR,), registry, "")
+    (assignment,) = select_judges(chosen, (AUTHOR,), registry, "")
     taken = {candidate.id for candidate in request.candidates}
 
     async def write(model: str) -> Written:
         options = writing_options(spec, model, repeat_offset)
         asked = WriteScriptRequest(task=request.task, options=options)
-        stub = AuthoringServiceStub(seat.judge.channel)
-        answer = await ask(seat, patience, stub.WriteScript, asked, WriteScriptResponse)
+        stub = AuthoringServiceStub(assignment.judge.channel)
+        answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
         name = f"{model} (written)" if model in taken else model
-        return _read(Candidate(id=name, model=model), seat, answer)
+        return _read(Candidate(id=name, model=model), assignment, answer)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
@@ -116,12 +115,16 @@ def _add(place: CandidateResult, one: Written, result: ScriptsResult) -> None:
     result.usage.CopyFrom(add_usage(result.usage, one.assessment.assessment.provenance.usage))
 
 
-def _read(candidate: Candidate, seat: Seat, answer: WriteScriptResponse | Failure) -> Written:
-    author = CandidateAssessment(candidate_id=candidate.id, role=seat.role.name, judge=seat.judge.name)
+def _read(
+    candidate: Candidate, assignment: JudgeAssignment, answer: WriteScriptResponse | Failure
+) -> Written:
+    author = CandidateAssessment(
+        candidate_id=candidate.id, role=assignment.role.name, judge=assignment.judge.name
+    )
     if isinstance(answer, Failure):
-        rationale = f"There is no script: the author {seat.judge.name!r} {answer.explanation}."
+        rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
         author.assessment.CopyFrom(_abstention(answer.reason, rationale))
-        author.assessment.provenance.contract = seat.role.contract
+        author.assessment.provenance.contract = assignment.role.contract
     else:
         if reason := _UNUSABLE.get(answer.failure):
             author.assessment.CopyFrom(
@@ -130,7 +133,7 @@ def _read(candidate: Candidate, seat: Seat, answer: WriteScriptResponse | Failur
         else:
             candidate.text = answer.text
         author.assessment.provenance.CopyFrom(answer.provenance)
-    author.assessment.provenance.registered_name = seat.judge.name
+    author.assessment.provenance.registered_name = assignment.judge.name
     return Written(candidate, author)
 
 

@@ -13,7 +13,7 @@ __all__ = ["RequestIdReusedError", "RunStore", "StoreError", "open_store"]
 PATIENCE_SECONDS = 5.0
 
 
-def open_store(url: str, *, patience: float = PATIENCE_SECONDS) -> RunStore:
+def open_store(url: str, *, timeouts: float = PATIENCE_SECONDS) -> RunStore:
     """Opens a store; creates or upgrades its tables where that is due.
 
     Blocks: call it in a thread. So do the store's methods, which any number of threads may call.
@@ -21,14 +21,14 @@ def open_store(url: str, *, patience: float = PATIENCE_SECONDS) -> RunStore:
     Args:
         url: ``sqlite:///folder/runs.sqlite3`` (four slashes before an absolute path), for one process at a
             time, or ``postgresql://user@host/database``, for any number.
-        patience: For how many seconds a transaction is tried again whose connection was lost.
+        timeouts: For how many seconds a transaction is tried again whose connection was lost.
 
     Raises:
         StoreError: it cannot be reached or written to, another process has the file open, or a newer program
             wrote it. The message names the store, without its password.
     """
     engine, name = engine_of(url)
-    database = Database(engine, name, patience)
+    database = Database(engine, name, timeouts)
     held = lock_file(engine, name) if database.is_sqlite else None
     try:
         migrate(database)

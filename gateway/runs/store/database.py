@@ -35,14 +35,14 @@ class Database:
     Args:
         engine: The connections.
         name: The database in messages, without secrets.
-        patience: For how many seconds work is tried again whose connection was lost.
+        timeouts: For how many seconds work is tried again whose connection was lost.
     """
 
-    def __init__(self, engine: sa.Engine, name: str, patience: float) -> None:
+    def __init__(self, engine: sa.Engine, name: str, timeouts: float) -> None:
         self._engine = engine
         self._writing = engine.execution_options(**{WRITES: True})
         self._writing_again = engine.execution_options(**{WRITES: True, _TRIED: True})
-        self._patience = patience
+        self._timeouts = timeouts
         self.name = name
         # SQLite has one writer at a time; whoever waits in its busy handler sleeps for up to 100 ms too long.
         self._turn: AbstractContextManager[object] = (
@@ -97,7 +97,7 @@ class Database:
             return work(connection)
 
     def _try(self, once: Callable[[bool], Result]) -> Result:
-        give_up = time.monotonic() + self._patience
+        give_up = time.monotonic() + self._timeouts
         wait = _FIRST_WAIT_SECONDS
         tried = False
         while True:

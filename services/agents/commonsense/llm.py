@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.judge import VERSION, examination, roles
-from dramaturg.judge.examination import Examiner
+from dramaturg.judge import VERSION, criteria_judge, roles
+from dramaturg.judge.criteria_judge import CriteriaJudge
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
@@ -30,9 +30,9 @@ class LlmCommonsenseChecker:
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
-        self._prompt = library.load("commonsense", placeholders=examination.ALWAYS, criteria=self.criteria)
-        self._examiner = Examiner(asker, limits)
+        self._prompt = library.load("commonsense", placeholders=criteria_judge.ALWAYS, criteria=self.criteria)
+        self._judge = CriteriaJudge(asker, limits)
 
     async def check(self, request: CheckCommonsenseRequest) -> Assessment:
         """Judges whether every step can be carried out."""
-        return await self._examiner.examine(request, self._prompt, self.criteria)
+        return await self._judge.judge(request, self._prompt, self.criteria)

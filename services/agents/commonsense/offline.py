@@ -6,7 +6,7 @@ from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequ
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles, verdicts
-from dramaturg.judge.steps import read_candidate
+from dramaturg.judge.steps import parse_candidate
 from services.agents.offline.identity import DESCRIPTION, VERSION
 
 
@@ -21,7 +21,7 @@ class OfflineCommonsenseChecker:
 
     async def check(self, request: CheckCommonsenseRequest) -> Assessment:
         """Abstains from executable."""
-        if read_candidate(request.candidate).reading == verdict_pb2.READING_EMPTY:
+        if parse_candidate(request.candidate).reading == verdict_pb2.READING_EMPTY:
             return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
         return Assessment(
             verdicts=[

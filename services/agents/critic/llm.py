@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.judge import VERSION, examination, roles
-from dramaturg.judge.examination import Examiner
+from dramaturg.judge import VERSION, criteria_judge, roles
+from dramaturg.judge.criteria_judge import CriteriaJudge
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
@@ -30,14 +30,14 @@ class LlmCritic:
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
-        placeholders = {*examination.ALWAYS, examination.CONSTRAINTS}
+        placeholders = {*criteria_judge.ALWAYS, criteria_judge.CONSTRAINTS}
         self._comparing = library.load(
-            "critique", placeholders={*placeholders, examination.REFERENCE}, criteria=self.criteria
+            "critique", placeholders={*placeholders, criteria_judge.REFERENCE}, criteria=self.criteria
         )
         self._alone = library.load("critique_alone", placeholders=placeholders, criteria=self.criteria)
-        self._examiner = Examiner(asker, limits)
+        self._judge = CriteriaJudge(asker, limits)
 
     async def critique(self, request: CritiqueRequest) -> Assessment:
         """Judges missing, redundant and duplicate steps."""
         prompt = self._comparing if request.reference.steps else self._alone
-        return await self._examiner.examine(request, prompt, self.criteria)
+        return await self._judge.judge(request, prompt, self.criteria)

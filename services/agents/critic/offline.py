@@ -13,13 +13,13 @@ from dramaturg.judge import roles, verdicts
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.criteria import NO_DUPLICATE_STEPS, NO_MISSING_STEPS, NO_REDUNDANT_STEPS
 from dramaturg.judge.protocols import USES_POOL
-from dramaturg.judge.steps import ReadCandidate, read_candidate
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from services.agents.offline import calibration
 from services.agents.offline.duplicates import Repetition, grouped, repeated_meanings, repeated_wordings
 from services.agents.offline.embeddings import Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline.material import Material, gather
 from services.agents.offline.quotes import quote, quote_all
-from services.agents.offline.reading import Material, gather
 from services.agents.offline.screens import screen_support, uncovered_consensus
 
 _NO_STEPS = "No steps could be told apart in the candidate."
@@ -47,7 +47,7 @@ class OfflineCritic:
         Raises:
             ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
         """
-        candidate = read_candidate(request.candidate)
+        candidate = parse_candidate(request.candidate)
         if candidate.reading == verdict_pb2.READING_EMPTY:
             return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
         if not candidate.steps:
@@ -170,7 +170,7 @@ def _finding(steps: tuple[str, ...], repetition: Repetition) -> Finding:
     )
 
 
-def _without_vectors(candidate: ReadCandidate, abstention: Abstention) -> list[Verdict]:
+def _without_vectors(candidate: ParsedCandidate, abstention: Abstention) -> list[Verdict]:
     """Repeated wordings need no vectors; nothing else can be judged."""
     rest = [
         verdicts.abstained(criterion, abstention.reason, abstention.explanation)

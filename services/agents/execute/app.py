@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dramaturg.judge.apps import AgentApp
+from dramaturg.judge.contracts import execute_contract
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.serving import execute_contract
 from dramaturg.service.contract import Contract
 from services.agents.execute.llm import LlmExecutor
 from services.agents.execute.settings import ExecuteSettings

@@ -16,13 +16,13 @@ from dramaturg.judge import roles, verdicts
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.criteria import COMPLETES_GOAL, ORDER_CORRECT, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_POOL
-from dramaturg.judge.steps import is_blank, read_candidate
+from dramaturg.judge.steps import is_blank, parse_candidate
 from services.agents.offline import calibration
 from services.agents.offline.constraints import measure, undecidable_word
 from services.agents.offline.embeddings import Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
+from services.agents.offline.material import Material, gather
 from services.agents.offline.quotes import quote, quote_all
-from services.agents.offline.reading import Material, gather
 from services.agents.offline.screens import screen_order, screen_topic
 
 _NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
@@ -50,7 +50,7 @@ class OfflineExecutor:
         Raises:
             ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
         """
-        candidate = read_candidate(request.candidate)
+        candidate = parse_candidate(request.candidate)
         if candidate.reading == verdict_pb2.READING_EMPTY:
             return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
         constraints = _constraints(request.task)

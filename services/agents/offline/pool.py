@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.judge.steps import is_blank, read_candidate
+from dramaturg.judge.steps import is_blank, parse_candidate
 from services.agents.offline.language import is_latin
 
 MAX_STEPS = 4000
@@ -58,7 +58,7 @@ def read_pool(candidates: Iterable[Candidate], *, without: str | None = None) ->
         if candidate.id == without:
             continue
         total += 1
-        steps = tuple(step for step in read_candidate(candidate).steps if not is_blank(step))
+        steps = tuple(step for step in parse_candidate(candidate).steps if not is_blank(step))
         if steps and is_latin(steps):
             scripts.append(PooledScript(candidate.id, steps))
     kept = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.judge.excerpts import Excerpt, ExcerptLimits, pooled_excerpt
-from dramaturg.judge.steps import ReadCandidate, read_candidate
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ def draw_pool(candidates: Iterable[Candidate], limits: ExcerptLimits) -> Pool:
     equal pools make equal prompts and no writer stands first. A candidate that no longer fits within
     ``limits.pool`` is left out whole; only one that does not even fit alone, as the first, is cut.
     """
-    groups: dict[str, list[ReadCandidate]] = {}
-    for read in map(read_candidate, candidates):
+    groups: dict[str, list[ParsedCandidate]] = {}
+    for read in map(parse_candidate, candidates):
         if read.reading != verdict_pb2.READING_EMPTY:
             groups.setdefault(_hash(read), []).append(read)
     ids: list[str] = []
@@ -47,11 +47,11 @@ def draw_pool(candidates: Iterable[Candidate], limits: ExcerptLimits) -> Pool:
     return Pool(tuple(sorted(ids)), Excerpt(fences))
 
 
-def _content(read: ReadCandidate) -> tuple[str, ...]:
+def _content(read: ParsedCandidate) -> tuple[str, ...]:
     return read.steps or (read.text,)
 
 
-def _hash(read: ReadCandidate) -> str:
+def _hash(read: ParsedCandidate) -> str:
     digest = hashlib.sha256()
     for part in _content(read):
         # The length before each part keeps ("ab", "c") from ("a", "bc").

@@ -19,7 +19,7 @@ from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
 from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import Prompt, PromptLibrary
-from dramaturg.judge.provenance import together
+from dramaturg.judge.provenance import merge
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, with_defaults
 from services.generation.authoring.materials import labelled
@@ -160,7 +160,7 @@ class _Example:
 def _respond(answer: Answer[str], before: Provenance | None = None) -> pb.WriteScenarioResponse:
     response = pb.WriteScenarioResponse(scenario=answer.value or "", provenance=answer.provenance)
     if before is not None:
-        response.provenance.CopyFrom(together([before, answer.provenance]))
+        response.provenance.CopyFrom(merge([before, answer.provenance]))
     if answer.abstention is not None:
         response.failure = answer.abstention.explanation
     return response

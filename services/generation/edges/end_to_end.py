@@ -9,8 +9,7 @@ from typing import Any
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.judge.asking import ask_or_abstain
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, ask_or_abstain
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from services.generation.author import Author, with_defaults

@@ -13,7 +13,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.provenance import together
+from dramaturg.judge.provenance import merge
 from services.generation.author import Author
 from services.generation.edges.pairs import Ballot, PairAsker
 
@@ -99,7 +99,7 @@ def _respond(
     else:
         # All pairs failed, most of them for this reason.
         response.abstain_reason = Counter(ballot.reason for ballot in every).most_common(1)[0][0]
-    response.provenance.CopyFrom(together(ballot.provenance for ballot in every))
+    response.provenance.CopyFrom(merge(ballot.provenance for ballot in every))
     return response
 
 

@@ -9,9 +9,9 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
     FindChallengingTurnResponse,
 )
 from dramaturg.judge import VERSION
-from dramaturg.judge.asking import ask_or_abstain, notices
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.excerpts import notices
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from services.judging.reasoned_number import ReasonedNumberForm, Scale

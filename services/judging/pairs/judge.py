@@ -10,8 +10,8 @@ from dramaturg.judge import VERSION
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
-from dramaturg.judge.provenance import together
-from services.judging.pairs.prompting import PairPrompts
+from dramaturg.judge.provenance import merge
+from services.judging.pairs.prompts_by_kind import PairPrompts
 from services.judging.pairs.rounds import Answered, Round
 from services.judging.pairs.settings import PairLimits
 from services.judging.pairs.votes import tally, vote
@@ -69,5 +69,5 @@ class LlmPairJudge:
         roles: Sequence[pb.Role | None] = request.roles or [None]
         ballots = zip(*(one.ballots for one in answered), strict=True)
         response = tally([vote(role, own) for role, own in zip(roles, ballots, strict=True)])
-        response.provenance.CopyFrom(together([one.provenance for one in answered]))
+        response.provenance.CopyFrom(merge([one.provenance for one in answered]))
         return response

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.judge.asking import ask_or_abstain
-from dramaturg.judge.llm import Asker
-from dramaturg.judge.provenance import together
+from dramaturg.judge.llm import Asker, ask_or_abstain
+from dramaturg.judge.provenance import merge
 from services.judging.pairs.confidences import confidences
 from services.judging.pairs.form import BatchForm, SingleForm
 from services.judging.pairs.presentation import ROLES, present, roles_excerpt
-from services.judging.pairs.prompting import PairPrompts
+from services.judging.pairs.prompts_by_kind import PairPrompts
 from services.judging.pairs.settings import PairLimits
 from services.judging.pairs.votes import ballot
 
@@ -78,7 +77,7 @@ class Round:
         ballots = list(answered.ballots)
         for place, one in zip(unclear, repaired.ballots, strict=True):
             ballots[place] = one
-        return Answered(tuple(ballots), together([answered.provenance, repaired.provenance]))
+        return Answered(tuple(ballots), merge([answered.provenance, repaired.provenance]))
 
     async def _ask(self, roles: Sequence[pb.Role], *, again: bool) -> Answered:
         wording = self._prompts.choose(self._request, again=again)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from dramaturg.api.judging.v1 import rating_judge_service_pb2_grpc
 from dramaturg.judge.apps import JudgeApp
+from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.serving import judge_contract
 from dramaturg.service.contract import Contract
 from services.judging.ratings.judge import LlmRatingJudge
 from services.judging.ratings.servicer import DESCRIPTOR, RatingJudgeServicer

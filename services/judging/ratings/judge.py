@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, Rating
 from dramaturg.judge import VERSION
-from dramaturg.judge.asking import ask_or_abstain, notices
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
-from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.excerpts import Excerpt, notices
 from dramaturg.judge.fence import fence
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from services.judging.reasoned_number import ReasonedNumberForm, Scale

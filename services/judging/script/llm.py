@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
-from dramaturg.judge import VERSION, examination, roles
-from dramaturg.judge.examination import Examiner
+from dramaturg.judge import VERSION, criteria_judge, roles
+from dramaturg.judge.criteria_judge import CriteriaJudge
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
@@ -30,16 +30,16 @@ class LlmScriptJudge:
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
-        placeholders = {*examination.ALWAYS, examination.CONSTRAINTS}
+        placeholders = {*criteria_judge.ALWAYS, criteria_judge.CONSTRAINTS}
         self._alone = library.load("judge_script", placeholders=placeholders, criteria=self.criteria)
         self._comparing = library.load(
             "judge_script_with_reference",
-            placeholders={*placeholders, examination.REFERENCE},
+            placeholders={*placeholders, criteria_judge.REFERENCE},
             criteria=self.criteria,
         )
-        self._examiner = Examiner(asker, limits)
+        self._judge = CriteriaJudge(asker, limits)
 
     async def judge(self, request: JudgeScriptRequest, criteria: Sequence[str]) -> Assessment:
         """Judges the criteria given, which are some of its own."""
         prompt = self._comparing if request.reference.steps else self._alone
-        return await self._examiner.examine(request, prompt, criteria)
+        return await self._judge.judge(request, prompt, criteria)

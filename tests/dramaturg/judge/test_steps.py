@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.judge.steps import is_blank, read_candidate, read_listing, reading_of, split_steps
+from dramaturg.judge.steps import is_blank, parse_candidate, parse_listing, reading_of, split_steps
 from tests.support.judges import candidate
 
 ABC = ("a", "b", "c")
@@ -94,14 +94,14 @@ def test_finds_no_steps_where_there_are_none(text: str) -> None:
 
 
 def test_keeps_what_stands_around_the_steps() -> None:
-    listing = read_listing("Sure! You need a pot.\n\n1. Heat it.\n2. Eat it.\n\nEnjoy!\nIt is good.")
+    listing = parse_listing("Sure! You need a pot.\n\n1. Heat it.\n2. Eat it.\n\nEnjoy!\nIt is good.")
     assert listing.steps == ("Heat it.", "Eat it.")
     assert listing.preamble == "Sure! You need a pot."
     assert listing.notes == "Enjoy!\nIt is good."
 
 
 def test_a_line_that_says_note_is_no_part_of_the_last_step() -> None:
-    listing = read_listing("1. Heat it.\n2. Eat it.\n**Note:** it is hot.")
+    listing = parse_listing("1. Heat it.\n2. Eat it.\n**Note:** it is hot.")
     assert (listing.steps[-1], listing.notes) == ("Eat it.", "**Note:** it is hot.")
 
 
@@ -136,7 +136,7 @@ def test_steps_that_were_formatted_are_read_again(steps: list[str], form: str, b
 )
 def test_a_preamble_does_not_change_the_steps(steps: list[str], preamble: str, form: str) -> None:
     text = preamble + "\n".join(form.format(n=n, step=step) for n, step in enumerate(steps, start=1))
-    listing = read_listing(text)
+    listing = parse_listing(text)
     assert listing.steps == tuple(steps)
     assert listing.preamble == preamble.strip()
 
@@ -166,7 +166,7 @@ LINE = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
 @example("⑳ ㉑ ²")
 @example("1" * 5000)
 def test_never_raises_and_loses_no_words(text: str) -> None:
-    listing = read_listing(text)
+    listing = parse_listing(text)
     assert all(not is_blank(step) for step in listing.steps)
     if not listing.steps:
         return
@@ -185,11 +185,11 @@ def is_mark(letter: str) -> bool:
 )
 @pytest.mark.timeout(20)
 def test_long_texts_are_read_in_linear_time(text: str) -> None:
-    read_listing(text)
+    parse_listing(text)
 
 
 def test_separated_steps_keep_their_places() -> None:
-    read = read_candidate(candidate("Heat it.", " ", "1. Eat it."))
+    read = parse_candidate(candidate("Heat it.", " ", "1. Eat it."))
     assert read.steps == ("Heat it.", " ", "1. Eat it.")
     assert read.reading == verdict_pb2.READING_STEPS
 
@@ -199,12 +199,12 @@ def test_separated_steps_keep_their_places() -> None:
     [Candidate(id="a"), Candidate(id="a", text=" \n\u200b\ufeff"), candidate(), candidate(" ", "\t")],
 )
 def test_blank_content_is_an_empty_candidate(empty: Candidate) -> None:
-    read = read_candidate(empty)
+    read = parse_candidate(empty)
     assert (read.reading, read.steps) == (verdict_pb2.READING_EMPTY, ())
 
 
 def test_a_text_without_steps_is_read_as_text() -> None:
-    read = read_candidate(Candidate(id="a", text="Just heat it and eat it."))
+    read = parse_candidate(Candidate(id="a", text="Just heat it and eat it."))
     assert (read.reading, read.steps, read.text) == (verdict_pb2.READING_TEXT, (), "Just heat it and eat it.")
 
 
@@ -213,4 +213,4 @@ def test_a_text_without_steps_is_read_as_text() -> None:
 @example("1. Stir.\n2. Wait.")
 def test_how_a_candidate_is_read_is_known_without_reading_its_steps(content: list[str] | str) -> None:
     given_candidate = candidate(*content) if isinstance(content, list) else Candidate(text=content)
-    assert reading_of(given_candidate) == read_candidate(given_candidate).reading
+    assert reading_of(given_candidate) == parse_candidate(given_candidate).reading

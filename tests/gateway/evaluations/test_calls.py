@@ -8,7 +8,7 @@ import grpc
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.roles import CRITIC
 from gateway.evaluations.calls import call_judge, noted_failures
-from gateway.judges.gate import CallGate
+from gateway.judges.call_gate import CallGate
 from gateway.judges.registry import Judge
 
 

@@ -13,7 +13,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     ScriptsResult,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.streams import Emit, Evaluation
 
 RESULT = ScriptsResult(task=Task(goal="Make tea"))
@@ -72,9 +72,9 @@ async def test_one_that_breaks_cancels_those_beside_it() -> None:
         raise KeyError
 
     with pytest.raises(ExceptionGroup):
-        await side_by_side([wait(), fail()])
+        await gather_all([wait(), fail()])
     assert cancelled.is_set()
     with pytest.raises(KeyError):
-        await side_by_side([fail()])
-    assert await side_by_side([asyncio.sleep(0, 1), asyncio.sleep(0, 2)]) == [1, 2]
-    assert await side_by_side([]) == []
+        await gather_all([fail()])
+    assert await gather_all([asyncio.sleep(0, 1), asyncio.sleep(0, 2)]) == [1, 2]
+    assert await gather_all([]) == []

@@ -20,7 +20,7 @@ from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, Genera
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.texts.comparing import tally_preference
+from gateway.evaluations.texts.comparisons import tally_preference
 from tests.support.grpc_servers import until
 from tests.support.pairs import (
     BAD,

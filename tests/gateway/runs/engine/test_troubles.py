@@ -13,7 +13,7 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.errors import ServiceError
-from gateway.judges import pending
+from gateway.judges import pending_calls
 from gateway.runs.engine import sampling, stalls, troubles
 from gateway.runs.engine.conducting import Conductor
 from gateway.runs.engine.parts import Part
@@ -29,7 +29,7 @@ from tests.support.gateway import Fake, all_pass
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(troubles, "time", made)
-    monkeypatch.setattr(pending, "time", made)
+    monkeypatch.setattr(pending_calls, "time", made)
     return made
 
 

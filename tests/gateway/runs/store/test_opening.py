@@ -57,7 +57,7 @@ def test_a_sqlite_file_serves_one_process(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_opened_is_named_without_its_password(url: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as raised:
-        open_store(url, patience=0.1)
+        open_store(url, timeouts=0.1)
     assert "secret" not in str(raised.value)
 
 
@@ -89,7 +89,7 @@ def test_older_stores_are_brought_up_to_date_step_by_step(store_url: str) -> Non
         return lambda connection: connection.execute(sa.text(f"ALTER TABLE things ADD COLUMN {name} INTEGER"))
 
     engine, name = engine_of(store_url)
-    database = Database(engine, name, patience=1)
+    database = Database(engine, name, timeouts=1)
     steps = {2: add("b"), 3: add("c")}
     migrate(database, tables=tables("a"), steps={}, target=1)
     migrate(database, tables=tables("a", "b", "c"), steps=steps, target=3)  # type: ignore[arg-type] # lambdas
@@ -110,7 +110,7 @@ def test_a_step_that_fails_leaves_the_version_before_it(store_url: str) -> None:
         raise ValueError("no further")
 
     engine, name = engine_of(store_url)
-    database = Database(engine, name, patience=1)
+    database = Database(engine, name, timeouts=1)
     migrate(database, tables=sa.MetaData(), steps={}, target=1)
     with pytest.raises(ValueError, match="no further"):
         migrate(database, tables=sa.MetaData(), steps={2: fail}, target=2)

@@ -27,7 +27,7 @@ from tests.support.runs import create, judged, spec
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServer, crash: bool) -> None:
-    store = open_store(postgres_url, patience=30)
+    store = open_store(postgres_url, timeouts=30)
     create(store, samples=200)
     half = threading.Event()
 
@@ -53,7 +53,7 @@ def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServe
 
 
 def test_an_outage_that_lasts_is_named(postgres_url: str, postgres_server: PostgresServer) -> None:
-    store = open_store(postgres_url, patience=0.3)
+    store = open_store(postgres_url, timeouts=0.3)
     create(store)
     postgres_server.stop()
     try:

@@ -1,4 +1,4 @@
-"""Has a model examine one candidate: one prompt, one call, a verdict on each criterion."""
+"""Judges a candidate with a language model: one prompt, one call, one verdict for each criterion."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import criteria as names
 from dramaturg.judge.answers import VerdictsForm
-from dramaturg.judge.asking import ask_or_abstain, notices
 from dramaturg.judge.excerpts import (
     Excerpt,
     ExcerptLimits,
     candidate_excerpt,
     constraints_excerpt,
     goal_excerpt,
+    notices,
     reference_excerpt,
 )
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
 from dramaturg.judge.prompts import Prompt
 from dramaturg.judge.protocols import ScriptRequest
-from dramaturg.judge.steps import read_candidate
+from dramaturg.judge.steps import parse_candidate
 from dramaturg.judge.verdicts import abstained, in_order
 
 GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "reference"
@@ -29,11 +29,11 @@ GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "r
 CRITERIA = "criteria"
 """The placeholder for what the criteria asked for mean."""
 ALWAYS = (GOAL, CANDIDATE, CRITERIA, ANSWER_PLACEHOLDER)
-"""The placeholders that every prompt of an examination has."""
+"""The placeholders that every prompt has."""
 
 
-class Examiner:
-    """Examines candidates.
+class CriteriaJudge:
+    """Judges candidates by criteria.
 
     Args:
         asker: Asks the model.
@@ -44,7 +44,7 @@ class Examiner:
         self._asker = asker
         self._limits = limits
 
-    async def examine(self, request: ScriptRequest, prompt: Prompt, criteria: Sequence[str]) -> Assessment:
+    async def judge(self, request: ScriptRequest, prompt: Prompt, criteria: Sequence[str]) -> Assessment:
         """Judges one candidate, in one model call at most.
 
         Without constraints satisfies_constraints is not asked for and abstains. A model that cannot be
@@ -59,7 +59,7 @@ class Examiner:
         Raises:
             ServiceError: The model's configuration keeps the judge from judging at all.
         """
-        read = read_candidate(request.candidate)
+        read = parse_candidate(request.candidate)
         constraints = list(request.task.constraints)
         asked = [name for name in criteria if constraints or name != names.SATISFIES_CONSTRAINTS]
         excerpts = {

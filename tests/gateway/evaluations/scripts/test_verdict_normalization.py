@@ -13,7 +13,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import COMMONSENSE, CRITIC
 from dramaturg.judge.verdicts import passed
-from gateway.evaluations.settling import CORRECTIONS, expected_criteria, settle
+from gateway.evaluations.scripts.verdict_normalization import CORRECTIONS, expected_criteria, normalize
 
 STEPS = 3
 UNSPECIFIED = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
@@ -41,7 +41,7 @@ def test_whatever_a_judge_answers_each_criterion_has_one_sound_verdict(
     answered: list[Verdict], identity: Identity | None
 ) -> None:
     expected = expected_criteria(CRITIC, identity)
-    settled = settle(Assessment(verdicts=answered), expected, identity, STEPS)
+    settled = normalize(Assessment(verdicts=answered), expected, identity, STEPS)
     assert [verdict.criterion for verdict in settled.verdicts] == list(expected)
     for verdict in settled.verdicts:
         assert verdict.outcome in (*DECIDED, verdict_pb2.OUTCOME_ABSTAIN)
@@ -56,7 +56,7 @@ def test_whatever_a_judge_answers_each_criterion_has_one_sound_verdict(
 
 @given(st.lists(verdicts, max_size=8))
 def test_a_pass_or_fail_is_what_the_judge_said_clearly(answered: list[Verdict]) -> None:
-    settled = settle(Assessment(verdicts=answered), CRITIC.criteria, None, STEPS)
+    settled = normalize(Assessment(verdicts=answered), CRITIC.criteria, None, STEPS)
     for verdict in settled.verdicts:
         mine = [one for one in answered if one.criterion == verdict.criterion]
         if verdict.outcome in DECIDED:
@@ -68,7 +68,7 @@ def test_a_pass_or_fail_is_what_the_judge_said_clearly(answered: list[Verdict]) 
 
 def test_a_sound_answer_is_left_as_it_is() -> None:
     answer = Assessment(verdicts=[passed(criterion, score=0.5) for criterion in CRITIC.criteria])
-    settled = settle(answer, CRITIC.criteria, None, STEPS)
+    settled = normalize(answer, CRITIC.criteria, None, STEPS)
     assert list(settled.verdicts) == list(answer.verdicts)
     assert CORRECTIONS not in settled.provenance.parameters
 
@@ -80,7 +80,7 @@ def test_what_was_corrected_stands_in_the_provenance() -> None:
         score=math.inf,
         findings=[Finding(step_indices=[9, 1, 1])],
     )
-    settled = settle(Assessment(verdicts=[odd, passed("beauty")]), ("executable",), None, STEPS)
+    settled = normalize(Assessment(verdicts=[odd, passed("beauty")]), ("executable",), None, STEPS)
     assert settled.provenance.parameters[CORRECTIONS] == (
         "dropped the score inf of executable, which is not in [0, 1]; "
         "dropped the steps [9] from a finding of executable: the candidate has 3; "
@@ -90,13 +90,13 @@ def test_what_was_corrected_stands_in_the_provenance() -> None:
 
 
 def test_a_criterion_that_the_judge_never_declared_is_not_supported() -> None:
-    settled = settle(Assessment(), ("executable",), Identity(criteria=["tone"]), STEPS)
+    settled = normalize(Assessment(), ("executable",), Identity(criteria=["tone"]), STEPS)
     assert settled.verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
 
 
 def test_the_answer_itself_is_not_changed() -> None:
     answer = Assessment(verdicts=[Verdict(criterion="executable", outcome=verdict_pb2.OUTCOME_PASS, score=5)])
-    settle(answer, ("executable",), None, STEPS)
+    normalize(answer, ("executable",), None, STEPS)
     assert answer.verdicts[0].score == 5
 
 
@@ -108,7 +108,7 @@ def test_a_criterion_of_the_paper_belongs_to_its_own_role() -> None:
 def test_an_unknown_reason_of_a_newer_judge_is_kept() -> None:
     newer = AbstainReason.ValueType(99)
     verdict = Verdict(criterion="executable", outcome=verdict_pb2.OUTCOME_ABSTAIN, abstain_reason=newer)
-    settled = settle(Assessment(verdicts=[verdict]), ("executable",), None, STEPS)
+    settled = normalize(Assessment(verdicts=[verdict]), ("executable",), None, STEPS)
     assert settled.verdicts[0].abstain_reason == 99
 
 
@@ -117,10 +117,10 @@ def test_what_is_sound_stays_as_it_is() -> None:
     verdict.score, verdict.confidence = 0.0, 1.0
     verdict.findings.add(step_indices=[0, 2])
     answered = Assessment(verdicts=[verdict])
-    assert settle(answered, ["executable"], None, STEPS) is answered
+    assert normalize(answered, ["executable"], None, STEPS) is answered
     for wrong in ([2, 0], [1, 1], [0, STEPS]):
         unsound = Assessment(verdicts=[verdict])
         unsound.verdicts[0].findings.add(step_indices=wrong)
-        settled = settle(unsound, ["executable"], None, STEPS)
+        settled = normalize(unsound, ["executable"], None, STEPS)
         kept = sorted({index for index in wrong if index < STEPS})
         assert list(settled.verdicts[0].findings[1].step_indices) == kept

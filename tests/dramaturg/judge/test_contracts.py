@@ -16,7 +16,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import script_judge_service_pb2_grpc
 from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
 from dramaturg.judge import criteria, roles
-from dramaturg.judge.serving import critic_contract, script_judge_contract, synthesize_contract
+from dramaturg.judge.contracts import critic_contract, script_judge_contract, synthesize_contract
 from dramaturg.judge.verdicts import passed
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract

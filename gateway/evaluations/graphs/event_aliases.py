@@ -12,7 +12,7 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event
 _ALIAS = re.compile(r"event-[0-9a-f]{12}(?:-\d+)?")
 
 
-class Disguise:
+class EventAliases:
     """Aliases of events, made of a hash of scenario and text.
 
     Ids such as "1", "2", "3" may give away the order that is asked for, and so may the order of a list. Equal

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
-from gateway.judges.gate import CallGate
+from gateway.judges.call_gate import CallGate
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
 from tests.support.gateway import Fake, agents, all_pass, scripts_request

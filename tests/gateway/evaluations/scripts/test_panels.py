@@ -8,7 +8,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Outcome, Verdict
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
-from gateway.evaluations.panels import decide
+from gateway.evaluations.scripts.panels import decide
 
 PASS, FAIL, ABSTAIN = "PASS", "FAIL", "ABSTAIN"
 REASONS = (verdict_pb2.ABSTAIN_REASON_REFUSED, verdict_pb2.ABSTAIN_REASON_TIMED_OUT)

@@ -10,7 +10,7 @@ import numpy as np
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.abstentions import Abstention, of_failure
 from dramaturg.judge.protocols import ScriptRequest
-from dramaturg.judge.steps import ReadCandidate, read_candidate
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.errors import ServiceError
 from services.agents.offline.embeddings import Embedded, Embeddings, Floats
 from services.agents.offline.language import UNSUPPORTED, is_latin
@@ -21,7 +21,7 @@ from services.agents.offline.pool import Pool, PooledScript, read_pool
 class Material:
     """A candidate, its pool and the vectors of both."""
 
-    candidate: ReadCandidate
+    candidate: ParsedCandidate
     pool: Pool
     embedded: Embedded
 
@@ -48,7 +48,7 @@ class Material:
         return self.embedded.rows([joined(script) for script in self.pool.scripts])
 
 
-def whole(candidate: ReadCandidate) -> str:
+def whole(candidate: ParsedCandidate) -> str:
     """A candidate as one text: its steps where it has some, without what stands around them."""
     return "\n".join(candidate.steps) or candidate.text
 
@@ -75,7 +75,7 @@ async def gather(
     Raises:
         ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
     """
-    candidate = read_candidate(request.candidate)
+    candidate = parse_candidate(request.candidate)
     extra = list(extra)
     if not is_latin([whole(candidate)]) or not is_latin(extra):
         return Abstention(verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, UNSUPPORTED)

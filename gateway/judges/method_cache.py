@@ -10,7 +10,7 @@ import grpc
 from dramaturg.service.delegation import DelegatingChannel
 
 
-class MethodsKept(DelegatingChannel):
+class MethodCachingChannel(DelegatingChannel):
     """Keeps what calls each method of a judge.
 
     A stub is made wherever a judge is asked, and binds all methods of its service; without this that costs

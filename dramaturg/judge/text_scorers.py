@@ -15,9 +15,9 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import (
     ScoreTextsResponse,
     TextScore,
 )
+from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.protocols import Judge
 from dramaturg.judge.provenance import sign
-from dramaturg.judge.serving import judge_contract
 from dramaturg.service.contract import Contract
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]

@@ -10,8 +10,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience
+from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.graphs.plan import GraphsPlan
 
@@ -21,12 +20,12 @@ class GraphMeasurer:
 
     Args:
         plan: What to measure, and who does.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: GraphsPlan, patience: Patience) -> None:
+    def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
         self._stub = GraphServiceStub(plan.measurer.judge.channel)
 
     async def measure(self, measured: MeasuredGraph) -> None:
@@ -47,7 +46,7 @@ class GraphMeasurer:
     async def _check(self, measured: MeasuredGraph) -> str:
         answer = await ask(
             self._plan.measurer,
-            self._patience,
+            self._timeouts,
             self._stub.CheckGraph,
             pb.CheckGraphRequest(graph=measured.graph),
             pb.CheckGraphResponse,
@@ -67,7 +66,7 @@ class GraphMeasurer:
         )
         answer = await ask(
             self._plan.measurer,
-            self._patience,
+            self._timeouts,
             self._stub.ScoreEdges,
             pb.ScoreEdgesRequest(pairs=[pair], reduce=request.reduce),
             pb.ScoreEdgesResponse,
@@ -83,7 +82,7 @@ class GraphMeasurer:
         request = self._plan.request
         answer = await ask(
             self._plan.measurer,
-            self._patience,
+            self._timeouts,
             self._stub.MeasureEditDistance,
             pb.MeasureEditDistanceRequest(
                 first=measured.graph,
@@ -102,8 +101,8 @@ class GraphMeasurer:
 
     def _failure(self, what: str, answer: Failure | Message) -> str:
         why = answer.explanation if isinstance(answer, Failure) else "answered without the measure"
-        seat = self._plan.measurer
-        return f"{what}: {seat.role.name} {seat.judge.name!r} {why}."
+        assignment = self._plan.measurer
+        return f"{what}: {assignment.role.name} {assignment.judge.name!r} {why}."
 
     def _stranger(self, graph: ScriptGraph) -> str | None:
         """What keeps a graph's events from being the reference's; None: they are.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-async def side_by_side(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
+async def gather_all(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
     """The results of all, in order. One that breaks, or cancelling, cancels the others.
 
     Raises:

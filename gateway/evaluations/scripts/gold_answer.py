@@ -10,15 +10,15 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, GoldAnswer
-from dramaturg.judge.steps import read_candidate
-from gateway.evaluations.calls import Patience, call_judge, judge_options
+from dramaturg.judge.steps import parse_candidate
+from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.plan import ScriptsPlan
-from gateway.judges.selection import Seat
+from gateway.evaluations.scripts.plan import ScriptsPlan
+from gateway.judges.selection import JudgeAssignment
 
 
 async def find_gold_answer(
-    plan: ScriptsPlan, pool: Sequence[Candidate], patience: Patience
+    plan: ScriptsPlan, pool: Sequence[Candidate], timeouts: Timeouts
 ) -> GoldAnswer | None:
     """Takes the gold answer from the request or has it written; None where none is wanted.
 
@@ -28,12 +28,12 @@ async def find_gold_answer(
     Args:
         plan: What the evaluation does.
         pool: The candidates to learn from, without the names of who wrote them.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
     if plan.synthesizer is not None:
         pooled = plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
         learned = [candidate for candidate in pool if pooled and not _is_empty(candidate)]
-        answer = await _write(plan.synthesizer, plan.request, learned, patience)
+        answer = await _write(plan.synthesizer, plan.request, learned, timeouts)
     elif plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN:
         answer = GoldAnswer(script=plan.request.gold_answer)
     else:
@@ -43,22 +43,27 @@ async def find_gold_answer(
 
 
 async def _write(
-    seat: Seat, request: EvaluateScriptsRequest, pool: Sequence[Candidate], patience: Patience
+    assignment: JudgeAssignment,
+    request: EvaluateScriptsRequest,
+    pool: Sequence[Candidate],
+    timeouts: Timeouts,
 ) -> GoldAnswer:
-    question = SynthesizeRequest(task=request.task, candidates=pool, options=judge_options(seat, request))
-    stub = SynthesizeServiceStub(seat.judge.channel)
-    longest = patience.for_gold_answer()
+    question = SynthesizeRequest(
+        task=request.task, candidates=pool, options=judge_options(assignment, request)
+    )
+    stub = SynthesizeServiceStub(assignment.judge.channel)
+    longest = timeouts.for_gold_answer()
 
     async def synthesize(timeout: float) -> SynthesizeResponse:
         response: SynthesizeResponse | None = await stub.Synthesize(question, timeout=timeout)
         # gRPC hands over None where the bytes do not parse as the response.
         return SynthesizeResponse() if response is None else response
 
-    response = await call_judge(seat.judge, synthesize, left=longest, longest=longest)
+    response = await call_judge(assignment.judge, synthesize, left=longest, longest=longest)
     if isinstance(response, Failure):
-        return GoldAnswer(failure=f"The judge {seat.judge.name!r} {response.explanation}.")
+        return GoldAnswer(failure=f"The judge {assignment.judge.name!r} {response.explanation}.")
     answer = _read(response)
-    answer.provenance.registered_name = seat.judge.name
+    answer.provenance.registered_name = assignment.judge.name
     return answer
 
 
@@ -72,4 +77,4 @@ def _read(response: SynthesizeResponse) -> GoldAnswer:
 
 
 def _is_empty(candidate: Candidate) -> bool:
-    return read_candidate(candidate).reading == verdict_pb2.READING_EMPTY
+    return parse_candidate(candidate).reading == verdict_pb2.READING_EMPTY

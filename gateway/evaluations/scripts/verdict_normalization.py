@@ -33,7 +33,7 @@ def expected_criteria(role: JudgeRole, identity: Identity | None) -> Sequence[st
     return (*role.criteria, *sorted(declared - {""} - set(ABSEVAL)))
 
 
-def settle(
+def normalize(
     assessment: Assessment, expected: Sequence[str], identity: Identity | None, step_count: int
 ) -> Assessment:
     """Corrects an assessment.

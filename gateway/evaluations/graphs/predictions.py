@@ -25,14 +25,13 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
 )
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
-from gateway.evaluations.asking import ask
-from gateway.evaluations.calls import Patience, judge_options
+from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.graphs.answers import Cleaned, Kept, clean_edges, clean_probabilities
-from gateway.evaluations.graphs.disguise import Disguise
+from gateway.evaluations.graphs.event_aliases import EventAliases
 from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan
 from gateway.evaluations.graphs.soundness import check_graph
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 MOST_DROPPED = 100
 """How much of what was left out is listed one by one."""
@@ -43,13 +42,13 @@ class GraphMaker:
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
         model: The model, as named in the request.
     """
 
-    def __init__(self, plan: GraphsPlan, patience: Patience, model: str) -> None:
+    def __init__(self, plan: GraphsPlan, timeouts: Timeouts, model: str) -> None:
         self._plan = plan
-        self._patience = patience
+        self._timeouts = timeouts
         self._model = model
         self._made = MeasuredGraph(model=model)
 
@@ -82,87 +81,87 @@ class GraphMaker:
         )
 
     async def _write(self) -> ScriptGraph:
-        seat, reference = self._plan.author, self._plan.request.reference
-        assert seat is not None
+        assignment, reference = self._plan.author, self._plan.request.reference
+        assert assignment is not None
         answer = await ask(
-            seat,
-            self._patience,
-            AuthoringServiceStub(seat.judge.channel).WriteScriptGraph,
+            assignment,
+            self._timeouts,
+            AuthoringServiceStub(assignment.judge.channel).WriteScriptGraph,
             WriteScriptGraphRequest(
                 scenario=reference.scenario,
                 event_count=len(reference.events),
-                options=self._options(seat),
+                options=self._options(assignment),
             ),
             WriteScriptGraphResponse,
         )
         if isinstance(answer, Failure):
-            raise _failed(seat, answer)
-        self._sign(seat, answer.provenance)
+            raise _failed(assignment, answer)
+        self._sign(assignment, answer.provenance)
         self._made.dropped.extend(answer.dropped)
-        _check_abstention(seat, answer.abstain_reason, answered=answer.HasField("graph"))
+        _check_abstention(assignment, answer.abstain_reason, answered=answer.HasField("graph"))
         fault = next(check_graph("graph", answer.graph), None)
         if fault is not None:
-            raise _unparsable(seat, f"{fault.field} {fault.description}")
+            raise _unparsable(assignment, f"{fault.field} {fault.description}")
         if not answer.graph.events:
-            raise _unparsable(seat, "the graph has no events")
+            raise _unparsable(assignment, "the graph has no events")
         return answer.graph
 
     async def _order(self, events: Sequence[Event]) -> ScriptGraph:
-        seat, request = self._plan.edges, self._plan.request
-        assert seat is not None
+        assignment, request = self._plan.edges, self._plan.request
+        assert assignment is not None
         if len(events) > MOST_EVENTS:
             raise _NoGraphError(
                 verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
                 f"it has {len(events)} events, of which at most {MOST_EVENTS} can be ordered",
             )
-        disguise = Disguise(request.reference.scenario, events)
+        disguise = EventAliases(request.reference.scenario, events)
         answer = await ask(
-            seat,
-            self._patience,
-            EdgeServiceStub(seat.judge.channel).PredictEdges,
+            assignment,
+            self._timeouts,
+            EdgeServiceStub(assignment.judge.channel).PredictEdges,
             PredictEdgesRequest(
                 scenario=request.reference.scenario,
                 events=disguise.shown,
                 method=request.method,
-                options=self._options(seat),
+                options=self._options(assignment),
             ),
             PredictEdgesResponse,
         )
         if isinstance(answer, Failure):
-            raise _failed(seat, answer)
-        self._sign(seat, answer.provenance)
+            raise _failed(assignment, answer)
+        self._sign(assignment, answer.provenance)
         self._made.dropped.extend(disguise.unmask(text) for text in answer.dropped)
         probable = bool(answer.probabilities)
-        _check_abstention(seat, answer.abstain_reason, answered=probable or answer.HasField("graph"))
+        _check_abstention(assignment, answer.abstain_reason, answered=probable or answer.HasField("graph"))
         if probable and answer.HasField("graph"):
-            raise _unparsable(seat, "it has both a graph and probabilities")
+            raise _unparsable(assignment, "it has both a graph and probabilities")
         if request.method and probable != (request.method == EDGE_METHOD_PAIRWISE):
-            raise _unparsable(seat, "it was made by another method than asked for")
+            raise _unparsable(assignment, "it was made by another method than asked for")
         graph = ScriptGraph(scenario=request.reference.scenario, events=events)
         if probable:
-            pairs = self._keep(seat, clean_probabilities(answer.probabilities, disguise))
+            pairs = self._keep(assignment, clean_probabilities(answer.probabilities, disguise))
             known = answer.HasField("threshold") and 0 <= answer.threshold <= 1
             threshold = answer.threshold if known else None
             graph.edges.extend(await self._aggregate(events, pairs, threshold))
         else:
-            graph.edges.extend(self._keep(seat, clean_edges(answer.graph.edges, disguise)))
+            graph.edges.extend(self._keep(assignment, clean_edges(answer.graph.edges, disguise)))
         return graph
 
-    def _keep(self, seat: Seat, cleaned: Cleaned[Kept]) -> list[Kept]:
+    def _keep(self, assignment: JudgeAssignment, cleaned: Cleaned[Kept]) -> list[Kept]:
         """What is sound in an answer. An answer of which nothing is, is none."""
         self._made.dropped.extend(cleaned.dropped)
         if cleaned.dropped and not cleaned.kept:
-            raise _unparsable(seat, f"nothing in it can be used: {cleaned.dropped[0]}")
+            raise _unparsable(assignment, f"nothing in it can be used: {cleaned.dropped[0]}")
         return cleaned.kept
 
     async def _aggregate(
         self, events: Sequence[Event], pairs: Sequence[PairProbability], threshold: float | None
     ) -> Sequence[EventEdge]:
-        seat = self._plan.measurer
+        assignment = self._plan.measurer
         answer = await ask(
-            seat,
-            self._patience,
-            GraphServiceStub(seat.judge.channel).AggregatePairs,
+            assignment,
+            self._timeouts,
+            GraphServiceStub(assignment.judge.channel).AggregatePairs,
             AggregatePairsRequest(
                 events=events,
                 pairs=pairs,
@@ -172,19 +171,19 @@ class GraphMaker:
             AggregatePairsResponse,
         )
         if isinstance(answer, Failure):
-            raise _failed(seat, answer)
+            raise _failed(assignment, answer)
         if not answer.HasField("graph"):
-            raise _unparsable(seat, "it has no graph")
+            raise _unparsable(assignment, "it has no graph")
         self._made.removed.extend(answer.removed)
         return answer.graph.edges
 
-    def _options(self, seat: Seat) -> JudgeOptions:
-        options = judge_options(seat, self._plan.request)
-        options.model = self._plan.model_of(seat, self._model)
+    def _options(self, assignment: JudgeAssignment) -> JudgeOptions:
+        options = judge_options(assignment, self._plan.request)
+        options.model = self._plan.model_of(assignment, self._model)
         return options
 
-    def _sign(self, seat: Seat, provenance: Provenance) -> None:
-        provenance.registered_name = seat.judge.name
+    def _sign(self, assignment: JudgeAssignment, provenance: Provenance) -> None:
+        provenance.registered_name = assignment.judge.name
         self._made.provenances.append(provenance)
 
 
@@ -194,28 +193,32 @@ class _NoGraphError(Exception):
         self.reason = reason
 
 
-def _failed(seat: Seat, failure: Failure) -> _NoGraphError:
-    return _NoGraphError(failure.reason, f"{seat.role.name} {seat.judge.name!r} {failure.explanation}")
-
-
-def _unparsable(seat: Seat, fault: str) -> _NoGraphError:
+def _failed(assignment: JudgeAssignment, failure: Failure) -> _NoGraphError:
     return _NoGraphError(
-        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
-        f"the answer of {seat.role.name} {seat.judge.name!r} is not as its contract has it: {fault}",
+        failure.reason, f"{assignment.role.name} {assignment.judge.name!r} {failure.explanation}"
     )
 
 
-def _check_abstention(seat: Seat, reason: AbstainReason.ValueType, *, answered: bool) -> None:
+def _unparsable(assignment: JudgeAssignment, fault: str) -> _NoGraphError:
+    return _NoGraphError(
+        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        f"the answer of {assignment.role.name} {assignment.judge.name!r} does not keep its contract: {fault}",
+    )
+
+
+def _check_abstention(
+    assignment: JudgeAssignment, reason: AbstainReason.ValueType, *, answered: bool
+) -> None:
     """An answer is a graph or an abstention with its reason: neither none of them nor both."""
     if reason and answered:
         raise _NoGraphError(
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
-            f"{seat.role.name} {seat.judge.name!r} answered and abstained at once",
+            f"{assignment.role.name} {assignment.judge.name!r} answered and abstained at once",
         )
     if reason:
-        raise _NoGraphError(reason, f"{seat.role.name} {seat.judge.name!r} abstained")
+        raise _NoGraphError(reason, f"{assignment.role.name} {assignment.judge.name!r} abstained")
     if not answered:
-        raise _unparsable(seat, "it has neither a graph nor a reason for having none")
+        raise _unparsable(assignment, "it has neither a graph nor a reason for having none")
 
 
 def _unordered(graph: ScriptGraph) -> ScriptGraph:

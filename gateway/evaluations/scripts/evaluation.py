@@ -15,19 +15,19 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.protocols import USES_POOL, USES_REFERENCE
 from dramaturg.judge.roles import JudgeRole, Question
-from dramaturg.judge.steps import read_candidate
+from dramaturg.judge.steps import parse_candidate
 from dramaturg.judge.usage import total_usage
-from gateway.evaluations.calls import Patience, call_judge, judge_options
+from gateway.evaluations.calls import Timeouts, call_judge, judge_options
+from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.failures import Failure, abstain_all
-from gateway.evaluations.gold_answer import find_gold_answer
-from gateway.evaluations.panels import decide
-from gateway.evaluations.plan import ScriptsPlan
-from gateway.evaluations.settling import expected_criteria, settle
-from gateway.evaluations.side_by_side import side_by_side
+from gateway.evaluations.scripts.gold_answer import find_gold_answer
+from gateway.evaluations.scripts.panels import decide
+from gateway.evaluations.scripts.plan import ScriptsPlan
+from gateway.evaluations.scripts.verdict_normalization import expected_criteria, normalize
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 Find = Callable[[], Awaitable[GoldAnswer | None]]
 """Waits for the gold answer; None where none is wanted."""
@@ -42,17 +42,17 @@ class ScriptsEvaluation(Evaluation):
     Args:
         plan: What to do.
         directory: Knows who the judges are.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
 
-    def __init__(self, plan: ScriptsPlan, directory: JudgeDirectory, patience: Patience) -> None:
+    def __init__(self, plan: ScriptsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         super().__init__(EvaluateScriptsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
-        self._patience = patience
+        self._timeouts = timeouts
         # Judges must not know who wrote what.
         self._candidates = [_anonymous(candidate) for candidate in plan.request.candidates]
-        self._readings = [read_candidate(candidate) for candidate in self._candidates]
+        self._readings = [parse_candidate(candidate) for candidate in self._candidates]
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""
@@ -70,20 +70,26 @@ class ScriptsEvaluation(Evaluation):
         return self._result(writing.result(), assessed)
 
     async def _find_gold_answer(self, emit: Emit) -> GoldAnswer | None:
-        answer = await find_gold_answer(self._plan, self._candidates, self._patience)
+        answer = await find_gold_answer(self._plan, self._candidates, self._timeouts)
         if answer is not None:
             emit(gold_answer=answer)
         return answer
 
     async def _assess_all(self, find: Find, emit: Emit) -> Sequence[CandidateAssessment]:
-        """The assessments of all candidates, by candidate, then by seat."""
+        """The assessments of all candidates, by candidate, then by assignment."""
         indices = range(len(self._candidates))
-        return await side_by_side(
-            [self._assess(seat, index, find, emit) for index in indices for seat in self._plan.seats]
+        return await gather_all(
+            [
+                self._assess(assignment, index, find, emit)
+                for index in indices
+                for assignment in self._plan.assignments
+            ]
         )
 
-    async def _assess(self, seat: Seat, index: int, find: Find, emit: Emit) -> CandidateAssessment:
-        role, judge = seat.role, seat.judge
+    async def _assess(
+        self, assignment: JudgeAssignment, index: int, find: Find, emit: Emit
+    ) -> CandidateAssessment:
+        role, judge = assignment.role, assignment.judge
         assert isinstance(role, JudgeRole)
         identity = self._directory.known(judge) or await self._identity(judge)
         capabilities = () if identity is None else identity.capabilities
@@ -96,19 +102,19 @@ class ScriptsEvaluation(Evaluation):
             candidate=self._candidates[index],
             reference=reference,
             pool=self._others(index) if USES_POOL in capabilities else (),
-            options=judge_options(seat, self._plan.request),
+            options=judge_options(assignment, self._plan.request),
         )
         answered = await call_judge(
             judge,
             lambda timeout: role.ask(judge.channel, question, timeout),
-            left=self._patience.left(),
-            longest=self._patience.judge,
+            left=self._timeouts.left(),
+            longest=self._timeouts.judge,
         )
         criteria = expected_criteria(role, identity)
         if isinstance(answered, Failure):
             assessment = abstain_all(judge.name, role, answered, criteria, identity)
         else:
-            assessment = settle(answered, criteria, identity, len(self._readings[index].steps))
+            assessment = normalize(answered, criteria, identity, len(self._readings[index].steps))
         assessment.provenance.registered_name = judge.name
         assessed = CandidateAssessment(
             candidate_id=self._candidates[index].id,
@@ -122,7 +128,7 @@ class ScriptsEvaluation(Evaluation):
     async def _identity(self, judge: Judge) -> Identity | None:
         """Who a judge is; None where it does not say so in time."""
         try:
-            async with asyncio.timeout(self._patience.left()):
+            async with asyncio.timeout(self._timeouts.left()):
                 return await self._directory.identity(judge)
         except TimeoutError:
             return None
@@ -144,9 +150,9 @@ class ScriptsEvaluation(Evaluation):
             usage=usages[0] if len(usages) == 1 else total_usage(usages),
             mechanism=self._plan.mechanism,
         )
-        seats = len(self._plan.seats)
+        assignments = len(self._plan.assignments)
         for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True)):
-            row = assessments[index * seats : (index + 1) * seats]
+            row = assessments[index * assignments : (index + 1) * assignments]
             made = result.candidates.add(
                 candidate_id=candidate.id,
                 model=candidate.model,

@@ -10,9 +10,9 @@ from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
-from gateway.evaluations.calls import Patience, call_judge, judge_options
+from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 _ORDERS = {
     pb.PRESENTATION_ORDER_AS_GIVEN: (pb.PRESENTATION_ORDER_AS_GIVEN,),
@@ -22,20 +22,20 @@ _BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
 
 
 async def compare_pair(
-    seat: Seat,
+    assignment: JudgeAssignment,
     request: CompareTextsRequest,
     roles: Sequence[pb.Role],
     identity: Identity | None,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> pb.ComparePairResponse:
     """Compares the two texts. A judge that fails, or breaks its contract, abstains in every role.
 
     Args:
-        seat: Who compares.
+        assignment: Who compares.
         request: The texts. Who wrote them, and what people prefer, is not passed on.
         roles: Who votes. Empty: one judge without a role.
         identity: What the judge says of itself, if it ever did.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
     question = pb.ComparePairRequest(
         source=request.source,
@@ -44,25 +44,25 @@ async def compare_pair(
         second=request.second.text,
         roles=roles,
         order=request.order,
-        options=judge_options(seat, request),
+        options=judge_options(assignment, request),
     )
-    stub = PairJudgeServiceStub(seat.judge.channel)
+    stub = PairJudgeServiceStub(assignment.judge.channel)
 
     async def compare(timeout: float) -> pb.ComparePairResponse:
         response: pb.ComparePairResponse | None = await stub.ComparePair(question, timeout=timeout)
         # gRPC hands over None where the bytes do not parse as the response.
         return pb.ComparePairResponse() if response is None else response
 
-    answer = await call_judge(seat.judge, compare, left=patience.left(), longest=patience.judge)
+    answer = await call_judge(assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge)
     if isinstance(answer, Failure):
-        provenance = Provenance(contract=seat.role.contract)
+        provenance = Provenance(contract=assignment.role.contract)
         if identity is not None:
             provenance.name, provenance.version = identity.name, identity.version
-        answer = _abstain(seat, question, answer, provenance)
+        answer = _abstain(assignment, question, answer, provenance)
     elif fault := _fault(answer, roles):
         failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
-        answer = _abstain(seat, question, failure, answer.provenance)
-    answer.provenance.registered_name = seat.judge.name
+        answer = _abstain(assignment, question, failure, answer.provenance)
+    answer.provenance.registered_name = assignment.judge.name
     return answer
 
 
@@ -96,10 +96,10 @@ def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
 
 
 def _abstain(
-    seat: Seat, question: pb.ComparePairRequest, failure: Failure, provenance: Provenance
+    assignment: JudgeAssignment, question: pb.ComparePairRequest, failure: Failure, provenance: Provenance
 ) -> pb.ComparePairResponse:
     """The answer that stands for the one that did not come."""
-    rationale = f"The judge {seat.judge.name!r} {failure.explanation}."
+    rationale = f"The judge {assignment.judge.name!r} {failure.explanation}."
     ballots = [
         pb.Ballot(
             order=order,

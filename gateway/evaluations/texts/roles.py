@@ -16,15 +16,15 @@ from dramaturg.api.roles.v1.role_service_pb2 import (
 )
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.service.validation import violations
-from gateway.evaluations.calls import Patience, call_judge, judge_options
+from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.texts.plan import TextsPlan
-from gateway.judges.selection import Seat
+from gateway.judges.selection import JudgeAssignment
 
 Answer = TypeVar("Answer")
 
 
-async def find_roles(plan: TextsPlan, patience: Patience) -> RolesKnown:
+async def find_roles(plan: TextsPlan, timeouts: Timeouts) -> RolesKnown:
     """Finds the roles.
 
     What fails is told in ``failure`` and is never an error: the roles that are there judge. Generating, and
@@ -32,19 +32,21 @@ async def find_roles(plan: TextsPlan, patience: Patience) -> RolesKnown:
 
     Args:
         plan: What to do.
-        patience: How long to wait.
+        timeouts: How long to wait.
     """
     known = RolesKnown(roles=[*plan.objective, *plan.request.roles.subjective_roles])
     failures: list[str] = []
     if plan.finder is not None and plan.generated:
-        failures += await _generate(plan, plan.finder, patience, known)
+        failures += await _generate(plan, plan.finder, timeouts, known)
     if plan.finder is not None and plan.clustered and _has_subjective(known.roles):
-        failures += await _cluster(plan, plan.finder, patience, known)
+        failures += await _cluster(plan, plan.finder, timeouts, known)
     known.failure = " ".join(failures)
     return known
 
 
-async def _generate(plan: TextsPlan, finder: Seat, patience: Patience, known: RolesKnown) -> Sequence[str]:
+async def _generate(
+    plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+) -> Sequence[str]:
     """Adds generated roles; returns why there are none."""
     request = GenerateRolesRequest(
         source=plan.request.source,
@@ -55,7 +57,7 @@ async def _generate(plan: TextsPlan, finder: Seat, patience: Patience, known: Ro
     stub = RoleServiceStub(finder.judge.channel)
     response = await _ask(
         finder,
-        patience,
+        timeouts,
         lambda timeout: stub.GenerateRoles(request, timeout=timeout),
         GenerateRolesResponse(),
     )
@@ -72,7 +74,9 @@ async def _generate(plan: TextsPlan, finder: Seat, patience: Patience, known: Ro
     return []
 
 
-async def _cluster(plan: TextsPlan, finder: Seat, patience: Patience, known: RolesKnown) -> Sequence[str]:
+async def _cluster(
+    plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+) -> Sequence[str]:
     """Leaves out roles that are alike; returns why all stay."""
     wish = plan.request.roles
     request = ClusterRolesRequest(
@@ -82,7 +86,7 @@ async def _cluster(plan: TextsPlan, finder: Seat, patience: Patience, known: Rol
     )
     stub = RoleServiceStub(finder.judge.channel)
     response = await _ask(
-        finder, patience, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
+        finder, timeouts, lambda timeout: stub.ClusterRoles(request, timeout=timeout), ClusterRolesResponse()
     )
     if isinstance(response, Failure):
         return [f"The roles are not clustered: {finder.judge.name!r} {response.explanation}."]
@@ -95,9 +99,12 @@ async def _cluster(plan: TextsPlan, finder: Seat, patience: Patience, known: Rol
 
 
 async def _ask(
-    finder: Seat, patience: Patience, call: Callable[[float], Awaitable[Answer | None]], nothing: Answer
+    finder: JudgeAssignment,
+    timeouts: Timeouts,
+    call: Callable[[float], Awaitable[Answer | None]],
+    nothing: Answer,
 ) -> Answer | Failure:
-    left = patience.left()
+    left = timeouts.left()
 
     async def answer(timeout: float) -> Answer:
         response = await call(timeout)
@@ -105,11 +112,11 @@ async def _ask(
         return nothing if response is None else response
 
     return await call_judge(
-        finder.judge, answer, left=None if left is None else left / 2, longest=patience.judge
+        finder.judge, answer, left=None if left is None else left / 2, longest=timeouts.judge
     )
 
 
-def _register(provenance: Provenance, finder: Seat) -> None:
+def _register(provenance: Provenance, finder: JudgeAssignment) -> None:
     provenance.registered_name = finder.judge.name
 
 

@@ -9,7 +9,7 @@ import pytest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
-from dramaturg.judge.scoring import scored, text_scorer_contract, unscored
+from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
 from dramaturg.service.channel import open_channel
 from tests.support.grpc_servers import serve
 

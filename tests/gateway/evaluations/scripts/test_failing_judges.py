@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.settling import CORRECTIONS
+from gateway.evaluations.scripts.verdict_normalization import CORRECTIONS
 from tests.support.gateway import (
     Fake,
     agents,

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.judges.registry import Registry
-from gateway.judges.selection import Seat, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 _AGENTS: tuple[Role, ...] = (CRITIC, EXECUTE, COMMONSENSE)
 _WRITTEN = (
@@ -34,17 +34,17 @@ class ScriptsPlan:
     """Who judges; never unspecified."""
     source: GoldAnswerSource.ValueType
     """Where the gold answer comes from; never unspecified."""
-    synthesizer: Seat | None
+    synthesizer: JudgeAssignment | None
     """Who writes the gold answer. None where nobody needs to."""
-    seats: tuple[Seat, ...]
+    assignments: tuple[JudgeAssignment, ...]
     """Who judges each candidate, in the order in which results list them."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
-        seats = (*([self.synthesizer] if self.synthesizer else []), *self.seats)
+        assignments = (*([self.synthesizer] if self.synthesizer else []), *self.assignments)
         return EvaluationAccepted(
-            judges=[seat.describe() for seat in seats],
-            assessment_count=len(self.seats) * len(self.request.candidates),
+            judges=[assignment.describe() for assignment in assignments],
+            assessment_count=len(self.assignments) * len(self.request.candidates),
         )
 
 
@@ -75,13 +75,13 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
     ]
     if violations:
         raise invalid_fields(violations)
-    seats = select_judges(request.judges, wanted, registry, request.options.model)
+    assignments = select_judges(request.judges, wanted, registry, request.options.model)
     return ScriptsPlan(
         request=request,
         mechanism=mechanism,
         source=source,
-        synthesizer=next((seat for seat in seats if seat.role is SYNTHESIZE), None),
-        seats=tuple(seat for seat in seats if isinstance(seat.role, JudgeRole)),
+        synthesizer=next((assignment for assignment in assignments if assignment.role is SYNTHESIZE), None),
+        assignments=tuple(assignment for assignment in assignments if isinstance(assignment.role, JudgeRole)),
     )
 
 
