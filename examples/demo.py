@@ -76,7 +76,7 @@ def evaluate(*, replayed: bool) -> dict[str, Any] | None:
     command = [
         sys.executable,
         "-m",
-        "dramaturg.cli.main",
+        "dramaturg",
         "evaluate",
         "scripts",
         str(SAMPLES / "tasks.jsonl"),

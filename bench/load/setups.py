@@ -163,7 +163,7 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
                 return process
 
             if not platform.apart:
-                yield [await start("dramaturg.cli.main", "up")]
+                yield [await start("dramaturg", "up")]
                 return
             generation = await start("services.generation")
             judge = await start(

@@ -1,31 +1,114 @@
-"""``dramaturg``: puts the command groups together."""
+"""``dramaturg``: the command line. Each command's module is imported when the command is run."""
 
 from __future__ import annotations
 
-import importlib.metadata
-
 import typer
 
-from dramaturg.cli import (
-    ablate,
-    align,
-    conformance,
-    convert,
-    evaluate,
-    graphs,
-    judges,
-    perturb,
-    report,
-    roles,
-    runs,
-    scenarios,
-    scripts,
-    tasks,
-)
-from dramaturg.cli.compare import command as comparing
-from dramaturg.cli.dialogues import checking, simulating
-from dramaturg.cli.help import Commands
-from dramaturg.cli.platform import platform_commands
+from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+from dramaturg.cli.platform_commands import NO_PLATFORM, PLATFORM, PlatformCommand
+
+
+class Commands(LazyGroup):
+    """The commands. A test compares the help here with that of the commands."""
+
+    members = (
+        LazyCommand(
+            "evaluate", "dramaturg.cli.evaluate", "Evaluates what language models wrote.", group=True
+        ),
+        LazyCommand(
+            "graphs",
+            "dramaturg.cli.graphs",
+            "Script graphs: checked, drawn, scored and compared.",
+            group=True,
+        ),
+        LazyCommand(
+            "align",
+            "dramaturg.cli.align",
+            "Measures how far scores and labels agree with people.",
+            group=True,
+        ),
+        LazyCommand(
+            "compare",
+            "dramaturg.cli.compare.command",
+            "Compares runs over the same items with the first, and says whether they may take its place.",
+        ),
+        LazyCommand(
+            "runs",
+            "dramaturg.cli.runs",
+            "Evaluates many samples in a gateway that stays. Exit codes: 0 fine, 1 the run failed or was "
+            "cancelled, or the gateway did not answer, 2 wrong usage or refused, 4 the run ended at its "
+            "budget, 130 interrupted.",
+            group=True,
+        ),
+        LazyCommand(
+            "judges",
+            "dramaturg.cli.judges",
+            "Lists the registered judges, who they are and whether they answer.",
+        ),
+        LazyCommand(
+            "conformance",
+            "dramaturg.cli.conformance",
+            "Checks that a running judge keeps its contract. Exit code 1: it does not.",
+        ),
+        LazyCommand(
+            "convert",
+            "dramaturg.cli.convert",
+            "Converts other formats into rows of an evaluation.",
+            group=True,
+        ),
+        LazyCommand(
+            "report",
+            "dramaturg.cli.report",
+            "Makes one self-contained HTML page of results: leaderboard, heat maps, abstentions, cost, every "
+            "sample.",
+        ),
+        LazyCommand(
+            "roles",
+            "dramaturg.cli.roles",
+            "Finds out who should judge texts (DRPE, section 3.1): readers of each text, none too like "
+            "another.",
+        ),
+        LazyCommand(
+            "scenarios",
+            "dramaturg.cli.scenarios",
+            "Writes scenarios of decisions, and reads their review.",
+            group=True,
+        ),
+        LazyCommand(
+            "simulate",
+            "dramaturg.cli.dialogues.simulating",
+            "Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).",
+        ),
+        LazyCommand("ratings", "dramaturg.cli.dialogues.checking", "Has people check ratings.", group=True),
+        LazyCommand(
+            "tasks",
+            "dramaturg.cli.tasks",
+            "Has tasks written: simulations, and tasks for scripts.",
+            group=True,
+        ),
+        LazyCommand(
+            "perturb",
+            "dramaturg.cli.perturb",
+            'Puts known faults into scripts, and reports which of them are detected. "perturb FILE" is short '
+            'for "perturb write FILE".',
+            group=True,
+        ),
+        LazyCommand(
+            "ablate",
+            "dramaturg.cli.ablate",
+            "Judges the same scripts in several ways, side by side (ABSEval, Tables 2 and 3, Figures 4 and "
+            "7).",
+        ),
+        LazyCommand(
+            "scripts",
+            "dramaturg.cli.scripts",
+            "Reads the review of expanded tasks, and has models write scripts for tasks.",
+            group=True,
+        ),
+        PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
+        PlatformCommand("serve", PLATFORM, "Starts one service as a process of its own.", NO_PLATFORM),
+    )
+
 
 app = typer.Typer(
     name="dramaturg",
@@ -36,36 +119,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(evaluate.app, name="evaluate")
-app.add_typer(graphs.app, name="graphs")
-app.add_typer(align.app, name="align")
-app.add_typer(comparing.app)
-app.add_typer(runs.app, name="runs")
-app.add_typer(judges.app)
-app.add_typer(conformance.app)
-app.add_typer(convert.app, name="convert")
-app.add_typer(report.app)
-app.add_typer(roles.app)
-app.add_typer(scenarios.app, name="scenarios")
-app.add_typer(simulating.app)
-app.add_typer(checking.app, name="ratings")
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(perturb.app, name="perturb")
-app.add_typer(ablate.app)
-app.add_typer(scripts.app, name="scripts")
-app.add_typer(platform_commands())
+
+
+@app.callback()
+def dramaturg() -> None:
+    """Evaluates what language models write."""
 
 
 @app.command("version")
 def version() -> None:
     """Prints the version."""
-    typer.echo(f"dramaturg {importlib.metadata.version('dramaturg')}")
+    from importlib import metadata
+
+    typer.echo(f"dramaturg {metadata.version('dramaturg')}")
 
 
 def main() -> None:
     """Runs the command line."""
     app()
-
-
-if __name__ == "__main__":
-    main()

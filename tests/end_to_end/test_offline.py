@@ -42,7 +42,7 @@ async def gateway_process(services: Mapping[str, list[str]], judges: str, folder
     async with AsyncExitStack() as stack:
         made = {
             name: ServiceProcess(
-                "dramaturg.cli.main", folder, {"DRAMATURG_CONFIG": str(config)}, "serve", name, *options
+                "dramaturg", folder, {"DRAMATURG_CONFIG": str(config)}, "serve", name, *options
             )
             for name, options in {**services, "gateway": []}.items()
         }

@@ -173,7 +173,7 @@ async def platform(
 
     async with OpenAIServer(echo, api_key=PROVIDER_KEY) as model:
         variables = {**environment, "OPENAI_BASE_URL": model.base_url}
-        process = ServiceProcess("dramaturg.cli.main", folder, variables, "up", connect=connect)
+        process = ServiceProcess("dramaturg", folder, variables, "up", connect=connect)
         try:
             await process.start()
             yield process
@@ -283,7 +283,7 @@ async def test_nothing_comes_out_of_settings_that_are_refused(
     files = {"clear.json": clear, "token": token, "key": environment["DRAMATURG_SERVER_TLS_PRIVATE_KEY_FILE"]}
     changed = {name: str(files.get(value, value)) for name, value in WRONG[wrong].items()}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "dramaturg.cli.main", "up", "--port", "0"),
+        *(sys.executable, "-m", "dramaturg", "up", "--port", "0"),
         cwd=ROOT,
         env={**os.environ, **environment, **changed},
         stdout=asyncio.subprocess.PIPE,

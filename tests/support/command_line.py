@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-COMMAND = (sys.executable, "-m", "dramaturg.cli.main")
+COMMAND = (sys.executable, "-m", "dramaturg")
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -18,15 +18,36 @@ from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.cli.graphs import printing, scoring
 from dramaturg.cli.graphs.connection import graph_service
 from dramaturg.cli.graphs.reading import Loaded, load, load_one
-from dramaturg.cli.graphs_train import add_training
+from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.platform_commands import PlatformCommand
 from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.files import FileError
 from dramaturg.service.errors import from_rpc_error
 
-app = typer.Typer(help="Script graphs: checked, drawn, scored and compared.", no_args_is_help=True)
-add_training(app)
+TRAINING = "dramaturg.commands.graphs"
+"""The group of the entry point of the module that has ``train`` and ``predict``."""
+NO_TRAINING = (
+    "Training and predicting come with the services: install them from a clone of the repository "
+    "(pip install -e '.[platform,embeddings]') or use an image."
+)
+
+
+class _Commands(LazyGroup):
+    members = (
+        PlatformCommand(
+            "train", TRAINING, "Trains a model that tells which of two events comes first.", NO_TRAINING
+        ),
+        PlatformCommand(
+            "predict", TRAINING, 'Predicts the edges of scripts, for "dramaturg graphs score".', NO_TRAINING
+        ),
+    )
+
+
+app = typer.Typer(
+    cls=_Commands, help="Script graphs: checked, drawn, scored and compared.", no_args_is_help=True
+)
 
 Result = TypeVar("Result")
 Target = Annotated[

@@ -1,0 +1,92 @@
+"""Command groups whose members are imported when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+
+class LazyCommand(TyperCommand):
+    """Stands for a command or a group in the help of its parent, and imports it when it is run.
+
+    Args:
+        name: The name of the command.
+        module: The module whose ``app`` has the command.
+        help: The first paragraph of the command's help.
+        group: Whether ``app`` is the command itself, a group. Otherwise ``app`` contains the command.
+    """
+
+    def __init__(self, name: str, module: str, help: str, *, group: bool = False) -> None:  # noqa: A002
+        super().__init__(name, help=help)
+        self._module = module
+        self._group = group
+
+    def load(self) -> Any:
+        """Imports the command.
+
+        Raises:
+            LookupError: The module's ``app`` does not have the command.
+        """
+        assert self.name is not None
+        parent = typer.Typer(cls=LazyGroup, add_completion=False)
+        parent.callback()(_no_operation)
+        parent.add_typer(self.load_app(), name=self.name if self._group else None)
+        command: Any = typer.main.get_command(parent)
+        try:
+            return command.commands[self.name]
+        except KeyError:
+            raise LookupError(f"{self._module}:app has no command {self.name!r}") from None
+
+    def load_app(self) -> typer.Typer:
+        """Imports the module and returns its ``app``."""
+        app: typer.Typer = import_module(self._module).app
+        return app
+
+
+class LazyGroup(TyperGroup):
+    """A group that may have members of type ``LazyCommand``.
+
+    The paragraphs of the help of its members are reflowed, so that they fit the terminal however their lines
+    are broken in the source.
+
+    Attributes:
+        members: The lazy members. They are listed after the group's own commands.
+    """
+
+    members: Sequence[LazyCommand] = ()
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for member in self.members:
+            self.add_command(member)
+        _reflow(self)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Finds the command that the arguments name, imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+
+def reflowed(text: str) -> str:
+    """The same paragraphs, each in one line. Indented text, such as an example, stays as it is."""
+    return "\n\n".join(
+        paragraph if paragraph.startswith(" ") else " ".join(paragraph.split())
+        for paragraph in text.split("\n\n")
+    )
+
+
+def _reflow(command: Any) -> None:
+    if command.help:
+        command.help = reflowed(command.help)
+    if isinstance(command, TyperGroup):
+        for member in command.commands.values():
+            _reflow(member)
+
+
+def _no_operation() -> None:
+    pass

@@ -1,0 +1,105 @@
+"""The command line as a whole: its commands, their help, and what is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from dramaturg.cli.lazy_group import LazyCommand
+from dramaturg.cli.main import app
+
+SHARED = {"--format", "--limit", "--target", "--out", "--json", "--concurrency", "--timeout"}
+HEAVY = (
+    "aiohttp",
+    "dbos",
+    "google.protobuf",
+    "grpc",
+    "jinja2",
+    "numpy",
+    "openai",
+    "pydantic_settings",
+    "scipy",
+)
+
+
+def commands(command: Any, name: str = "dramaturg") -> Iterator[tuple[str, Any]]:
+    loaded = command.load() if isinstance(command, LazyCommand) else command
+    yield name, loaded
+    for member, found in getattr(loaded, "commands", {}).items():
+        yield from commands(found, f"{name} {member}")
+
+
+ALL = dict(commands(typer.main.get_command(app)))
+
+
+def lazy_members() -> Iterator[Any]:
+    for name, command in ALL.items():
+        for member in getattr(command, "members", ()):
+            yield pytest.param(member, ALL[f"{name} {member.name}"], id=f"{name} {member.name}")
+
+
+def imported_by(*arguments: str) -> set[str]:
+    code = "import runpy, sys\ntry:\n    {run}\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    run = "runpy.run_module('dramaturg', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format(run=run), *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+def test_version_is_that_of_the_package() -> None:
+    done = CliRunner().invoke(app, ["version"])
+    assert done.exit_code == 0
+    assert done.stdout == f"dramaturg {version('dramaturg')}\n"
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("version",)])
+def test_help_and_version_import_no_command(arguments: tuple[str, ...]) -> None:
+    imported = imported_by(*arguments)
+    assert not imported.intersection(HEAVY)
+    ours = {name for name in imported if name.startswith("dramaturg.cli.")}
+    assert ours == {"dramaturg.cli.main", "dramaturg.cli.lazy_group", "dramaturg.cli.platform_commands"}
+
+
+@pytest.mark.parametrize(("member", "command"), [*lazy_members()])
+def test_the_help_of_a_lazy_command_is_that_of_the_command(member: LazyCommand, command: Any) -> None:
+    assert member.help == command.help.split("\n\n")[0]
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_paragraphs_fit_any_terminal(name: str) -> None:
+    for paragraph in (ALL[name].help or "").split("\n\n"):
+        assert paragraph.startswith(" ") or "\n" not in paragraph.strip()
+
+
+@pytest.mark.parametrize("evaluation", ["scripts", "pairs", "graphs", "decisions", "dialogues"])
+def test_every_evaluation_has_the_same_options(evaluation: str) -> None:
+    command = ALL[f"dramaturg evaluate {evaluation}"]
+    options = {option: one for one in command.params for option in one.opts}
+    assert set(options) >= SHARED
+    model = {option: one for one in ALL["dramaturg evaluate scripts"].params for option in one.opts}
+    for option in SHARED:
+        assert (options[option].help, options[option].default) == (model[option].help, model[option].default)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[], ["evaluate"], ["evaluate", "scripts"], ["serve"], ["up"], ["judges"], ["convert", "coscript"]],
+)
+def test_every_command_explains_itself(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [*command, "--help"])
+    assert done.exit_code == 0
+    assert "Usage" in done.stdout
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    done = CliRunner().invoke(app, ["evalute"])
+    assert done.exit_code == 2
+    assert "'evaluate'" in done.stderr
