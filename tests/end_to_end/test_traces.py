@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from opentelemetry.trace import SpanKind
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
-from dramaturg.service.telemetry.spans import Kind
 from gateway.evaluations.metrics import reason_name
 from tests.support.judges import STEPS
 from tests.support.openai_server import Answer, Body, OpenAIServer
@@ -163,16 +163,16 @@ def check_verdicts(result: ScriptsResult, gateway: Scrape) -> None:
 def check_tree(spans: list[Span]) -> None:
     by_id = {span.span_id: span for span in spans}
     (root,) = [span for span in spans if not span.parent_id]
-    assert (root.name, root.kind, root.service) == (EVALUATE, Kind.SERVER, "gateway")
+    assert (root.name, root.kind, root.service) == (EVALUATE, SpanKind.SERVER, "gateway")
     assert all(span.parent_id in by_id for span in spans if span is not root)
     for span in spans:
         parent = by_id.get(span.parent_id)
-        if span.kind is Kind.SERVER and parent is not None:
+        if span.kind is SpanKind.SERVER and parent is not None:
             # What is served is under the call that another process made.
-            assert (parent.kind, parent.name) == (Kind.CLIENT, span.name)
+            assert (parent.kind, parent.name) == (SpanKind.CLIENT, span.name)
             assert parent.service != span.service
             assert span.attributes["rpc.response.status_code"] == "OK"
-    served = [span for span in spans if span.kind is Kind.SERVER]
+    served = [span for span in spans if span.kind is SpanKind.SERVER]
     agents = {span.service for span in served if by_id.get(span.parent_id, root) is not root}
     assert agents == {*AGENTS, "generation"}
     called = [by_id[span.parent_id] for span in served if span.service in AGENTS]

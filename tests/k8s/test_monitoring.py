@@ -15,7 +15,7 @@ import gateway
 import services
 from dramaturg.service import telemetry
 from dramaturg.service.telemetry.instruments import Instrument, declared
-from dramaturg.service.telemetry.running import new_registry
+from dramaturg.service.telemetry.process import new_registry
 from tests.k8s.rendered import ROOT, Object, combined
 from tests.support.telemetry import Scrape
 

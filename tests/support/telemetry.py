@@ -10,15 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.trace import SpanKind
+from opentelemetry.util._once import Once
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dramaturg.service.telemetry import instruments, otlp, tracing
-from dramaturg.service.telemetry.exporting import resource_of
-from dramaturg.service.telemetry.spans import Kind, RecordedSpan, Recorder
+from dramaturg.service.telemetry import instruments, tracing
 
 Labels = Mapping[str, str]
 
@@ -29,7 +34,7 @@ class Span:
 
     service: str
     name: str
-    kind: Kind
+    kind: SpanKind
     trace_id: str
     span_id: str
     parent_id: str
@@ -123,7 +128,7 @@ def _span(service: str, span: trace_pb2.Span) -> Span:
     return Span(
         service,
         span.name,
-        Kind(span.kind),
+        SpanKind(span.kind - 1),
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex(),
@@ -196,13 +201,35 @@ class Counts:
 @contextmanager
 def traced(sample_ratio: float = 1, *, contents: bool = False) -> Iterator[list[Span]]:
     """Traces within a ``with`` block; the list holds the spans afterwards, as they would have been sent."""
-    ended: list[RecordedSpan] = []
-    spans: list[Span] = []
-    tracing.trace_with(Recorder(ended.append, sample_ratio), contents=contents)
+    ended, spans = _Ended(), list[Span]()
+    provider = TracerProvider(
+        sampler=ParentBasedTraceIdRatio(sample_ratio), resource=Resource({SERVICE_NAME: "test"})
+    )
+    provider.add_span_processor(ended)
+    with global_provider():
+        trace.set_tracer_provider(provider)
+        tracing.configure(provider, contents=contents)
+        try:
+            yield spans
+        finally:
+            if ended.spans:
+                spans += spans_of(encode_spans(ended.spans))
+
+
+class _Ended(SpanProcessor):
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.spans.append(span)
+
+
+@contextmanager
+def global_provider() -> Iterator[None]:
+    """Lets a test set the global tracer provider, which a process can set but once, and takes it back."""
+    vars(trace).update(_TRACER_PROVIDER=None, _TRACER_PROVIDER_SET_ONCE=Once())
     try:
-        yield spans
+        yield
     finally:
-        tracing.trace_with(None)
-        resource = resource_of("test")
-        sender = otlp.resource_spans(resource.attributes, resource.schema_url)
-        spans += spans_of(otlp.export_request(sender, ended))
+        vars(trace).update(_TRACER_PROVIDER=None, _TRACER_PROVIDER_SET_ONCE=Once())
+        tracing.configure(None)

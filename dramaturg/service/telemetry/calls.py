@@ -14,12 +14,12 @@ from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
+from opentelemetry.trace import Span
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.delegation import DelegatingChannel
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histogram
-from dramaturg.service.telemetry.spans import Span
 
 INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Methods that are not observed: probes would drown the rest, and watches have no end."""
@@ -54,11 +54,11 @@ class ServedCall:
         metadata: What came with the call.
     """
 
-    __slots__ = ("_method", "_span")
+    __slots__ = ("_method", "_span", "_token")
 
     def __init__(self, path: str, metadata: Any) -> None:
         self._method = method_name(path)
-        self._span = tracing.enter_call(metadata, self._method, _attributes(self._method))
+        self._span, self._token = tracing.start_server_span(metadata, self._method, _attributes(self._method))
         UNDER_WAY.add(self._method)
 
     def end(self, code: str, reason: str, seconds: float, request_id: str) -> None:
@@ -74,9 +74,10 @@ class ServedCall:
         SERVED.observe(seconds, self._method, code)
         if reason == _OVERLOADED:
             SHED.add(self._method)
-        if self._span.recording:
-            self._span.set("dramaturg.request.id", request_id)
-            _end(self._span, code, failed=code in _SERVER_ERRORS)
+        if self._span.is_recording():
+            self._span.set_attribute("dramaturg.request.id", request_id)
+            _set_code(self._span, code, failed=code in _SERVER_ERRORS)
+        tracing.end_server_span(self._span, self._token)
 
 
 class ObservedChannel(DelegatingChannel):
@@ -122,25 +123,26 @@ class ObservedChannel(DelegatingChannel):
         attributes = {**_attributes(method), "server.address": target}
 
         def call(*given: Any, metadata: Any = None, **options: Any) -> Any:
-            span, headers = tracing.begin_call(method, attributes)
+            span, headers = tracing.start_client_span(method, attributes)
             if headers:
-                metadata = grpc.aio.Metadata(*(metadata or ()), *headers.items())
+                metadata = grpc.aio.Metadata(*(metadata or ()), *headers)
             begun = time.perf_counter()
             try:
                 made = make_call(*given, metadata=metadata, **options)
             except BaseException as error:
-                span.fail(type(error).__name__)
+                tracing.fail(span, type(error).__name__)
                 span.end()
                 raise
 
-            if not instruments.counting() and not span.recording:
+            if not instruments.counting() and not span.is_recording():
                 return made
 
             def ended(done: grpc.aio.Call) -> None:
                 code = _code(done)
                 MADE.observe(time.perf_counter() - begun, method, target, code)
-                if span.recording:
-                    _end(span, code, failed=code != grpc.StatusCode.OK.name)
+                if span.is_recording():
+                    _set_code(span, code, failed=code != grpc.StatusCode.OK.name)
+                    span.end()
 
             made.add_done_callback(ended)
             return made
@@ -168,11 +170,10 @@ def _attributes(method: str) -> Mapping[str, str]:
     return {"rpc.system.name": "grpc", "rpc.method": method}
 
 
-def _end(span: Span, code: str, *, failed: bool) -> None:
-    span.set("rpc.response.status_code", code)
+def _set_code(span: Span, code: str, *, failed: bool) -> None:
+    span.set_attribute("rpc.response.status_code", code)
     if failed:
-        span.fail(code)
-    span.end()
+        tracing.fail(span, code)
 
 
 def _code(call: grpc.aio.Call) -> str:

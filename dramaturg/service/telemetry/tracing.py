@@ -1,21 +1,38 @@
-"""Which span is the current one, and how it goes along with calls.
+"""Spans of OpenTelemetry's API, and the trace that calls belong to.
 
-Without a recorder nothing is recorded; what a caller says of its trace is still logged and passed on, so that
-a service that does not trace leaves no gap. Nor does a trace that is not kept.
+Spans are made with the API alone, by the tracer provider of the process: the one that ``telemetry`` installs,
+or the one that the program that embeds a service has installed itself. Without a provider no span is
+recorded, and the trace of a caller is still logged and passed on. The current span is that of OpenTelemetry's
+context, so spans that a service makes with the API itself belong to the same trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import Token
 from typing import Any, NamedTuple
 
-from dramaturg.service.telemetry import trace_context
-from dramaturg.service.telemetry.spans import Attributes, Kind, Recorder, Span
+from opentelemetry import context as contexts
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 
-_NONE: Attributes = {}
-_NO_SPAN = Span()
+SCOPE = "dramaturg"
+"""The instrumentation scope of the spans."""
+
+Attributes = Mapping[str, AttributeValue]
+"""Names and values of a span's attributes."""
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_TRACEPARENT, _TRACESTATE = "traceparent", "tracestate"
+_MAX_STATE_LENGTH = 512  # W3C Trace Context, section 3.3.1.5: this much is to be passed on
+_FAILED = Status(StatusCode.ERROR)
+
+_tracer = trace.get_tracer(SCOPE)
+_contents = False
 
 
 class Ids(NamedTuple):
@@ -25,20 +42,16 @@ class Ids(NamedTuple):
     span_id: str
 
 
-_recorder: Recorder | None = None
-_contents = False
-_current: ContextVar[Span] = ContextVar("dramaturg_span", default=_NO_SPAN)
-
-
-def trace_with(recorder: Recorder | None, *, contents: bool = False) -> None:
-    """Makes this process trace, or stop.
+def configure(provider: TracerProvider | None, *, contents: bool = False) -> None:
+    """Sets the provider of the spans that this package makes.
 
     Args:
-        recorder: Begins the spans. None: there are none.
+        provider: Makes the spans. ``None``: the global one of OpenTelemetry's API.
         contents: Whether spans may hold prompts and answers.
     """
-    global _recorder, _contents
-    _recorder, _contents = recorder, contents
+    global _tracer, _contents
+    _tracer = trace.get_tracer(SCOPE) if provider is None else provider.get_tracer(SCOPE)
+    _contents = contents
 
 
 def contents() -> bool:
@@ -46,59 +59,107 @@ def contents() -> bool:
     return _contents
 
 
-def enter_call(metadata: Iterable[tuple[str, Any]], name: str, attributes: Attributes) -> Span:
-    """Begins the span of a call that is served, under its caller's; it stays current in the call's task."""
-    caller = trace_context.read(metadata)
-    if _recorder is None:
-        span = _NO_SPAN if caller is None else Span(caller)
-    else:
-        span = _recorder.begin(name, Kind.SERVER, attributes, caller, remote=True)
-    _current.set(span)
-    return span
-
-
-def begin_call(name: str, attributes: Attributes) -> tuple[Span, Mapping[str, str]]:
-    """Begins the span of a call that is made, under the current one.
-
-    Returns:
-        The span, which whoever makes the call ends, and the metadata that carries it.
-    """
-    span = _begin(name, Kind.CLIENT, attributes)
-    return span, {} if span.context is None else span.context.headers()
-
-
 @contextmanager
-def spanning(
-    name: str, attributes: Attributes = _NONE, kind: Kind = Kind.INTERNAL, *, root: bool = False
+def span(
+    name: str, attributes: Attributes | None = None, kind: SpanKind = SpanKind.INTERNAL, *, root: bool = False
 ) -> Iterator[Span]:
     """Makes a span within a ``with`` block, current there. An exception marks it failed by its class.
 
     Args:
-        name: What is done, in words of few values.
-        attributes: What is known of it.
-        kind: What it is of.
+        name: The operation; few distinct values.
+        attributes: Its attributes.
+        kind: Its kind.
         root: Whether it begins a trace of its own.
     """
-    span = _begin(name, kind, attributes, root=root)
-    token = _current.set(span)
+    parent = Context() if root else None
+    made = _tracer.start_span(name, parent, kind, attributes)
+    token = contexts.attach(trace.set_span_in_context(made, parent))
     try:
-        yield span
+        yield made
     except BaseException as error:
-        span.fail(type(error).__name__)
+        fail(made, type(error).__name__)
         raise
     finally:
-        # What was given up is closed by whoever finds it, and then there is nothing to go back to.
-        with suppress(ValueError):
-            _current.reset(token)
+        contexts.detach(token)
+        made.end()
+
+
+def fail(span: Span, error_type: str) -> None:
+    """Marks a span failed. The first call counts.
+
+    Messages of errors are not recorded: they may quote what is judged.
+
+    Args:
+        span: The span.
+        error_type: The attribute ``error.type``; few distinct values.
+    """
+    if span.is_recording() and getattr(span, "status", None) != _FAILED:
+        span.set_attribute("error.type", error_type)
+        span.set_status(_FAILED)
+
+
+def start_server_span(
+    metadata: Iterable[tuple[str, Any]], name: str, attributes: Attributes
+) -> tuple[Span, Token[Context] | None]:
+    """Starts the span of a call that is served, under its caller's, and makes it current.
+
+    Args:
+        metadata: The metadata of the call.
+        name: The method.
+        attributes: The span's attributes.
+
+    Returns:
+        The span, and the token for [end_server_span]; ``None`` where the call belongs to no trace.
+    """
+    parent = _extract(metadata)
+    made = _tracer.start_span(name, parent, SpanKind.SERVER, attributes)
+    if not made.get_span_context().is_valid:
+        return made, None
+    return made, contexts.attach(trace.set_span_in_context(made, parent))
+
+
+def end_server_span(span: Span, token: Token[Context] | None) -> None:
+    """Ends a span that [start_server_span] started, in the same task."""
+    if token is not None:
+        contexts.detach(token)
         span.end()
 
 
+def start_client_span(name: str, attributes: Attributes) -> tuple[Span, Sequence[tuple[str, str]]]:
+    """Starts the span of a call that is made, under the current one. It does not become current.
+
+    Returns:
+        The span, which the caller ends, and the metadata that carries it; none where there is no trace.
+    """
+    made = _tracer.start_span(name, None, SpanKind.CLIENT, attributes)
+    if not made.get_span_context().is_valid:
+        return made, ()
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, trace.set_span_in_context(made, _EMPTY))
+    return made, tuple(carrier.items())
+
+
 def ids() -> Ids | None:
-    """The current span; where it is not recorded, what goes along with calls in its place. None: no trace."""
-    context = _current.get().context
-    return None if context is None else Ids(context.trace_id, context.span_id)
+    """The current span, recorded or not; ``None`` outside of any trace."""
+    current = trace.get_current_span().get_span_context()
+    if not current.is_valid:
+        return None
+    return Ids(f"{current.trace_id:032x}", f"{current.span_id:016x}")
 
 
-def _begin(name: str, kind: Kind, attributes: Attributes, *, root: bool = False) -> Span:
-    context = None if root else _current.get().context
-    return Span(context) if _recorder is None else _recorder.begin(name, kind, attributes, context)
+_EMPTY = Context()
+
+
+def _extract(metadata: Iterable[tuple[str, Any]]) -> Context:
+    """The context of the caller's span; an empty one where the metadata names none."""
+    carrier: dict[str, str] = {}
+    for key, value in metadata:
+        if key in (_TRACEPARENT, _TRACESTATE) and isinstance(value, str):
+            # A channel adds its headers behind those that the caller states: the last one counts.
+            carrier[key] = f"{carrier[key]},{value}" if key == _TRACESTATE and key in carrier else value
+    if _TRACEPARENT not in carrier:
+        return _EMPTY
+    if len(carrier.get(_TRACESTATE, "")) > _MAX_STATE_LENGTH:
+        # Metadata above 8 KiB would fail the calls that are made for this one.
+        del carrier[_TRACESTATE]
+    return _PROPAGATOR.extract(carrier, _EMPTY)

@@ -144,7 +144,7 @@ class RunEngine:
             run = await self._patient(self._store.get_run, run_id)
             if run is None:
                 return
-            with tracing.spanning("conduct run", {"dramaturg.run.id": run_id}, root=True):
+            with tracing.span("conduct run", {"dramaturg.run.id": run_id}, root=True):
                 await Conductor(
                     run_id,
                     attempt,

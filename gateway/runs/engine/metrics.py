@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dramaturg.api.evaluation.v1.run_pb2 import RunState, SampleState
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.telemetry.instruments import Counter, Gauge, Histogram
-from dramaturg.service.telemetry.spans import Attributes
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome
 
 RUNS = Gauge("dramaturg_runs", "Runs that have not ended, by state.", ("state",))
@@ -74,9 +73,9 @@ def sampling(run_id: str, index: int) -> Iterator[None]:
     Its span begins a trace of its own: that of a run with all its samples would be too large to be read.
     """
     UNDER_WAY.add()
-    attributes: Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
+    attributes: tracing.Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
     try:
-        with tracing.spanning("evaluate sample", attributes, root=True):
+        with tracing.span("evaluate sample", attributes, root=True):
             yield
     finally:
         UNDER_WAY.add(amount=-1)

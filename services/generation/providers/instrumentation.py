@@ -10,8 +10,11 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
+from opentelemetry.trace import Span, SpanKind
+from opentelemetry.util.types import AttributeValue
+
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.spans import Kind, Span, Value
+from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH
 from services.generation.calls import Answer, Call, Message, Role
 from services.generation.deadlines import Deadline
 from services.generation.errors import ProviderError
@@ -37,24 +40,24 @@ class InstrumentedProvider(Provider):
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
         """The inner provider's answer, or what it raises."""
         outcome, begun = CUT, time.perf_counter()
-        with tracing.spanning(f"{OPERATION} {call.model}", kind=Kind.CLIENT) as span:
-            if span.recording:
+        with tracing.span(f"{OPERATION} {call.model}", kind=SpanKind.CLIENT) as span:
+            if span.is_recording():
                 _set_all(span, self._asked(call))
             try:
                 answer = await self._inner.complete(call, deadline)
                 outcome = ANSWERED
             except ProviderError as fault:
                 outcome = fault.kind.value
-                span.fail(outcome)
+                tracing.fail(span, outcome)
                 raise
             finally:
                 ATTEMPTS.add(self.name, outcome)
                 ATTEMPT_SECONDS.observe(time.perf_counter() - begun, self.name)
-            if span.recording:
+            if span.is_recording():
                 _set_all(span, _answered(answer))
         return answer
 
-    def _asked(self, call: Call) -> Mapping[str, Value | None]:
+    def _asked(self, call: Call) -> Mapping[str, AttributeValue | None]:
         sampling = call.sampling
         return {
             "gen_ai.operation.name": OPERATION,
@@ -77,7 +80,7 @@ class InstrumentedProvider(Provider):
         await self._inner.close()
 
 
-def _answered(answer: Answer) -> Mapping[str, Value | None]:
+def _answered(answer: Answer) -> Mapping[str, AttributeValue | None]:
     counts = answer.counts
     said = Message(Role.ASSISTANT, answer.text or answer.refusal)
     return {
@@ -90,17 +93,18 @@ def _answered(answer: Answer) -> Mapping[str, Value | None]:
     }
 
 
-def _set_all(span: Span, attributes: Mapping[str, Value | None]) -> None:
+def _set_all(span: Span, attributes: Mapping[str, AttributeValue | None]) -> None:
     for name, value in attributes.items():
         if value is not None:
-            span.set(name, value)
+            span.set_attribute(name, value)
 
 
 def _messages(messages: Sequence[Message]) -> str:
-    return json.dumps(
+    text = json.dumps(
         [
             {"role": message.role.value, "parts": [{"type": "text", "content": message.text}]}
             for message in messages
         ],
         ensure_ascii=False,
     )
+    return text[:MAX_TEXT_LENGTH]

@@ -14,15 +14,18 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry import trace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
+from opentelemetry.trace import SpanKind, TraceFlags
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.spans import Kind
+from dramaturg.service.telemetry.tracing import Ids
 from tests.support.grpc_servers import (
     METHODS,
     Critique,
@@ -85,7 +88,11 @@ async def test_every_hop_is_under_the_one_before_it() -> None:
     outer = by_parent[PARENT]
     between = by_parent[outer.span_id]
     inner = by_parent[between.span_id]
-    assert [span.kind for span in (outer, between, inner)] == [Kind.SERVER, Kind.CLIENT, Kind.SERVER]
+    assert [span.kind for span in (outer, between, inner)] == [
+        SpanKind.SERVER,
+        SpanKind.CLIENT,
+        SpanKind.SERVER,
+    ]
     assert len(spans) == 3
     assert {(span.trace_id, span.state) for span in spans} == {(TRACE, "vendor=1")}
     remote = [
@@ -109,8 +116,9 @@ async def test_a_trace_that_is_not_kept_is_passed_on_as_one(sent: tuple[str, str
         async with behind_a_hop() as (call, seen):
             await call(critique_request(), metadata=(sent,) if sent else ())
     # Those behind it do not begin a trace of their own.
-    assert seen[0]["traceparent"].endswith("-00")
-    assert sent is None or seen[0]["traceparent"] == sent[1]
+    _, trace_id, _, bits = seen[0]["traceparent"].split("-")
+    assert not int(bits, 16) & TraceFlags.SAMPLED
+    assert sent is None or trace_id == TRACE
     assert not spans
 
 
@@ -128,10 +136,10 @@ async def test_each_arity_has_one_span_on_each_side(method: str) -> None:
         assert span.attributes["rpc.response.status_code"] == "INVALID_ARGUMENT"
         assert (span.attributes["rpc.system.name"], span.attributes["rpc.method"]) == ("grpc", span.name)
         assert b"planted" not in span.raw
-    (made,) = [span for span in spans if span.kind is Kind.CLIENT]
+    (made,) = [span for span in spans if span.kind is SpanKind.CLIENT]
     assert made.attributes["server.address"] == server.target
     # It is the caller's fault, and no error of the server.
-    assert {span.kind: span.failed for span in spans} == {Kind.CLIENT: True, Kind.SERVER: False}
+    assert {span.kind: span.failed for span in spans} == {SpanKind.CLIENT: True, SpanKind.SERVER: False}
 
 
 async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
@@ -150,7 +158,7 @@ async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
     codes = {span.kind: span.attributes["rpc.response.status_code"] for span in spans}
-    assert codes == {Kind.CLIENT: "CANCELLED", Kind.SERVER: "CANCELLED"}
+    assert codes == {SpanKind.CLIENT: "CANCELLED", SpanKind.SERVER: "CANCELLED"}
 
 
 async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins() -> None:
@@ -166,14 +174,14 @@ async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins
 
 
 def test_a_span_is_under_the_one_around_it_unless_it_begins_a_trace() -> None:
-    with traced() as spans, tracing.spanning("outer"):
-        with tracing.spanning("inner", kind=Kind.CLIENT):
+    with traced() as spans, tracing.span("outer"):
+        with tracing.span("inner", kind=SpanKind.CLIENT):
             pass
-        with tracing.spanning("root", root=True):
+        with tracing.span("root", root=True):
             pass
     inner, root, outer = spans
     assert (inner.parent_id, inner.trace_id) == (outer.span_id, outer.trace_id)
-    assert [span.kind for span in spans] == [Kind.CLIENT, Kind.INTERNAL, Kind.INTERNAL]
+    assert [span.kind for span in spans] == [SpanKind.CLIENT, SpanKind.INTERNAL, SpanKind.INTERNAL]
     assert not root.parent_id
     assert root.trace_id != outer.trace_id
     assert 0 < outer.began <= inner.began <= inner.ended <= outer.ended
@@ -189,52 +197,98 @@ def test_spans_may_hold_contents_while_it_is_said_so() -> None:
     assert said == [False, True, False]
 
 
-def test_the_first_word_on_why_a_span_failed_stands() -> None:
-    with traced() as spans, tracing.spanning("work") as span:
-        span.fail("first")
-        span.fail("second")
+def test_the_first_reason_of_a_failure_counts() -> None:
+    with traced() as spans, tracing.span("work") as span:
+        tracing.fail(span, "first")
+        tracing.fail(span, "second")
     assert [one.attributes for one in spans] == [{"error.type": "first"}]
 
 
-def test_what_is_done_to_a_span_that_has_ended_is_lost() -> None:
-    with traced() as spans:
-        with tracing.spanning("work") as span:
-            recording = [span.recording]
-        recording.append(span.recording)
-        span.set("late", value=True)
-        span.fail("late")
-        span.end()
-    (only,) = spans
-    assert recording == [True, False]
-    assert not only.failed
-    assert only.attributes == {}
+def test_spans_of_opentelemetrys_api_are_in_the_trace() -> None:
+    tracer = trace.get_tracer("a team's own")
+    with (
+        traced() as spans,
+        tracing.span("outer"),
+        tracer.start_as_current_span("theirs"),
+        tracing.span("inner"),
+    ):
+        pass
+    by_name = {span.name: span for span in spans}
+    assert by_name["theirs"].parent_id == by_name["outer"].span_id
+    assert by_name["inner"].parent_id == by_name["theirs"].span_id
 
 
-def test_a_span_that_somebody_else_closes_ends() -> None:
-    async def given_up() -> None:
-        with tracing.spanning("work"):
-            await asyncio.sleep(0)
+async def test_a_span_that_a_servicer_makes_with_the_api_joins_the_trace_of_the_call() -> None:
+    async with serve(critic(silent)) as inner, open_channel(inner.target) as channel:
 
-    with traced() as spans:
-        work = given_up()
-        contextvars.copy_context().run(work.send, None)
-        work.close()
-    assert [span.attributes for span in spans] == [{"error.type": "GeneratorExit"}]
+        async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+            with trace.get_tracer("a team's own").start_as_current_span("theirs"):
+                return await CriticServiceStub(channel).Critique(request)
+
+        with traced() as spans:
+            async with serve_critic(work) as stub:
+                await stub.Critique(critique_request())
+    (own,) = [span for span in spans if span.name == "theirs"]
+    by_id = {span.span_id: span for span in spans}
+    assert by_id[own.parent_id].kind is SpanKind.SERVER
+    (called,) = [span for span in spans if span.parent_id == own.span_id]
+    assert called.kind is SpanKind.CLIENT
+    assert len({span.trace_id for span in spans}) == 1
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80))
-def test_whatever_a_caller_says_of_its_trace_a_call_is_served(header: str) -> None:
-    def enter() -> tracing.Ids | None:
-        tracing.enter_call([("traceparent", header), ("tracestate", header)], "name", {}).end()
-        return tracing.ids()
+def test_a_call_is_served_whatever_its_trace_headers_hold(header: str) -> None:
+    def enter() -> Ids | None:
+        metadata = [("traceparent", header), ("tracestate", header)]
+        span, token = tracing.start_server_span(metadata, "name", {})
+        found = tracing.ids()
+        tracing.end_server_span(span, token)
+        return found
 
     with traced():
         assert contextvars.copy_context().run(enter) is not None
     contextvars.copy_context().run(enter)
 
 
+@pytest.mark.parametrize("value", [b"bytes", 5, None])
+def test_headers_that_are_no_text_are_ignored(value: object) -> None:
+    span, token = tracing.start_server_span([("traceparent", value)], "name", {})
+    assert token is None
+    tracing.end_server_span(span, token)
+    span, token = tracing.start_server_span([SAMPLED, ("tracestate", value)], "name", {})
+    assert tracing.ids() == (TRACE, PARENT)
+    tracing.end_server_span(span, token)
+    assert tracing.ids() is None
+
+
+def test_of_several_trace_headers_the_last_counts() -> None:
+    stated = ("traceparent", f"00-{TRACE[::-1]}-{PARENT}-01")
+    span, token = tracing.start_server_span([stated, SAMPLED], "name", {})
+    assert tracing.ids() == (TRACE, PARENT)
+    tracing.end_server_span(span, token)
+
+
+@pytest.mark.parametrize(
+    ("states", "sent"),
+    [
+        (["a=1", "b=2"], "a=1,b=2"),
+        (["a=1\r\nx: y"], None),
+        (["a=" + "x" * 250, "b=" + "x" * 250], "a=" + "x" * 250 + ",b=" + "x" * 250),
+        (["a=" + "x" * 250, "b=" + "x" * 250, "c=" + "x" * 250], None),
+    ],
+)
+def test_the_state_of_a_trace_is_passed_on_where_it_can_be_sent(states: list[str], sent: str | None) -> None:
+    metadata = [SAMPLED, *[("tracestate", state) for state in states]]
+    span, token = tracing.start_server_span(metadata, "name", {})
+    made, headers = tracing.start_client_span("name", {})
+    assert dict(headers).get("tracestate") == sent
+    assert dict(headers)["traceparent"] == SAMPLED[1]
+    made.end()
+    tracing.end_server_span(span, token)
+
+
 async def test_a_span_that_fails_says_by_what_and_nothing_that_was_said() -> None:
-    with traced() as spans, pytest.raises(ValueError, match="planted"), tracing.spanning("work"):
+    with traced() as spans, pytest.raises(ValueError, match="planted"), tracing.span("work"):
         raise ValueError("planted")
     (span,) = spans
     assert span.failed
@@ -257,6 +311,6 @@ async def test_logs_name_the_trace_where_there_is_one() -> None:
             await stub.Critique(critique_request())
     assert "trace_id" not in lines[0]
     assert (lines[1]["trace_id"], lines[1]["span_id"]) == (TRACE, PARENT)
-    (served,) = [span for span in spans if span.kind is Kind.SERVER]
+    (served,) = [span for span in spans if span.kind is SpanKind.SERVER]
     assert (lines[2]["trace_id"], lines[2]["span_id"]) == (served.trace_id, served.span_id)
     assert lines[2]["request_id"]

@@ -1,4 +1,4 @@
-"""Switches telemetry on for the life of a process."""
+"""Metrics and traces of a process, as the environment configures them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
+from opentelemetry import trace
+
 from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.endpoint import serve_metrics
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
-from dramaturg.service.telemetry.spans import Recorder
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -24,12 +24,14 @@ _EXTRA = 'install "dramaturg[platform]"'
 
 @asynccontextmanager
 async def telemetry(service: str, host: str) -> AsyncIterator[None]:
-    """Serves metrics and sends spans within an ``async with`` block, as the environment configures it.
+    """Serves metrics and sends spans within an ``async with`` block.
 
-    A process has one registry and one tracer, however many servers it runs.
+    A process has one registry and one tracer provider, however many servers it runs. A tracer provider that
+    the program has installed before stays the global one; the spans of this package go to the collector of
+    the settings.
 
     Args:
-        service: What the process is called in traces.
+        service: The name of the service in traces.
         host: The address for metrics, unless the settings name one.
 
     Raises:
@@ -51,17 +53,28 @@ def _metrics(settings: MetricsSettings, host: str) -> Iterator[None]:
             logger.warning("metrics.port is set, and prometheus-client is missing: %s", _EXTRA)
         yield
         return
-    instruments.count_into(registry)
+    from prometheus_client import start_http_server
+
+    address = (settings.host or host).strip("[]")
     try:
-        with serve_metrics(settings.host or host, settings.port, registry) as port:
-            logger.info("metrics are served", extra={"fields": {"port": port}})
-            yield
+        server, thread = start_http_server(settings.port, address, registry)
+    except OSError as error:
+        raise OSError(
+            f"metrics.port: cannot listen on {address}:{settings.port}: {error.strerror}"
+        ) from error
+    instruments.count_into(registry)
+    logger.info("metrics are served", extra={"fields": {"port": server.server_port}})
+    try:
+        yield
     finally:
         instruments.count_into(None)
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def new_registry() -> CollectorRegistry | None:
-    """A registry with what is known of any process; None where ``prometheus-client`` is missing."""
+    """A registry with the collectors of the process; ``None`` where ``prometheus-client`` is missing."""
     try:
         import prometheus_client
     except ImportError:
@@ -81,20 +94,22 @@ async def _traces(settings: TracesSettings, service: str) -> AsyncIterator[None]
         yield
         return
     try:
-        # Here, since OpenTelemetry takes longer to load than most commands to run.
-        from dramaturg.service.telemetry.exporting import open_sender
+        # Imported here: the SDK takes longer to load than most commands take to run.
+        from dramaturg.service.telemetry.sdk import Tracing
     except ImportError:
-        logger.warning("traces.endpoint is set, and OpenTelemetry is missing: %s", _EXTRA)
+        logger.warning("traces.endpoint is set, and OpenTelemetry's SDK is missing: %s", _EXTRA)
         yield
         return
     try:
-        sender = open_sender(service, settings)
+        sending = Tracing(service, settings)
     except Exception as error:
-        raise SettingsError(f"traces.endpoint or OTEL_EXPORTER_OTLP_* cannot be used: {error}") from error
-    tracing.trace_with(Recorder(sender.take, settings.sample_ratio), contents=settings.contents)
+        raise SettingsError(f"traces.endpoint or OTEL_* cannot be used: {error}") from error
+    tracing.configure(sending.provider, contents=settings.contents)
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        trace.set_tracer_provider(sending.provider)
     logger.info("spans are sent", extra={"fields": {"endpoint": settings.endpoint}})
     try:
         yield
     finally:
-        tracing.trace_with(None)
-        await asyncio.to_thread(sender.shutdown)
+        tracing.configure(trace.NoOpTracerProvider())
+        await asyncio.to_thread(sending.shutdown)

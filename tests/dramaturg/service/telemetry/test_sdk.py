@@ -1,0 +1,204 @@
+"""Spans as a collector gets them over OTLP, and collectors that do not take them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+from pydantic import ValidationError
+
+from dramaturg.service.settings import SettingsError
+from dramaturg.service.telemetry import telemetry, tracing
+from dramaturg.service.telemetry.sdk import Tracing
+from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
+from tests.support.grpc_servers import until
+from tests.support.ports import free_port
+from tests.support.telemetry import collector, counted, global_provider
+
+
+@pytest.fixture(autouse=True)
+def _no_provider() -> Iterator[None]:
+    with global_provider():
+        yield
+
+
+def is_recording() -> bool:
+    """Whether a span of a call that is made now is recorded."""
+    span, _ = tracing.start_client_span("method", {})
+    recording = span.is_recording()
+    span.end()
+    return recording
+
+
+async def test_spans_reach_the_collector_with_the_configured_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=planted")
+        monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+        with counted() as counts:
+            async with telemetry("service", "127.0.0.1"):
+                with tracing.span("work", {"attribute": 1}):
+                    pass
+            assert counts.now().sum("dramaturg_spans_sent_total") == 1
+    (span,) = collecting.spans
+    assert (span.service, span.name, span.attributes) == ("service", "work", {"attribute": 1})
+    assert b"deployment.environment.name" in collecting.raw[0]
+    assert collecting.metadata[0]["x-key"] == "planted"
+
+
+async def test_spans_of_the_api_are_sent_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{collecting.target}")
+        async with telemetry("service", "127.0.0.1"):
+            with trace.get_tracer("a team's own").start_as_current_span("theirs"), tracing.span("ours"):
+                pass
+    by_name = {span.name: span for span in collecting.spans}
+    assert by_name["ours"].parent_id == by_name["theirs"].span_id
+
+
+@pytest.mark.parametrize(("variable", "name"), [("", "service"), ("another", "another")])
+async def test_the_batch_delay_and_the_name_of_the_service_are_those_of_the_specifications_variables(
+    variable: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        monkeypatch.setenv("OTEL_SERVICE_NAME", variable)
+        async with telemetry("service", "127.0.0.1"):
+            with tracing.span("work"):
+                pass
+            await until(lambda: len(collecting.spans) == 1, seconds=4)  # sooner than by the default
+    assert collecting.spans[0].service == name
+    assert b"service.version" in collecting.raw[0]
+
+
+@pytest.mark.parametrize("contents", [True, False])
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"DRAMATURG_TRACES_SAMPLE_RATIO": "0"},
+        {"OTEL_TRACES_SAMPLER": "always_off"},
+        {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
+        {"OTEL_TRACES_SAMPLER": "always_on", "DRAMATURG_TRACES_SAMPLE_RATIO": "0"},
+    ],
+)
+async def test_the_sampler_is_that_of_the_settings_or_of_the_specifications_variables(
+    contents: bool, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with collector() as collecting:
+        monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", f"http://{collecting.target}")
+        monkeypatch.setenv("DRAMATURG_TRACES_CONTENTS", str(contents))
+        for variable, value in variables.items():
+            monkeypatch.setenv(variable, value)
+        async with telemetry("service", "127.0.0.1"):
+            assert tracing.contents() == contents
+            with tracing.span("work"):
+                pass
+    assert not tracing.contents()
+    assert not collecting.spans
+
+
+async def test_there_are_no_traces_where_opentelemetry_is_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    async with telemetry("service", "127.0.0.1"):
+        assert not is_recording()
+
+
+async def test_a_collector_that_is_away_for_a_moment_gets_every_span() -> None:
+    with counted() as counts:
+        async with collector(refusals=1) as collecting:
+            sending = Tracing(
+                "test", TracesSettings(endpoint=f"http://{collecting.target}", flush_seconds=20)
+            )
+            sending.provider.get_tracer("test").start_span("work").end()
+            await asyncio.to_thread(sending.shutdown)
+        assert counts.now().sum("dramaturg_spans_sent_total") == 1
+    assert len(collecting.spans) == 1
+
+
+@pytest.mark.parametrize("character", ["x", "\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{PERFORMING ARTS}"])
+async def test_batches_of_spans_with_prompts_are_no_larger_than_a_collector_takes(character: str) -> None:
+    spans = 20
+    with counted() as counts:
+        async with collector() as collecting:
+            endpoint = f"http://{collecting.target}"
+            sending = Tracing("test", TracesSettings(endpoint=endpoint, flush_seconds=20, contents=True))
+            tracer = sending.provider.get_tracer("test")
+            for _ in range(spans):
+                span = tracer.start_span("chat", kind=SpanKind.CLIENT)
+                for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
+                    span.set_attribute(name, character * (MAX_TEXT_LENGTH + 1))
+                span.end()
+            await asyncio.to_thread(sending.shutdown)
+        assert counts.now().sum("dramaturg_spans_sent_total") == spans
+    assert max(map(len, collecting.raw)) < 4 << 20
+    assert len(collecting.spans[-1].attributes["gen_ai.input.messages"]) == MAX_TEXT_LENGTH
+
+
+@pytest.fixture(params=["says nothing", "refuses"])
+def dead_collector(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a collector that accepts connections and says nothing, or that refuses them."""
+    if request.param == "refuses":
+        yield f"http://127.0.0.1:{free_port()}"
+        return
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_the_end_does_not_wait_for_a_dead_collector_and_every_span_is_counted(
+    dead_collector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "1000")
+    with counted() as counts:
+        sending = Tracing("test", TracesSettings(endpoint=dead_collector, flush_seconds=0.3))
+        tracer = sending.provider.get_tracer("test")
+        for _ in range(3000):
+            tracer.start_span("work").end()
+        begun = time.monotonic()
+        sending.shutdown()
+        assert time.monotonic() - begun < TracesSettings().flush_seconds
+        dropped = counts.now().by("dramaturg_spans_dropped_total", "reason")
+    assert dropped["queue"] > 0
+    assert sum(dropped.values()) == 3000
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("DRAMATURG_TRACES_ENDPOINT", "http://[::1"),
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
+    ],
+)
+async def test_values_that_opentelemetry_cannot_use_are_bad_settings(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=r"traces\.endpoint or OTEL_\*"):
+        async with telemetry("service", "127.0.0.1"):
+            pass
+    assert not is_recording()
+
+
+def test_the_endpoint_is_that_of_the_specifications_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not TracesSettings().enabled
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    assert TracesSettings().endpoint == "http://collector:4317"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://traces:4317")
+    assert TracesSettings().endpoint == "http://traces:4317"
+    assert TracesSettings().enabled
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    assert not TracesSettings().enabled
+    with pytest.raises(ValidationError, match="sample_ratio"):
+        TracesSettings(sample_ratio=1.5)
