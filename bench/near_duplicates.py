@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from services.embedding.batches import plan_batches
 from services.embedding.light import LightEncoder
+from services.embedding.local import plan_batches
 from services.embedding.weights import locate
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,14 +9,14 @@ from importlib.metadata import version
 from dramaturg.api.alignment.v1 import alignment_service_pb2, alignment_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
-from services.alignment.accuracy.figures import MOST_CELLS
 from services.alignment.accuracy.groups import MOST_ROWS
+from services.alignment.accuracy.metrics import MOST_CELLS
 from services.alignment.agreement.alpha import MOST_SETS
 from services.alignment.agreement.measure import MOST_GROUPS, MOST_PAIRS
 from services.alignment.codec.correlation import MOST_MEASURES
 from services.alignment.comparison.compare import MOST_COMPARISONS
 from services.alignment.embedder import RemoteEmbedder
-from services.alignment.ranking.rank import MOST_METHODS, MOST_SYSTEMS
+from services.alignment.ranking.rankings import MOST_METHODS, MOST_SYSTEMS
 from services.alignment.servicer import AlignmentServicer
 from services.alignment.settings import AlignmentSettings
 from services.alignment.text.score import METRICS

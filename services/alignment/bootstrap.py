@@ -6,7 +6,7 @@ work. Equal items can be one row with a multiplicity, which changes nothing but 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -134,3 +134,18 @@ def _weights(multiplicities: Index, resampling: Resampling, width: int) -> Itera
         else:
             drawn = row_of_item[generator.integers(items, size=(size, items))]
             yield gather(np.ones_like(drawn, np.float64), drawn, rows)
+
+
+def group_codes(values: Iterable[str]) -> tuple[list[str], Index]:
+    """The groups by name, and each item's place among them; -1 for an item in none."""
+    named = list(values)
+    groups = sorted(set(named) - {""})
+    places = {name: place for place, name in enumerate(groups)} | {"": -1}
+    return groups, np.array([places[value] for value in named], np.intp)
+
+
+def cluster_codes(values: Sequence[str]) -> Index:
+    """A number for each item, by name the same for items of one cluster; one without is its own."""
+    places = {value: place for place, value in enumerate(sorted(set(values) - {""}))}
+    alone = iter(range(len(places), len(places) + len(values)))
+    return np.array([places[value] if value else next(alone) for value in values], np.intp)

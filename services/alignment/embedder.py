@@ -17,7 +17,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import (
 )
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
 from dramaturg.service.errors import from_rpc_error
-from services.alignment.text.vectors import (
+from services.alignment.text.similarity import (
     Embedded,
     EmbeddedTokens,
     EmbeddingError,

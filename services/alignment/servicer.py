@@ -36,9 +36,9 @@ from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
 from services.alignment.comparison.compare import compare
 from services.alignment.correlation.measure import correlate
-from services.alignment.ranking.rank import rank
+from services.alignment.ranking.rankings import rank
 from services.alignment.text.score import chosen, score_texts, vector_metrics
-from services.alignment.text.vectors import Embedder
+from services.alignment.text.similarity import Embedder
 from services.alignment.workers import Checkpoint, Workers
 
 

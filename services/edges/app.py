@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from dramaturg.api.generation.v1 import edge_service_pb2_grpc
 from dramaturg.service.contract import Contract
-from services.edges.loading import ModelMissingError, TrainedModel, load_model
+from services.edges.model import ModelMissingError, TrainedModel, load_model
 from services.edges.predictor import Predictor
 from services.edges.servicer import DESCRIPTOR, NAME, EdgeServicer
 from services.edges.settings import EdgesSettings

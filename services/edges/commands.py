@@ -14,12 +14,12 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dramaturg.graphs.files import FileError, read_rows
+from services.edges.display import TrainingDisplay, counting, show_card
 from services.edges.encoder import EncoderError, ExtraMissingError
 from services.edges.inference import WindowError
-from services.edges.loading import ModelMissingError, load_model
+from services.edges.model import ModelMissingError, load_model
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
-from services.edges.predicting import predict_rows
-from services.edges.showing import TrainingDisplay, counting, show_card
+from services.edges.predictions import predict_rows
 from services.edges.training.checkpoints import OtherTrainingError
 from services.edges.training.members import train_members
 from services.edges.training.scripts import read_scripts

@@ -6,15 +6,16 @@ torch and sentence-transformers are imported when an encoder is made, not before
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from services.edges.card import WEIGHTS_FILE
 from services.edges.encoder import EncoderError, require_extra
 from services.edges.inference import Part
-from services.edges.joint_inference import JointInference
+from services.edges.order import Edge
 from services.edges.plan import Label, Precision, TrainingPlan
-from services.edges.script_tokens import ScriptTokens, stack_sequences, tokenize_script
+from services.edges.script_tokens import ScriptTokens, orders_to_read, stack_sequences, tokenize_script
 
 RELATIONS = (Label.EDGE, Label.PRECEDES)
 """What the scores of a pair are of. Both are learnt, whichever is served: each helps the other."""
@@ -45,8 +46,7 @@ class JointEncoder:
         from sentence_transformers.util import get_device_name
         from torch import nn
 
-        from services.edges.dropout import use_byte_dropout
-        from services.edges.scorer import make_scorer
+        from services.edges.layers import make_scorer, use_byte_dropout
 
         self._tokenizer = tokenizer
         self._plan = plan
@@ -138,7 +138,7 @@ class JointEncoder:
         """
         import torch
 
-        from services.edges.scorer import score_pairs
+        from services.edges.layers import score_pairs
 
         inputs, means = self._inputs(scripts, orders)
         half = self._plan.precision is Precision.BFLOAT16
@@ -197,3 +197,41 @@ def _check(plan: TrainingPlan, tokenizer: Any, config: Any) -> None:
     window = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", plan.max_length))
     if plan.max_length > window:
         raise EncoderError(f"{plan.encoder!r} reads at most {window} tokens, not {plan.max_length}")
+
+
+ORDERS = 4
+"""In how many orders a script is read when it is predicted."""
+
+
+class JointInference:
+    """One script, read in several orders, whose answers are averaged."""
+
+    def __init__(self, encoder: JointEncoder, scenario: str, events: Sequence[str], batch_size: int) -> None:
+        self._encoder = encoder
+        self._tokens = encoder.tokenize(scenario, events)
+        self._size = len(events)
+        orders = orders_to_read(events, ORDERS)
+        at_once = max(1, batch_size // (self._size * (self._size - 1) // 2))
+        self._batches = [orders[first : first + at_once] for first in range(0, ORDERS, at_once)]
+        self._answers: list[Any] = []
+
+    @property
+    def batches(self) -> int:
+        """How many batches it takes."""
+        return len(self._batches)
+
+    @property
+    def truncated(self) -> int:
+        """All readings or none: they hold the same texts."""
+        return ORDERS if self._tokens.truncated else 0
+
+    def work(self, batch: int) -> None:
+        """Reads the script in the orders of one batch."""
+        self._answers += self._encoder.probabilities(self._tokens, self._batches[batch])
+
+    def probabilities(self) -> Mapping[Edge, float]:
+        """The means over all orders."""
+        return {
+            (i, j): sum(answer[i][j] for answer in self._answers) / len(self._answers)
+            for i, j in permutations(range(self._size), 2)
+        }

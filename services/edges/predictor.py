@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from services.edges.card import ModelCard
 from services.edges.inference import BATCH_SIZE
-from services.edges.loading import TrainedModel
+from services.edges.model import TrainedModel
 from services.edges.order import Edge
 
 ResultT = TypeVar("ResultT")

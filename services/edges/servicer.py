@@ -16,7 +16,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2_grpc
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.service.errors import ServiceError, Violation, invalid, invalid_fields
 from services.edges.inference import WindowError
-from services.edges.loading import ModelMissingError
+from services.edges.model import ModelMissingError
 from services.edges.predictor import Prediction, Predictor
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["EdgeService"]

@@ -13,8 +13,7 @@ from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from services.embedding.backend import EmbeddingBackend
-from services.embedding.cache import VectorCache
-from services.embedding.embedder import Embedder
+from services.embedding.embedder import Embedder, VectorCache
 from services.embedding.light import LightEncoder
 from services.embedding.local import Encoder, LocalBackend
 from services.embedding.sentence_transformer import SentenceTransformerEncoder, load_sentence_transformer

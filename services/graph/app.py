@@ -13,7 +13,7 @@ from dramaturg.service.contract import Contract
 from services.graph.codec.distances import MAX_DISTANCE_EVENTS
 from services.graph.servicer import GraphServicer
 from services.graph.settings import GraphSettings
-from services.graph.solving.pool import SolverPool
+from services.graph.solver.pool import SolverPool
 
 
 class App:

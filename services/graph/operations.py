@@ -20,7 +20,7 @@ from services.graph.codec.scores import (
     encode_score,
     encode_summary,
 )
-from services.graph.parsing.parse import parse
+from services.graph.parser.formats import parse
 from services.graph.score import group, score_pair, summarise
 
 

@@ -22,11 +22,11 @@ from services.graph import operations
 from services.graph.codec import choices
 from services.graph.codec.distances import decode_measurement
 from services.graph.codec.graphs import too_large
-from services.graph.feedback import Breaking
+from services.graph.cycles import Breaking
 from services.graph.model import TooLargeError
 from services.graph.settings import GraphSettings
-from services.graph.solving.pool import SolverPool
-from services.graph.solving.tasks import distance_task, feedback_task
+from services.graph.solver.pool import SolverPool
+from services.graph.solver.tasks import distance_task, feedback_task
 
 _RESERVE_SECONDS = 0.5
 """What is kept of the time before the deadline to stop a solver and to answer."""

@@ -13,8 +13,8 @@ from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
-from services.roles.embedding import Embedder
-from services.roles.generate import RoleGenerator
+from services.roles.embedder import Embedder
+from services.roles.generator import RoleGenerator
 from services.roles.servicer import DESCRIPTOR, RoleServicer
 from services.roles.settings import RoleSettings
 

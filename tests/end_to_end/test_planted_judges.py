@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.alignment.accuracy.figures import PolicyFigures, policy_figures
+from services.alignment.accuracy.metrics import PolicyFigures, policy_figures
 from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate

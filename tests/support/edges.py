@@ -13,7 +13,7 @@ from typing import Any, cast
 from services.edges.card import DataFacts, EpochFacts, ModelCard
 from services.edges.encoder import PairEncoder, PairInference, Tokens
 from services.edges.inference import EdgeEncoder, WindowError
-from services.edges.loading import TrainedModel
+from services.edges.model import TrainedModel
 from services.edges.pairs import Pair
 from services.edges.plan import TrainingPlan
 from services.edges.training.progress import Progress

@@ -12,10 +12,11 @@ it is not defined. With TP, FP and FN as usual, an abstention from an item of la
 
 from __future__ import annotations
 
+from enum import Enum
+
 import numpy as np
 from numpy.typing import NDArray
 
-from services.alignment.accuracy.policies import AbstentionPolicy
 from services.alignment.agreement.chance import beyond_chance
 from services.alignment.bootstrap import Array
 
@@ -140,3 +141,11 @@ def divide(numerator: Array, denominator: Array) -> Array:
 def _mean(figures: Array, occurring: NDArray[np.bool_]) -> Array:
     """The mean of the figures of occurring labels; NaN where one of them is, or there are none."""
     return divide(np.where(occurring, figures, 0.0).sum(axis=1), occurring.sum(axis=1).astype(np.float64))
+
+
+class AbstentionPolicy(Enum):
+    """What an abstention counts as."""
+
+    EXCLUDED = "left out"
+    WRONG = "a wrong answer"
+    WORST_CASE = "whatever makes the figure worst"

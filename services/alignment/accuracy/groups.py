@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from services.alignment.accuracy.figures import PolicyFigures, policy_figures
-from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.accuracy.confusion import AbstentionPolicy
+from services.alignment.accuracy.metrics import PolicyFigures, policy_figures
 from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 from services.alignment.errors import too_large

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from services.alignment.accuracy.confusion import Confusions
-from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions
 from services.alignment.bootstrap import Array, Index
 
 FIGURES = (

@@ -11,8 +11,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import sparse
 
-from services.alignment.bootstrap import Array, Index
-from services.alignment.clusters import group_codes
+from services.alignment.bootstrap import Array, Index, group_codes
 
 Category = tuple[str, ...] | float
 """What annotators choose between: a set of labels, sorted, or a number."""

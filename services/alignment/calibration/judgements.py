@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.alignment.bootstrap import Array, Index
-from services.alignment.estimates import Estimate, clustered_proportion, proportion
+from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,68 @@ def ordered(judgements: Judgements, group: Index) -> tuple[Judgements, Index]:
     alone = int((cluster < 0).sum())
     numbers = np.where(cluster < 0, np.arange(cluster.size), cluster + alone)
     return Judgements(judgements.confidence[order], judgements.correct[order], numbers), group[order]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A threshold for abstaining; see ``AbstentionThreshold`` in the contract."""
+
+    target: float
+    threshold: float | None
+    undefined: str
+    chosen_accuracy: Estimate
+    held_out_accuracy: Estimate
+    held_out_coverage: Estimate
+
+
+def find_threshold(
+    judgements: Judgements, target: float, level: float, seed: int, *, clustered: bool
+) -> Threshold:
+    """Chooses a threshold on one half of the judgements, and reports it on the other.
+
+    Args:
+        judgements: In order; see ``ordered``.
+        target: The accuracy to be reached.
+        level: The level of the intervals.
+        seed: Draws the halves.
+        clustered: Whether a cluster may have several judgements.
+    """
+    first, second = _halves(judgements, seed)
+    found = _lowest(first.where(first.usable), target)
+    if found is None:
+        reason = f"no confidence of the first half reaches an accuracy of {target:g}"
+        if not first.usable.any():
+            reason = "no answered item has a confidence"
+        nothing = absent(reason)
+        return Threshold(target, None, reason, nothing, nothing, nothing)
+    kept = [half.where(half.usable & (half.confidence >= found)) for half in (first, second)]
+    chosen, held_out = (accuracy(one, level, clustered=clustered) for one in kept)
+    stays = (second.usable & (second.confidence >= found)).astype(np.float64)
+    coverage = accuracy(Judgements(second.confidence, stays, second.cluster), level, clustered=clustered)
+    return Threshold(
+        target,
+        found,
+        "",
+        chosen.of(first.confidence.size),
+        held_out.of(second.confidence.size),
+        coverage.of(second.confidence.size),
+    )
+
+
+def _lowest(used: Judgements, target: float) -> float | None:
+    """The lowest confidence such that the answers with at least it reach the accuracy."""
+    levels, places = np.unique(-used.confidence, return_inverse=True)
+    if not levels.size:
+        return None
+    right = np.cumsum(np.bincount(places, used.correct))
+    count = np.cumsum(np.bincount(places))
+    reached = np.flatnonzero(right >= target * count)
+    return -float(levels[reached[-1]]) if reached.size else None
+
+
+def _halves(judgements: Judgements, seed: int) -> tuple[Judgements, Judgements]:
+    """Two halves of the clusters, drawn."""
+    clusters, places = np.unique(judgements.cluster, return_inverse=True)
+    drawn = np.random.default_rng(seed).permutation(clusters.size)[places]
+    first = drawn < (clusters.size + 1) // 2
+    return judgements.where(first), judgements.where(~first)

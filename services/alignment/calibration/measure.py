@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling, bootstrap, gather
-from services.alignment.calibration.judgements import Judgements, accuracy, ordered
-from services.alignment.calibration.threshold import Threshold, find_threshold
+from services.alignment.calibration.judgements import Judgements, Threshold, accuracy, find_threshold, ordered
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
 

@@ -9,11 +9,15 @@ from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, AbstainReason
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.accuracy.figures import PolicyFigures
+from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.accuracy.groups import ALL, Group, Item, Question, Subset
-from services.alignment.accuracy.policies import AbstentionPolicy
-from services.alignment.codec.estimates import decode_resampling, encode_estimate
-from services.alignment.codec.policies import decode_policy, encode_policy
+from services.alignment.accuracy.metrics import PolicyFigures
+from services.alignment.codec.estimates import (
+    decode_policy,
+    decode_resampling,
+    encode_estimate,
+    encode_policy,
+)
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from dramaturg.api.alignment.v1 import calibration_pb2 as pb
-from services.alignment.bootstrap import Index
-from services.alignment.calibration.judgements import Judgements
+from services.alignment.bootstrap import Index, group_codes
+from services.alignment.calibration.judgements import Judgements, Threshold
 from services.alignment.calibration.measure import Calibration, Design
-from services.alignment.calibration.threshold import Threshold
-from services.alignment.clusters import group_codes
 from services.alignment.codec.estimates import decode_resampling, encode_estimate
 from services.alignment.workers import Checkpoint
 

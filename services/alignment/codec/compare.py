@@ -10,12 +10,15 @@ import numpy as np
 from dramaturg.api.alignment.v1 import compare_pb2 as pb
 from dramaturg.service.errors import Violation, invalid, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.clusters import cluster_codes, group_codes
+from services.alignment.bootstrap import cluster_codes, group_codes
 from services.alignment.codec.correlation import encode_difference
-from services.alignment.codec.estimates import decode_resampling, encode_estimate
-from services.alignment.codec.policies import decode_policy, encode_policy
-from services.alignment.comparison.gate import Gate
-from services.alignment.comparison.model import Compared, Design, PolicyComparison, RunComparison, Runs
+from services.alignment.codec.estimates import (
+    decode_policy,
+    decode_resampling,
+    encode_estimate,
+    encode_policy,
+)
+from services.alignment.comparison.model import Compared, Design, Gate, PolicyComparison, RunComparison, Runs
 from services.alignment.workers import Checkpoint
 
 DEFAULT_PERMUTATIONS = 9999

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dramaturg.api.alignment.v1 import accuracy_pb2 as pb
 from dramaturg.api.alignment.v1 import estimate_pb2
 from dramaturg.api.alignment.v1.accuracy_pb2 import MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.agreement_pb2 import MeasureAgreementRequest
@@ -10,6 +11,7 @@ from dramaturg.api.alignment.v1.calibration_pb2 import MeasureCalibrationRequest
 from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest
 from dramaturg.api.alignment.v1.correlation_pb2 import CorrelateScoresRequest
 from dramaturg.api.alignment.v1.ranking_pb2 import RankSystemsRequest
+from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
 from services.alignment.estimates import Estimate
 from services.alignment.workers import Checkpoint
@@ -49,3 +51,21 @@ def decode_level(request: ResamplingRequest | MeasurePairBiasRequest) -> float:
 def decode_resampling(request: ResamplingRequest, checkpoint: Checkpoint) -> Resampling:
     """Reads how intervals are to be made."""
     return Resampling(request.resample_count, request.seed, decode_level(request), checkpoint)
+
+
+_ENCODED = {
+    AbstentionPolicy.EXCLUDED: pb.ABSTENTION_POLICY_EXCLUDED,
+    AbstentionPolicy.WRONG: pb.ABSTENTION_POLICY_WRONG,
+    AbstentionPolicy.WORST_CASE: pb.ABSTENTION_POLICY_WORST_CASE,
+}
+_DECODED = {message: policy for policy, message in _ENCODED.items()}
+
+
+def decode_policy(policy: pb.AbstentionPolicy.ValueType) -> AbstentionPolicy:
+    """Reads a policy; unspecified: abstentions are left out."""
+    return _DECODED.get(policy, AbstentionPolicy.EXCLUDED)
+
+
+def encode_policy(policy: AbstentionPolicy) -> pb.AbstentionPolicy.ValueType:
+    """Writes a policy."""
+    return _ENCODED[policy]

@@ -9,11 +9,11 @@ import numpy as np
 from dramaturg.api.alignment.v1 import ranking_pb2 as pb
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.clusters import cluster_codes, group_codes
+from services.alignment.bootstrap import cluster_codes, group_codes
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.errors import too_large
 from services.alignment.ranking.means import Rows
-from services.alignment.ranking.rank import MOST_METHODS, Question, RankedSystem, Ranking
+from services.alignment.ranking.rankings import MOST_METHODS, Question, RankedSystem, Ranking
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000

@@ -7,11 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Array, Index
 from services.alignment.comparison import paired
-from services.alignment.comparison.gate import gate, together
-from services.alignment.comparison.model import Compared, Design, PolicyComparison, RunComparison, Runs
+from services.alignment.comparison.model import (
+    Compared,
+    Design,
+    PolicyComparison,
+    RunComparison,
+    Runs,
+    gate,
+    together,
+)
 from services.alignment.correlation.measure import CorrelationDifference, Series, correlate
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
-from services.alignment.accuracy.policies import AbstentionPolicy
+from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Array, Index, Resampling
-from services.alignment.comparison.gate import Gate
 from services.alignment.correlation.measure import CorrelationDifference
 from services.alignment.estimates import Estimate
+
+
+class Gate(Enum):
+    """What a comparison says."""
+
+    GO = "go"
+    NO_GO = "no-go"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -93,3 +101,27 @@ class Compared:
     comparisons: Sequence[RunComparison]
     gate: Gate
     reasons: Sequence[str]
+
+
+def gate(difference: Estimate, adjusted_p: float | None, margin: float, level: float) -> Gate:
+    """Decides one comparison.
+
+    GO is a claim of non-inferiority: the whole interval lies above minus the margin. It is made for all
+    comparisons together only where each allows it, which needs no correction (Berger 1982, intersection-union
+    tests). NO-GO is made where any one does, so the p-value is to be adjusted.
+    """
+    if difference.value is None or difference.lower is None:
+        return Gate.INCONCLUSIVE
+    if difference.lower >= -margin:
+        return Gate.GO
+    if adjusted_p is not None and adjusted_p <= 1 - level and difference.value < 0:
+        return Gate.NO_GO
+    return Gate.INCONCLUSIVE
+
+
+def together(gates: Iterable[Gate]) -> Gate:
+    """NO-GO where one is, GO where all are and there is one, else inconclusive."""
+    found = set(gates)
+    if Gate.NO_GO in found:
+        return Gate.NO_GO
+    return Gate.GO if found == {Gate.GO} else Gate.INCONCLUSIVE

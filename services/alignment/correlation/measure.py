@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling, Statistic, bootstrap
-from services.alignment.correlation.coefficients import ScorePairs, each, pearson
-from services.alignment.correlation.williams import williams_test
+from services.alignment.correlation.coefficients import ScorePairs, each, pearson, williams_test
 from services.alignment.estimates import Estimate, absent, with_percentiles
 
 FEWEST = 3

@@ -9,10 +9,8 @@ from functools import partial
 from dramaturg.service.errors import Violation, invalid_fields
 from services.alignment.text.greedy import GREEDY, Run, greedy_matching
 from services.alignment.text.metric import Metric, TextPair, Undefined
-from services.alignment.text.overlap import Length, Meteor, bleu, chrf
-from services.alignment.text.rouge import RougeL, RougeN, RougeTokens
-from services.alignment.text.similarity import similarity
-from services.alignment.text.vectors import Embedder
+from services.alignment.text.overlap import Length, Meteor, RougeL, RougeN, RougeTokens, bleu, chrf
+from services.alignment.text.similarity import Embedder, similarity
 from services.alignment.workers import Checkpoint
 
 EMBEDDING = "embedding"

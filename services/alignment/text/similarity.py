@@ -1,19 +1,88 @@
-"""The similarity of sentence vectors: one vector a text, so that this is not BERTScore (see ``greedy``)."""
+"""What metrics of vectors need of an embedding service."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from services.alignment.text.metric import NotComputed, Undefined, blank
-from services.alignment.text.vectors import (
-    MOST_CHARACTERS,
-    NO_EMBEDDER,
-    Embedder,
-    EmbeddingError,
-    Vector,
-    cut_off,
-)
+
+Vector = NDArray[np.float32]
+"""(dimension,), of length 1."""
+Matrix = NDArray[np.float32]
+"""(tokens, dimension), each row of length 1."""
+
+MOST_CHARACTERS = 2_000_000
+"""The most characters of one request: by default it may have 16 MiB, and a character up to 4 bytes."""
+MOST_TOKEN_TEXTS = 32
+"""The most texts of one request for tokens. EmbeddingService takes twice as many; their vectors are all in
+memory at once."""
+
+NO_EMBEDDER = NotComputed("no EmbeddingService is configured (setting embedding_target)")
+"""The metric of a service without vectors."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Texts as vectors of length 1."""
+
+    vectors: Sequence[Vector]
+    """One for each text."""
+    truncated: int
+    """How many texts were longer than the model's window."""
+    model: str
+
+
+@dataclass(frozen=True)
+class EmbeddedTokens:
+    """Texts as one vector of length 1 a token."""
+
+    matrices: Sequence[Matrix]
+    """One for each text, all of one dimension; without rows where the model reads nothing in it."""
+    truncated: Sequence[bool]
+    """Which texts were longer than the model's window."""
+    model: str
+
+
+class EmbeddingError(Exception):
+    """No vectors could be had; the message says why."""
+
+
+class TooManyTokensError(EmbeddingError):
+    """The texts have more tokens than one answer holds: fewer texts may do."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """Embeds texts, within the bounds of one request.
+
+        Raises:
+            EmbeddingError: It could not be reached, or refused.
+        """
+
+    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+        """Embeds each token of texts, at most ``MOST_TOKEN_TEXTS`` of them.
+
+        Raises:
+            EmbeddingError: It could not be reached, refused, or has no vectors of tokens.
+        """
+
+
+def cut_off(truncated: int, count: int) -> str:
+    """What a method says of texts that a model saw in part; empty where it saw all.
+
+    Args:
+        truncated: How many it cut off.
+        count: How many texts there are.
+    """
+    return f"; {truncated} of {count} texts were longer than its window and cut off" if truncated else ""
+
 
 _BATCH_TEXTS = 1024
 

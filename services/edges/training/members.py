@@ -7,8 +7,8 @@ from math import fsum
 from pathlib import Path
 from typing import Protocol
 
-from services.edges.card import EpochFacts, ModelCard, member_folders, weights_digest
-from services.edges.loading import load_members
+from services.edges.card import EpochFacts, ModelCard, member_folders, training_versions, weights_digest
+from services.edges.model import load_members
 from services.edges.plan import TrainingPlan
 from services.edges.training.evaluation import choose_threshold
 from services.edges.training.progress import epoch_facts
@@ -19,7 +19,6 @@ from services.edges.training.trainer import (
     predict_scripts,
     train,
 )
-from services.edges.training.versions import training_versions
 
 
 class MembersListener(Listener, Protocol):

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from services.edges.card import CardError, DataFacts, ModelCard, read_card, weights_digest
+from services.edges.card import CardError, DataFacts, ModelCard, read_card, training_versions, weights_digest
 from services.edges.encoder import PairEncoder, require_extra
 from services.edges.inference import EdgeEncoder, EdgeReader, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.order import Edge
 from services.edges.plan import Reading, TrainingPlan
 from services.edges.training.checkpoints import Checkpoints, OtherTrainingError
+from services.edges.training.epochs import JointLessons, Lessons, PairLessons, require_fit
 from services.edges.training.evaluation import choose_threshold
-from services.edges.training.lessons import JointLessons, Lessons, PairLessons, require_fit
-from services.edges.training.optimizing import make_optimizer, make_step
+from services.edges.training.optimizer import make_optimizer, make_step
 from services.edges.training.progress import Progress
 from services.edges.training.scripts import Script, ScriptFile, hold_out
-from services.edges.training.versions import training_versions
 
 CHECKPOINT_FOLDER = "checkpoint"
 

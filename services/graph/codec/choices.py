@@ -13,7 +13,7 @@ from services.graph.agreement import Preference, Selection, majority, select
 from services.graph.baselines import Baseline, NoSingleEndError, draw, expected_f1
 from services.graph.codec.graphs import decode_event, decode_graph, encode_graph
 from services.graph.codec.scores import EMPTY_RULES
-from services.graph.feedback import Breaking, Weighted, break_lightest, events_on_cycles
+from services.graph.cycles import Breaking, Weighted, break_lightest, events_on_cycles
 from services.graph.model import TooLargeError, add_edge, add_event, new_graph
 from services.graph.order import Order
 

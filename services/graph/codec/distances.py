@@ -10,8 +10,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.service.errors import invalid
 from services.graph.codec.graphs import decode_graph
 from services.graph.distance.problem import UNMAPPED, Edits, Mode, Problem
-from services.graph.labels import Matrix, equal_ids, equal_texts, given_pairs
-from services.graph.model import ScriptGraph, TooLargeError
+from services.graph.model import Matrix, ScriptGraph, TooLargeError, equal_ids, equal_texts, given_pairs
 from services.graph.order import reduce_if_acyclic
 
 MAX_DISTANCE_EVENTS = 40

@@ -23,8 +23,8 @@ from services.graph.model import (
     new_graph,
     text_of,
 )
-from services.graph.parsing.building import MAX_ID_LENGTH, MAX_TEXT_LENGTH
-from services.graph.parsing.parse import Dialect, Parsed
+from services.graph.parser.builder import MAX_ID_LENGTH, MAX_TEXT_LENGTH
+from services.graph.parser.formats import Dialect, Parsed
 
 MAX_MINUTES = 1e9
 """The longest duration of an event, in minutes: some 1,900 years."""

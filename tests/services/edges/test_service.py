@@ -18,10 +18,10 @@ from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
-from services.edges import loading
+from services.edges import model as models
 from services.edges.app import App
 from services.edges.card import weights_digest
-from services.edges.loading import TrainedModel
+from services.edges.model import TrainedModel
 from services.edges.plan import TrainingPlan
 from services.edges.settings import EdgesSettings
 from tests.support.edges import alphabetical_model, narrow_model, write_card
@@ -158,8 +158,8 @@ async def test_without_a_model_it_serves_and_says_how_to_get_one(tmp_path: Path)
             error = await failure(stub, question())
         assert error.code is grpc.StatusCode.FAILED_PRECONDITION
         assert error.reason == error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING
-        assert error.metadata["command"] == loading.TRAIN_COMMAND
-        assert loading.TRAIN_COMMAND in error.message
+        assert error.metadata["command"] == models.TRAIN_COMMAND
+        assert models.TRAIN_COMMAND in error.message
 
 
 async def test_without_the_extra_it_says_what_to_install(
@@ -181,7 +181,7 @@ async def test_a_model_that_arrives_later_is_found(tmp_path: Path) -> None:
     def load() -> TrainedModel:
         tries.append(1)
         if len(tries) == 1:
-            raise loading.ModelMissingError("not yet", "wait")
+            raise models.ModelMissingError("not yet", "wait")
         return model
 
     async with serving(ReadyApp(load)) as stub:

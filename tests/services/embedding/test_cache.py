@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.embedding.cache import Vector, VectorCache, text_key
+from services.embedding.embedder import Vector, VectorCache, text_key
 
 
 def vector(value: float) -> Vector:

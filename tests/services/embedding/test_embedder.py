@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
-from services.embedding.cache import VectorCache
-from services.embedding.embedder import MOST_TOKEN_BYTES, Embedder, TokensTooLargeError
+from services.embedding.embedder import MOST_TOKEN_BYTES, Embedder, TokensTooLargeError, VectorCache
 
 
 class CountingBackend:

@@ -19,7 +19,7 @@ from services.graph.baselines import Baseline, draw, expected_f1
 from services.graph.check import check
 from services.graph.codec.graphs import decode_graph
 from services.graph.model import ScriptGraph
-from services.graph.parsing.parse import parse
+from services.graph.parser.formats import parse
 from services.graph.score import Choices, count_edges, measure
 
 pytestmark = pytest.mark.data

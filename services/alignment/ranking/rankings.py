@@ -1,0 +1,164 @@
+"""The rankings of a request, over all items and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from services.alignment.bootstrap import Index, Resampling
+from services.alignment.errors import too_large
+from services.alignment.estimates import Estimate, absent, with_percentiles
+from services.alignment.ranking.means import FEWEST_SYSTEMS, ONE_TIE, Means, Rows, complete, ranks, rhos, taus
+
+MOST_SYSTEMS = 200
+"""The most systems of one request: every two are compared in every resample."""
+MOST_METHODS = 100
+"""The most methods of one request: every two are compared."""
+MOST_GROUPS = 2000
+"""The most groups of one answer."""
+
+
+@dataclass(frozen=True)
+class RankedSystem:
+    """One system in a ranking; see ``RankedSystem`` in the contract."""
+
+    system: str
+    mean: Estimate
+    rank: float | None = None
+    rank_lower: float | None = None
+    rank_upper: float | None = None
+    first_share: float | None = None
+
+
+@dataclass(frozen=True)
+class MethodRanking:
+    """The systems by one method, the best first."""
+
+    method: str
+    systems: Sequence[RankedSystem]
+    stability: Estimate
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """How far two methods rank alike."""
+
+    first: str
+    second: str
+    spearman: Estimate
+    kendall: Estimate
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The rankings over some rows."""
+
+    tag: str
+    value: str
+    methods: Sequence[MethodRanking]
+    correlations: Sequence[RankCorrelation]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be ranked."""
+
+    rows: Rows
+    systems: Sequence[str]
+    """By name."""
+    methods: Sequence[str]
+    """By name, as the columns of the scores."""
+    groups: Mapping[str, tuple[Sequence[str], Index]]
+    """By tag: its values, and which each row has, -1 for none."""
+
+
+def rank(question: Question, resampling: Resampling) -> list[Ranking]:
+    """Ranks over all rows, then over those of each value of each tag.
+
+    Raises:
+        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many systems, methods or groups.
+    """
+    counts = (
+        ("systems", MOST_SYSTEMS, len(question.systems)),
+        ("methods", MOST_METHODS, len(question.methods)),
+        ("groups", MOST_GROUPS, sum(len(values) for values, _ in question.groups.values())),
+    )
+    for what, limit, actual in counts:
+        if actual > limit:
+            raise too_large(what, limit=limit, actual=actual)
+    rankings = [_rank("", "", question.rows, question, resampling)]
+    for tag, (values, codes) in question.groups.items():
+        for code, value in enumerate(values):
+            resampling.checkpoint()
+            rankings.append(_rank(tag, value, question.rows.where(codes == code), question, resampling))
+    return rankings
+
+
+def _rank(tag: str, value: str, rows: Rows, question: Question, resampling: Resampling) -> Ranking:
+    means = [
+        Means(rows, column, len(question.systems), resampling) for column in range(len(question.methods))
+    ]
+    rankings = [
+        MethodRanking(method, list(_ranked(found, question.systems)), found.stability())
+        for method, found in zip(question.methods, means, strict=True)
+    ]
+    correlations = [
+        _correlate(question.methods, first, second, means, resampling)
+        for first, second in combinations(range(len(question.methods)), 2)
+    ]
+    return Ranking(tag, value, rankings, correlations)
+
+
+def _ranked(means: Means, systems: Sequence[str]) -> Iterator[RankedSystem]:
+    point, replicates = means.ranks()
+    places = np.flatnonzero(means.known)
+    tail = 100 * (1 - means.level) / 2
+    firsts = replicates == replicates.min(axis=1, keepdims=True) if places.size else replicates
+    shares = firsts / firsts.sum(axis=1, keepdims=True) if places.size else firsts
+    for place in np.argsort(point, kind="stable").tolist():
+        lower = upper = share = None
+        if replicates.shape[0]:
+            lower, upper = np.percentile(
+                replicates[:, place], [tail, 100 - tail], method="closest_observation"
+            )
+            share = float(shares[:, place].mean())
+        system = int(places[place])
+        yield RankedSystem(
+            systems[system],
+            means.estimate(system),
+            float(point[place]),
+            None if lower is None else float(lower),
+            None if upper is None else float(upper),
+            share,
+        )
+    for system in np.flatnonzero(~means.known & (means.totals > 0)).tolist():
+        yield RankedSystem(systems[system], means.estimate(system))
+
+
+def _correlate(
+    methods: Sequence[str], first: int, second: int, means: Sequence[Means], resampling: Resampling
+) -> RankCorrelation:
+    resampling.checkpoint()
+    one, other = means[first], means[second]
+    known = one.known & other.known
+    count = int(known.sum())
+    names = methods[first], methods[second]
+    reason = f"{count} systems are fewer than {FEWEST_SYSTEMS}" if count < FEWEST_SYSTEMS else ""
+    for name, found in zip(names, (one, other), strict=True):
+        if not reason and np.ptp(ranks(found.point[np.newaxis, known])) == 0:
+            reason = f"{ONE_TIE} by {name}"
+    if reason:
+        return RankCorrelation(*names, absent(reason, count), absent(reason, count))
+    points = [ranks(found.point[np.newaxis, known]) for found in (one, other)]
+    whole = complete(np.concatenate([one.replicates[:, known], other.replicates[:, known]], axis=1))
+    resampled = [ranks(whole[:, :count]), ranks(whole[:, count:])]
+    figures = [
+        with_percentiles(
+            float(figure(*points)[0]), count, figure(resampled[0], resampled[1]), resampling.level
+        )
+        for figure in (rhos, taus)
+    ]
+    return RankCorrelation(*names, *figures)

@@ -1,0 +1,81 @@
+"""Loads a trained model, or says what is missing and how to get it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from services.edges.card import CardError, ModelCard, member_folders, read_card
+from services.edges.encoder import INSTALL_COMMAND, EncoderError, ExtraMissingError, PairEncoder
+from services.edges.inference import EdgeReader, Ensemble
+from services.edges.joint_encoder import JointEncoder
+from services.edges.plan import Reading, TrainingPlan
+
+TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
+
+
+class ModelMissingError(Exception):
+    """There is no trained model to serve, or nothing to run it with.
+
+    Attributes:
+        command: What makes or installs what is missing.
+    """
+
+    def __init__(self, message: str, command: str) -> None:
+        super().__init__(f"{message}: run {command}")
+        self.command = command
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model and its card."""
+
+    encoder: EdgeReader
+    card: ModelCard
+
+
+def load_model(folder: Path | None, *, device: str | None = None, threads: int = 0) -> TrainedModel:
+    """Loads a model that ``dramaturg graphs train`` wrote.
+
+    Args:
+        folder: Where it was written.
+        device: Of torch; absent: the fastest there is.
+        threads: Of the linear algebra; 0: as many as there are cores.
+
+    Raises:
+        ModelMissingError: No folder is named, it holds no such model, or sentence-transformers is missing.
+    """
+    if folder is None:
+        raise ModelMissingError(
+            "no edge model is configured; train one and name its folder in DRAMATURG_EDGES_MODEL_DIR",
+            TRAIN_COMMAND,
+        )
+    try:
+        card = read_card(folder)
+        encoder = load_members(folder, card.plan, device=device)
+    except ExtraMissingError as error:
+        raise ModelMissingError("sentence-transformers is not installed", INSTALL_COMMAND) from error
+    except (CardError, EncoderError) as error:
+        raise ModelMissingError(str(error), TRAIN_COMMAND) from error
+    if threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    return TrainedModel(encoder, card)
+
+
+def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None) -> EdgeReader:
+    """Loads the weights of a model; several members answer as one.
+
+    Raises:
+        ExtraMissingError: sentence-transformers is not installed.
+        EncoderError: The weights are not those of the plan.
+    """
+    members = [_load_member(member, plan, device) for member in member_folders(folder, plan)]
+    return members[0] if len(members) == 1 else Ensemble(members)
+
+
+def _load_member(folder: Path, plan: TrainingPlan, device: str | None) -> EdgeReader:
+    if plan.reading is Reading.TOGETHER:
+        return JointEncoder.load(folder, plan, device=device)
+    return PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)

@@ -1,0 +1,159 @@
+"""One pass over the scripts, as batches that a model learns from: pairs of events, or whole scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, Protocol
+
+from services.edges.batches import training_batches
+from services.edges.encoder import PairEncoder
+from services.edges.inference import WindowError
+from services.edges.joint_encoder import RELATIONS, JointEncoder
+from services.edges.plan import Label, TrainingPlan
+from services.edges.training.examples import sample_epoch
+from services.edges.training.scripts import Script
+
+# Of the choice of successors and predecessors, beside the binary questions.
+CHOICE_WEIGHT = 0.5
+# Of ``RELATIONS``. There are a third as many edges as pairs in order, and the scripts are scored by edges.
+_WEIGHTS = {Label.EDGE: 2.0, Label.PRECEDES: 1.0}
+
+
+class Lessons(Protocol):
+    """One pass over the data. It depends on the plan, the scripts and the epoch alone."""
+
+    @property
+    def batches(self) -> int:
+        """How many batches it has."""
+
+    def loss(self, batch: int) -> Any:
+        """What is made small, as a scalar tensor with gradients."""
+
+
+class PairLessons:
+    """Shows pairs of events; the loss is the mean cross-entropy of three classes."""
+
+    def __init__(
+        self, encoder: PairEncoder, scripts: Sequence[Script], plan: TrainingPlan, epoch: int
+    ) -> None:
+        self._encoder = encoder
+        self._examples = sample_epoch(scripts, plan.label, plan.seed, epoch)
+        self._tokens = encoder.tokenize([example.pair for example in self._examples])
+        lengths = [tokens.length for tokens in self._tokens]
+        self._batches = training_batches(lengths, plan.batch_size, plan.seed, epoch)
+
+    @property
+    def batches(self) -> int:
+        """How many batches it has."""
+        return len(self._batches)
+
+    def loss(self, batch: int) -> Any:
+        """The mean cross-entropy, in nats."""
+        import torch
+
+        indices = self._batches[batch]
+        logits = self._encoder.logits([self._tokens[index] for index in indices])
+        wanted = torch.tensor([self._examples[index].relation for index in indices], device=logits.device)
+        return torch.nn.functional.cross_entropy(logits, wanted)
+
+
+class JointLessons:
+    """Shows whole scripts, their events in an order drawn anew.
+
+    The loss is the mean binary cross-entropy over all ordered pairs of ``RELATIONS``, weighted and added up.
+    """
+
+    def __init__(
+        self, encoder: JointEncoder, scripts: Sequence[Script], plan: TrainingPlan, epoch: int
+    ) -> None:
+        self._encoder = encoder
+        rng = Random(f"{plan.seed}/{epoch}")  # noqa: S311
+        self._scripts = rng.sample(scripts, len(scripts))
+        self._orders = [rng.sample(range(len(script.events)), len(script.events)) for script in self._scripts]
+        self._tokens = [encoder.tokenize(script.scenario, script.events) for script in self._scripts]
+        lengths = [tokens.length for tokens in self._tokens]
+        self._batches = training_batches(lengths, plan.batch_size, plan.seed, epoch)
+
+    @property
+    def batches(self) -> int:
+        """How many batches it has."""
+        return len(self._batches)
+
+    def loss(self, batch: int) -> Any:
+        """The weighted sum of the two mean binary cross-entropies, in nats."""
+        import torch
+
+        indices = self._batches[batch]
+        orders = [self._orders[index] for index in indices]
+        logits = self._encoder.logits([self._tokens[index] for index in indices], orders)
+        wanted, counted = torch.zeros(logits.shape), torch.zeros(len(indices), *logits.shape[2:])
+        for row, (index, order) in enumerate(zip(indices, orders, strict=True)):
+            size = len(order)
+            wanted[row, :, :size, :size] = torch.tensor(relations_of(self._scripts[index], order))
+            counted[row, :size, :size] = 1 - torch.eye(size)
+        wanted, counted = wanted.to(logits.device), counted.to(logits.device)
+        each = torch.nn.functional.binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+        means = (each * counted[:, None]).sum((0, 2, 3)) / counted.sum()
+        losses = sum(mean * _WEIGHTS[relation] for mean, relation in zip(means, RELATIONS, strict=True))
+        edges = RELATIONS.index(Label.EDGE)
+        return losses + CHOICE_WEIGHT * choice_loss(logits[:, edges], wanted[:, edges], counted)
+
+
+def relations_of(script: Script, order: Sequence[int]) -> list[list[list[float]]]:
+    """Which of ``RELATIONS`` hold between the events of a script.
+
+    Returns:
+        At [r][i][j] 1.0 where relation r holds of the events that stand at i and j of the order, else 0.0.
+    """
+    holds = {
+        Label.EDGE: lambda first, second: (first, second) in script.edges,
+        Label.PRECEDES: script.precedes,
+    }
+    return [
+        [[float(holds[relation](first, second)) for second in order] for first in order]
+        for relation in RELATIONS
+    ]
+
+
+def require_fit(encoder: JointEncoder, scripts: Iterable[Script]) -> None:
+    """Makes sure that scripts can be read whole, before hours are spent.
+
+    Raises:
+        WindowError: One cannot.
+    """
+    for script in scripts:
+        try:
+            encoder.tokenize(script.scenario, script.events)
+        except WindowError as problem:
+            raise WindowError(problem.length, problem.window, script.scenario) from None
+
+
+def choice_loss(scores: Any, edges: Any, counted: Any) -> Any:
+    """The mean cross-entropy of the choices of successors and of predecessors, in nats.
+
+    Where an event has several, each is as right. Where it has none, the right choice is "none", whose score
+    is 0.
+
+    Args:
+        scores: Unnormalised, of edges: a float tensor (scripts, events, events).
+        edges: In the same shape 1.0 where there is an edge, else 0.0.
+        counted: In the same shape 1.0 where there are two events of the script, else 0.0.
+    """
+    after = _one_way(scores, edges, counted)
+    before = _one_way(*(tensor.transpose(1, 2) for tensor in (scores, edges, counted)))
+    return (after + before) / 2
+
+
+def _one_way(scores: Any, edges: Any, counted: Any) -> Any:
+    import torch
+
+    # Not minus infinity: its product with 0 below would not be 0.
+    open_scores = scores.masked_fill(counted == 0, -1e4)
+    none = torch.zeros_like(open_scores[..., :1])
+    chances = torch.cat([open_scores, none], dim=-1).log_softmax(dim=-1)
+    right = torch.cat([edges, (edges.sum(-1, keepdim=True) == 0).float()], dim=-1)
+    each = -(chances * right).sum(-1) / right.sum(-1)
+    # Places that only fill up a batch have no pair.
+    events = (counted.sum(-1) > 0).float()
+    return (each * events).sum() / events.sum()

@@ -1,0 +1,66 @@
+"""The solver process: reads one task a line from standard input, writes one answer a line to standard output.
+
+A task is ``{"task": NAME, "time_limit": SECONDS, ...}``. Each answer but the last of a task has ``"final":
+false``: what is known so far. The first line of all is ``READY``. Standard input closing ends the process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from services.graph.distance.problem import Mode, Problem
+from services.graph.distance.search import search
+from services.graph.solver.cycles import break_least
+from services.graph.solver.tasks import READY
+
+NICENESS = 5
+"""Solvers give way to the process that serves."""
+
+
+def _distance(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    first, second = task["sizes"]
+    problem = Problem(
+        sizes=(first, second),
+        first_edges=tuple((u, v) for u, v in task["first_edges"]),
+        second_edges=tuple((u, v) for u, v in task["second_edges"]),
+        equal=tuple(tuple(row) for row in task["equal"]),
+        mode=Mode(task["mode"]),
+    )
+    for solution in search(problem, task["time_limit"]):
+        yield asdict(solution)
+
+
+def _feedback(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    edges = [(source, target, weight) for source, target, weight in task["edges"]]
+    yield asdict(break_least(edges, task["size"], task["time_limit"]))
+
+
+TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+    "distance": _distance,
+    "feedback": _feedback,
+}
+
+
+def main() -> None:
+    """Works until standard input closes."""
+    os.nice(NICENESS)
+    # HiGHS writes to standard output now and then; the answers get a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w", encoding="ascii")
+    os.dup2(2, 1)
+    print(json.dumps(READY), file=answers, flush=True)
+    for line in sys.stdin:
+        task = json.loads(line)
+        last: dict[str, Any] = {}
+        for answer in TASKS[task["task"]](task):
+            last = answer
+            print(json.dumps({"final": False, **answer}), file=answers, flush=True)
+        print(json.dumps({"final": True, **last}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""DBSCAN over unit vectors (Ester et al. 1996), with the distances computed block by block.
+
+No list of neighbours is kept: one pass over the distances counts neighbours, a second one joins the cores, a
+third one places the border points. Beside the vectors, at most ``_BLOCK_CELLS`` distances exist at once, with
+some 80 bytes each where all of them are edges: about 50 MB, however many points there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
+
+Floats: TypeAlias = NDArray[np.float32]
+Labels: TypeAlias = NDArray[np.intp]
+Checkpoint: TypeAlias = Callable[[], None]
+"""Called between two blocks; whatever it raises ends the work."""
+
+NOISE = -1
+"""The label of a point in no cluster."""
+
+_BLOCK_CELLS = 1 << 19
+_ROUNDING = 1e-6
+"""Single precision: two equal unit vectors have a dot product this close to 1."""
+
+
+@dataclass(frozen=True)
+class Density:
+    """When points are close, and when they are many."""
+
+    eps: float
+    """The largest cosine distance (1 - cosine similarity) of two neighbours, from 0 to 2."""
+    min_samples: int
+    """How many neighbours, itself included, make a point a core."""
+
+
+def dbscan(vectors: Floats, density: Density, checkpoint: Checkpoint) -> Labels:
+    """Clusters points.
+
+    A cluster is the cores that reach each other over neighbouring cores, and the points that have one of them
+    as a neighbour. Such a border point goes to the cluster of its nearest core, of several equally near ones
+    to the first core's.
+
+    Args:
+        vectors: The points, (points, dimension), each of Euclidean length 1. Where distances tie, or are
+            within rounding of ``eps``, their order decides: for a result that does not depend on it, give
+            them in an order of their own.
+        density: The parameters.
+        checkpoint: See ``Checkpoint``.
+
+    Returns:
+        The label of each point: the clusters from 0, by their first core, or ``NOISE``.
+    """
+    nearest = 1.0 - density.eps - _ROUNDING
+    counts = np.zeros(len(vectors), np.intp)
+    for rows, similarities in _blocks(vectors, vectors, checkpoint):
+        counts[rows] = np.count_nonzero(similarities >= nearest, axis=1)
+    labels = np.full(len(vectors), NOISE, np.intp)
+    cores = np.flatnonzero(counts >= density.min_samples)
+    if not len(cores):
+        return labels
+    labels[cores] = _join(vectors[cores], nearest, checkpoint)
+    others = np.flatnonzero(labels == NOISE)
+    for rows, similarities in _blocks(vectors[others], vectors[cores], checkpoint):
+        best = similarities.argmax(axis=1)
+        reached = similarities[np.arange(len(best)), best] >= nearest
+        labels[others[rows][reached]] = labels[cores[best[reached]]]
+    return labels
+
+
+def _join(cores: Floats, nearest: float, checkpoint: Checkpoint) -> Labels:
+    """The connected components of the cores, numbered by their first member."""
+    component = np.arange(len(cores), dtype=np.intp)
+    for rows, similarities in _blocks(cores, cores, checkpoint):
+        # Edges within a component join nothing, and in a dense cluster they are nearly all.
+        apart = component[rows][:, np.newaxis] != component
+        sources, targets = np.nonzero((similarities >= nearest) & apart)
+        if not len(sources):
+            continue
+        edges = (component[rows][sources], component[targets])
+        graph = coo_array((np.ones(len(sources), np.int8), edges), shape=(len(cores), len(cores)))
+        _, joined = connected_components(graph, directed=False)
+        component = joined[component].astype(np.intp)
+    _, first, inverse = np.unique(component, return_index=True, return_inverse=True)
+    numbers = np.empty(len(first), np.intp)
+    numbers[np.argsort(first)] = np.arange(len(first))
+    return numbers[inverse]
+
+
+def _blocks(rows: Floats, columns: Floats, checkpoint: Checkpoint) -> Iterator[tuple[slice, Floats]]:
+    """The similarities of some rows at a time with all columns."""
+    height = max(1, _BLOCK_CELLS // max(1, len(columns)))
+    for start in range(0, len(rows), height):
+        checkpoint()
+        block = slice(start, start + height)
+        yield block, rows[block] @ columns.T
+
+
+DEFAULT_EPS = 0.3
+"""The cosine distance of neighbours, where a request gives none."""
+DEFAULT_MIN_SAMPLES = 2
+"""How many neighbours make a core, where a request does not say."""
+
+_TIE_DECIMALS = 9
+"""Two members are equally near a centre where their similarities agree to so many decimals."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Roles that are alike, by their indices, ascending."""
+
+    members: tuple[int, ...]
+    """All of them."""
+    kept: tuple[int, ...]
+    """The one nearest the centre, and those that are always kept."""
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What is alike and what is not."""
+
+    clusters: tuple[Cluster, ...]
+    """The clusters, by their first member."""
+    noise: tuple[int, ...]
+    """The indices of the roles in no cluster, ascending."""
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The indices of all roles that stay, ascending."""
+        return tuple(sorted([*self.noise, *(index for cluster in self.clusters for index in cluster.kept)]))
+
+
+def text_of(role: Role) -> str:
+    """What is embedded of a role: its type and description together (DRPE, section 3.1)."""
+    return f"{role.type}: {role.description}"
+
+
+def cluster(
+    roles: Sequence[Role], vectors: NDArray[np.float32], density: Density, checkpoint: Checkpoint
+) -> Clustering:
+    """Clusters roles and chooses which stay.
+
+    The order given does not matter: everything is computed in an order of its own, objective roles first,
+    then by text. Of members equally near the centre the first in that order stays, so an objective role,
+    which stays in any case, does not stand beside one that is no better.
+
+    Args:
+        roles: The roles.
+        vectors: The embeddings of their texts, (roles, dimension), none of length 0.
+        density: The parameters of DBSCAN.
+        checkpoint: Called now and then; whatever it raises ends the work.
+    """
+    order = sorted(range(len(roles)), key=lambda index: (*_rank(roles[index]), index))
+    ordered = vectors[order].astype(np.float64)
+    ordered /= np.linalg.norm(ordered, axis=1, keepdims=True)
+    labels = dbscan(ordered.astype(np.float32), density, checkpoint)
+    members: dict[int, list[int]] = {}
+    for place, label in enumerate(labels.tolist()):
+        members.setdefault(label, []).append(place)
+    noise = members.pop(NOISE, [])
+    clusters = []
+    for places in members.values():
+        indices = [order[place] for place in places]
+        central = indices[_central(ordered[places])]
+        kept = {central} | {index for index in indices if _is_objective(roles[index])}
+        clusters.append(Cluster(tuple(sorted(indices)), tuple(sorted(kept))))
+    clusters.sort(key=lambda found: found.members)
+    return Clustering(tuple(clusters), tuple(sorted(order[place] for place in noise)))
+
+
+def _rank(role: Role) -> tuple[bool, str, int, str]:
+    return not _is_objective(role), text_of(role), role.origin, role.type
+
+
+def _is_objective(role: Role) -> bool:
+    return role.origin == ROLE_ORIGIN_OBJECTIVE
+
+
+def _central(vectors: NDArray[np.float64]) -> int:
+    """The row nearest the mean of all; of several the first.
+
+    Two vectors are always equally near their mean, which rounding must not hide.
+    """
+    similarities = vectors @ vectors.mean(axis=0)
+    return int(np.round(similarities, _TIE_DECIMALS).argmax())

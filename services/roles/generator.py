@@ -1,0 +1,194 @@
+"""The form in which a model names roles, and how it is read."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dramaturg.api.judging.v1 import pair_judge_service_pb2
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest, GenerateRolesResponse
+from dramaturg.judge.answers import UnclearAnswerError
+from dramaturg.judge.excerpts import Excerpt
+from dramaturg.judge.fence import fence
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import ListOf, Record, Text
+from services.roles.settings import SourceLimits
+
+COARSE, FINE = "coarse", "fine"
+"""The kinds of subjective roles: by occupation, and by familiarity with the topic (DRPE, section 3.1)."""
+
+MAX_TYPE_LENGTH = 200
+"""The most characters of a role's type (``judging.v1.Role``)."""
+MAX_DESCRIPTION_LENGTH = 2000
+"""The most characters of its description."""
+
+_ORIGINS = {
+    COARSE: pair_judge_service_pb2.ROLE_ORIGIN_SUBJECTIVE_COARSE,
+    FINE: pair_judge_service_pb2.ROLE_ORIGIN_SUBJECTIVE_FINE,
+}
+_QUOTED_LENGTH = 100
+
+
+class NamedRoles(NamedTuple):
+    """What an answer named."""
+
+    roles: tuple[Role, ...]
+    """The roles, coarse ones first, no two equal by wording."""
+    dropped: tuple[str, ...]
+    """What else the answer held, each with the reason why it was left out."""
+
+
+@dataclass(frozen=True)
+class RolesForm:
+    """So many roles of each kind, in one answer."""
+
+    counts: Mapping[str, int]
+    """How many are asked for of each kind; none of them 0, coarse before fine."""
+
+    @property
+    def name(self) -> str:
+        """The form's name."""
+        return "roles"
+
+    @property
+    def shape(self) -> Record:
+        """A list a kind."""
+        role = Record(
+            {
+                "type": Text("who they are, in a few words"),
+                "description": Text("one sentence: what they know and what they look for in the text"),
+            }
+        )
+        return Record({kind: ListOf(role) for kind in self.counts})
+
+    def parse(self, value: Any) -> NamedRoles:
+        """Reads the roles. What is no role, is there already, or is over the count is told apart.
+
+        Raises:
+            UnclearAnswerError: The answer is no object.
+        """
+        if not isinstance(value, Mapping):
+            raise UnclearAnswerError("the answer is no JSON object")
+        roles: list[Role] = []
+        dropped: list[str] = []
+        wordings: set[str] = set()
+        for kind, wanted in self.counts.items():
+            taken = 0
+            for entry in _entries(value, kind):
+                role = _role(entry, kind)
+                problem = _problem(role, wordings)
+                if not problem and taken == wanted:
+                    problem = f"more than the {wanted} asked for"
+                if problem or role is None:
+                    dropped.append(f"{kind}: {_quoted(entry)}: {problem}")
+                    continue
+                wordings.add(wording(role))
+                roles.append(role)
+                taken += 1
+        return NamedRoles(tuple(roles), tuple(dropped))
+
+
+def wording(role: Role) -> str:
+    """The words of a role, without regard to case, punctuation, spaces and forms of the same character."""
+    return "\n".join(_words(part) for part in (role.type, role.description))
+
+
+def _words(text: str) -> str:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    # By category, not by \W: that takes the vowel signs of many scripts for no part of a word.
+    spaced = "".join(
+        " " if unicodedata.category(character)[0] in "PZC" else character for character in folded
+    )
+    return " ".join(spaced.split())
+
+
+def _entries(value: Mapping[str, Any], kind: str) -> Sequence[Any]:
+    entries = value.get(kind, [])
+    return entries if isinstance(entries, list) else [entries]
+
+
+def _role(entry: Any, kind: str) -> Role | None:
+    if not isinstance(entry, Mapping):
+        return None
+    title, description = entry.get("type"), entry.get("description")
+    if not isinstance(title, str) or not isinstance(description, str):
+        return None
+    return Role(
+        type=" ".join(title.split()),
+        description=" ".join(description.split()),
+        origin=_ORIGINS[kind],
+    )
+
+
+def _problem(role: Role | None, wordings: set[str]) -> str:
+    """Why an entry is left out; empty where it is not."""
+    if role is None:
+        return "has not the members of a role"
+    if not role.type or not role.description:
+        return "has no type or no description"
+    if len(role.type) > MAX_TYPE_LENGTH or len(role.description) > MAX_DESCRIPTION_LENGTH:
+        return f"is longer than {MAX_TYPE_LENGTH} and {MAX_DESCRIPTION_LENGTH} characters"
+    return "is worded like a role before it" if wording(role) in wordings else ""
+
+
+def _quoted(entry: Any) -> str:
+    if isinstance(entry, Mapping):
+        text = ": ".join(str(entry.get(member, "")) for member in ("type", "description"))
+    else:
+        text = str(entry)
+    return text if len(text) <= _QUOTED_LENGTH else text[:_QUOTED_LENGTH] + "..."
+
+
+DEFAULT_COUNTS = {COARSE: 3, FINE: 2}
+"""How many roles of each kind, where a request asks for none: five together (DRPE, section 4.1)."""
+
+_SOURCE, _KINDS, _COUNTS = "source", "kinds", "counts"
+
+
+class RoleGenerator:
+    """Asks a model who reads a text.
+
+    Args:
+        asker: Asks the model.
+        library: The prompts.
+        limits: How much of a text the model is shown.
+    """
+
+    def __init__(self, asker: Asker, library: PromptLibrary, limits: SourceLimits) -> None:
+        self._prompt = library.load(
+            "generate_roles",
+            placeholders={_SOURCE, _KINDS, _COUNTS, ANSWER_PLACEHOLDER},
+            criteria=DEFAULT_COUNTS,
+        )
+        self._asker = asker
+        self._limits = limits
+
+    async def generate(self, request: GenerateRolesRequest) -> GenerateRolesResponse:
+        """Generates roles. An answer that holds none gives a response that says why.
+
+        Raises:
+            ServiceError: The model cannot be asked.
+        """
+        asked = {COARSE: request.coarse_count, FINE: request.fine_count}
+        counts = {kind: count for kind, count in asked.items() if count} or DEFAULT_COUNTS
+        source = Excerpt((fence("text", request.source, limit=self._limits.source),))
+        values = {
+            _SOURCE: source.text,
+            _KINDS: self._prompt.part(list(counts)),
+            _COUNTS: " and ".join(f"{count} {kind}" for kind, count in counts.items()),
+        }
+        answer = await self._asker.ask(self._prompt, values, RolesForm(counts), request.options)
+        answer.provenance.parameters.update(source.parameters)
+        if answer.value is None:
+            failure = answer.abstention.explanation if answer.abstention else ""
+            return GenerateRolesResponse(failure=failure, provenance=answer.provenance)
+        return GenerateRolesResponse(
+            roles=answer.value.roles,
+            dropped=answer.value.dropped,
+            failure="" if answer.value.roles else "The model's answer holds no role.",
+            provenance=answer.provenance,
+        )

@@ -1,0 +1,347 @@
+"""CompareRuns: tests, intervals, corrections and the gate against independent implementations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dramaturg.api.alignment.v1 import accuracy_pb2
+from dramaturg.api.alignment.v1 import compare_pb2 as pb
+from services.alignment.bootstrap import Resampling
+from services.alignment.codec.compare import decode_runs
+from services.alignment.comparison import paired
+from services.alignment.comparison.compare import compare
+from services.alignment.comparison.model import Compared, Gate, gate, together
+from services.alignment.estimates import Estimate
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+Value = bool | float | None
+Table = dict[tuple[bool | None, bool | None], int]
+"""How many items there are, by what the old and the new system got."""
+
+
+def no_checkpoint() -> None:
+    pass
+
+
+RESAMPLING = Resampling(0, 1, 0.95, no_checkpoint)
+
+
+def request(
+    items: Sequence[Mapping[str, Value]],
+    tags: Sequence[Mapping[str, str]] | None = None,
+    **settings: float | str,
+) -> pb.CompareRunsRequest:
+    message = pb.CompareRunsRequest(baseline="old")
+    for name, setting in settings.items():
+        setattr(message, name, setting)
+    for index, outcomes in enumerate(items):
+        item = message.items.add(id=str(index), tags=tags[index] if tags else {})
+        for system, value in outcomes.items():
+            outcome = item.outcomes[system]
+            if isinstance(value, bool):
+                outcome.passed = value
+            elif value is None:
+                outcome.SetInParent()
+            else:
+                outcome.score = float(value)
+    return message
+
+
+def compared(
+    items: Sequence[Mapping[str, Value]],
+    tags: Sequence[Mapping[str, str]] | None = None,
+    **settings: float | str,
+) -> Compared:
+    return compare(*decode_runs(request(items, tags, **settings), no_checkpoint))
+
+
+def verdicts(table: Table) -> list[dict[str, Value]]:
+    """Items by what the old and the new system got."""
+    return [{"old": old, "new": new} for (old, new), count in table.items() for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "p"), [(0, 0, 1.0), (1, 0, 1.0), (5, 1, 0.21875), (10, 0, 0.001953125)]
+)
+def test_mcnemar_is_the_exact_binomial_test(better: int, worse: int, p: float) -> None:
+    assert paired.mcnemar(better, worse).p == pytest.approx(p)
+    n, k = better + worse, min(better, worse)
+    tails = min(1.0, 2 * sum(math.comb(n, i) for i in range(k + 1)) / 2**n)
+    assert paired.mcnemar(worse, better).p == pytest.approx(tails)
+
+
+@given(st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=8))
+@settings(max_examples=50)
+def test_permutations_that_are_gone_through_are_those_of_the_definition(differences: list[float]) -> None:
+    seen = abs(sum(differences))
+    sums = [
+        abs(sum(sign * one for sign, one in zip(signs, differences, strict=True)))
+        for signs in product((1, -1), repeat=len(differences))
+    ]
+    expected = fmean(one >= seen - 1e-9 for one in sums)
+    assert paired.sign_flips(np.array(differences), 99, RESAMPLING).p == pytest.approx(expected)
+
+
+def test_drawn_permutations_agree_with_scipy() -> None:
+    differences = np.random.default_rng(2).normal(0.25, 1, 60)
+    found = paired.sign_flips(differences, 20_000, RESAMPLING)
+    theirs = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(3)
+    )
+    assert found.test == "permutation (20000 drawn)"
+    assert found.p == pytest.approx(theirs.pvalue, abs=0.01)
+    assert paired.sign_flips(differences[::-1], 20_000, RESAMPLING) == found
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=8))
+def test_holm_agrees_with_its_definition(values: list[float | None]) -> None:
+    adjusted = paired.holm(values)
+    tested = [value for value in values if value is not None]
+    for value, found in zip(values, adjusted, strict=True):
+        if value is None:
+            assert found is None
+            continue
+        smaller = sorted(one for one in tested if one <= value)
+        steps = [(len(tested) - place) * one for place, one in enumerate(smaller)]
+        assert found == pytest.approx(min(1.0, max(steps)))
+
+
+def test_holm_of_a_worked_example() -> None:
+    assert paired.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@given(st.lists(st.integers(0, 5).map(float), min_size=2, max_size=30))
+def test_the_interval_of_independent_scores_is_students(scores: list[float]) -> None:
+    items: list[dict[str, Value]] = [{"old": 1.0, "new": score} for score in scores]
+    (one,) = compared(items).comparisons
+    difference, values = one.policies[0].difference, np.array(scores) - 1
+    assert difference.value == pytest.approx(values.mean())
+    if np.ptp(values) == 0:
+        assert difference.lower is None
+        return
+    low, high = stats.t.interval(0.95, len(scores) - 1, values.mean(), stats.sem(values))
+    assert (difference.lower, difference.upper) == pytest.approx((low, high))
+
+
+def test_verdicts_of_a_worked_example() -> None:
+    """100 items: both right 60, both wrong 20, only the new one right 15, only the old one 5."""
+    table: Table = {(True, True): 60, (False, False): 20, (False, True): 15, (True, False): 5}
+    (one,) = compared(verdicts(table)).comparisons
+    excluded = one.policies[0]
+    assert (excluded.better, excluded.worse, excluded.test) == (15, 5, "mcnemar-exact")
+    assert excluded.p == pytest.approx(2 * sum(math.comb(20, i) for i in range(6)) / 2**20)
+    assert excluded.difference.value == pytest.approx(0.10)
+    up, down = 16 / 102, 6 / 102
+    error = math.sqrt((up + down - (up - down) ** 2) / 102)
+    assert excluded.difference.lower == pytest.approx(up - down - 1.959964 * error)
+    assert excluded.minimum_detectable_effect == pytest.approx((1.959964 + 0.841621) * error)
+    assert (excluded.baseline_mean.value, excluded.system_mean.value) == (0.65, 0.75)
+    assert excluded.gate is Gate.GO
+
+
+def test_abstentions_under_three_policies() -> None:
+    table: Table = {
+        (True, True): 10,
+        (True, None): 4,
+        (None, True): 2,
+        (None, None): 1,
+        (False, True): 3,
+    }
+    (one,) = compared(verdicts(table)).comparisons
+    excluded, wrong, worst = one.policies
+    assert (one.items, one.baseline_abstained, one.abstained) == (20, 3, 5)
+    assert (excluded.difference.count, excluded.difference.total) == (13, 20)
+    assert excluded.difference.value == pytest.approx(3 / 13)
+    assert wrong.difference.value == pytest.approx((2 + 3 - 4) / 20)
+    assert worst.difference.value == pytest.approx((3 - 4 - 1) / 20)
+    assert worst.baseline_mean.value == pytest.approx(17 / 20)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([True, False, None]), st.sampled_from([True, False, None])),
+        min_size=1,
+        max_size=6,
+    )
+)
+@settings(max_examples=60)
+def test_no_answers_make_the_difference_less_than_the_worst_case(
+    pairs: list[tuple[bool | None, bool | None]],
+) -> None:
+    (one,) = compared([{"old": old, "new": new} for old, new in pairs]).comparisons
+    choices = [[value] if value is not None else [True, False] for pair in pairs for value in pair]
+    least = min((sum(filled[1::2]) - sum(filled[::2])) / len(pairs) for filled in product(*choices))
+    assert one.policies[2].difference.value == pytest.approx(least)
+
+
+def test_scores_need_a_scale_for_abstentions() -> None:
+    items: list[dict[str, Value]] = [
+        {"old": 3.0, "new": None},
+        {"old": 2.0, "new": 4.0},
+        {"old": 1.0, "new": 1.5},
+    ]
+    (one,) = compared(items).comparisons
+    assert "names no lowest_score" in one.policies[1].difference.undefined
+    assert one.policies[1].gate is Gate.INCONCLUSIVE
+    (one,) = compared(items, lowest_score=1.0, highest_score=5.0).comparisons
+    assert one.policies[1].difference.value == pytest.approx((-2 + 2 + 0.5) / 3)
+
+
+def test_all_abstained_is_undefined_and_inconclusive() -> None:
+    found = compared(verdicts({(None, True): 3, (None, False): 2}))
+    excluded = found.comparisons[0].policies[0]
+    assert excluded.p is None
+    assert excluded.difference.undefined == "no item was answered by both"
+    assert found.gate is Gate.INCONCLUSIVE
+
+
+def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
+    table: Table = {(True, True): 12, (False, True): 6, (True, False): 2}
+    items = verdicts(table)
+    alone = compared(items).comparisons[0].policies[0]
+    fivefold = [item for item in items for _ in range(5)]
+    tags = [{"task": str(index // 5)} for index in range(100)]
+    together_ = compared(fivefold, tags, cluster_tag="task").comparisons[0]
+    excluded = together_.policies[0]
+    assert together_.clusters == 20
+    assert excluded.test == "permutation-exact"
+    assert excluded.p == pytest.approx(alone.p)
+    naive = compared(fivefold).comparisons[0].policies[0]
+    assert naive.p is not None
+    assert excluded.p is not None
+    assert naive.p < excluded.p / 10
+    assert excluded.difference.upper is not None
+    assert excluded.difference.lower is not None
+    low, high = stats.t.interval(0.95, 19, 0.2, stats.sem([0] * 12 + [1] * 6 + [-1] * 2))
+    assert (excluded.difference.lower, excluded.difference.upper) == pytest.approx((low, high))
+
+
+def test_runs_that_never_differ_need_enough_items_to_go() -> None:
+    few, many = (compared(verdicts({(True, True): count}), margin=0.05).gate for count in (20, 200))
+    assert (few, many) == (Gate.INCONCLUSIVE, Gate.GO)
+    clustered = compared(
+        verdicts({(True, True): 200}),
+        [{"task": str(index // 2)} for index in range(200)],
+        cluster_tag="task",
+        margin=0.05,
+    )
+    assert clustered.gate is Gate.GO
+
+
+def test_equal_differences_have_no_known_spread() -> None:
+    found = compared([{"old": 1.0, "new": 2.0}] * 5)
+    assert found.comparisons[0].policies[0].difference.lower is None
+    assert found.gate is Gate.INCONCLUSIVE
+    assert "its spread is not known" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "p", "expected"),
+    [
+        (-0.01, 0.03, 0.6, Gate.GO),
+        (-0.04, -0.01, 0.001, Gate.GO),
+        (-0.09, -0.03, 0.001, Gate.NO_GO),
+        (-0.09, 0.02, 0.2, Gate.INCONCLUSIVE),
+    ],
+)
+def test_the_gate(lower: float, upper: float, p: float, expected: Gate) -> None:
+    difference = Estimate((lower + upper) / 2, 100, lower, upper)
+    assert gate(difference, p, 0.05, 0.95) is expected
+
+
+def test_the_gate_of_several() -> None:
+    assert together([Gate.GO, Gate.NO_GO, Gate.INCONCLUSIVE]) is Gate.NO_GO
+    assert together([Gate.GO, Gate.INCONCLUSIVE]) is Gate.INCONCLUSIVE
+    assert together([]) is Gate.INCONCLUSIVE
+
+
+def test_the_gate_goes_by_all_items_or_by_each_group() -> None:
+    items = verdicts({(True, True): 300}) + verdicts({(True, False): 20, (True, True): 20})
+    tags = [{"criterion": "a"}] * 300 + [{"criterion": "b"}] * 40
+    whole = compared(items, tags, group_tag="criterion", margin=0.1)
+    each = compared(items, tags, group_tag="criterion", margin=0.1, gate_scope=pb.GATE_SCOPE_EVERY_GROUP)
+    assert (whole.gate, each.gate) == (Gate.GO, Gate.NO_GO)
+    assert [one.group for one in whole.comparisons] == ["", "a", "b"]
+    assert len(each.reasons) == 2
+    ps = [one.policies[0].adjusted_p for one in whole.comparisons]
+    assert ps == paired.holm([one.policies[0].p for one in whole.comparisons])
+
+
+async def test_comparison_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:
+    items: list[dict[str, Value]] = [
+        {"old": float(index % 5), "new": float(index % 5 + index % 3), "third": 1.0 - index % 2}
+        for index in range(40)
+    ]
+    message = request(
+        items, margin=0.5, resample_count=200, abstention_policy=accuracy_pb2.ABSTENTION_POLICY_WRONG
+    )
+    for index, item in enumerate(message.items):
+        item.human = index % 5 + index % 7
+    response = await alignment.CompareRuns(message)
+    assert [one.system for one in response.comparisons] == ["new", "third"]
+    assert response.abstention_policy == accuracy_pb2.ABSTENTION_POLICY_WRONG
+    assert response.gate == pb.GATE_NO_GO
+    first = response.comparisons[0]
+    assert {first.correlation.first_measure, first.correlation.second_measure} == {"new", "old"}
+    assert first.correlation.HasField("williams_p")
+    assert first.policies[0].difference.value == pytest.approx(39 / 40)
+    assert first.policies[0].gate == pb.GATE_GO
+
+
+@pytest.mark.parametrize(
+    ("items", "settings", "field"),
+    [
+        ([{"new": True}], {}, "baseline"),
+        ([{"old": True}], {}, "items"),
+        ([{"old": True, "new": 1.0}], {}, "items[0].outcomes['"),
+        ([{"old": 1.0, "new": 1.0}], {"lowest_score": 1.0, "highest_score": 1.0}, "highest_score"),
+        ([{"old": 1.0, "new": math.inf}], {}, "items[0]"),
+    ],
+)
+async def test_requests_that_cannot_be_compared_are_refused(
+    alignment: AlignmentServiceAsyncStub,
+    items: list[dict[str, Value]],
+    settings: dict[str, Any],
+    field: str,
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match=field.replace("[", r"\[")) as refused:
+        await alignment.CompareRuns(request(items, **settings))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.slow
+def test_intervals_of_differences_cover_at_their_rate() -> None:
+    generator = np.random.default_rng(11)
+    covered = {"verdicts": 0, "clusters": 0}
+    rounds = 1000
+    for _ in range(rounds):
+        old = generator.random(150) < 0.7
+        new = np.where(generator.random(150) < 0.25, generator.random(150) < 0.5, old)
+        truth = 0.25 * (0.5 - 0.7)
+        up, down = int((new & ~old).sum()), int((old & ~new).sum())
+        found = paired.difference_of_shares(up, down, 150, 0.95)
+        assert found.lower is not None
+        assert found.upper is not None
+        covered["verdicts"] += found.lower <= truth <= found.upper
+        effects = generator.normal(0.1, 0.2, 40)
+        sizes = generator.integers(1, 6, 40).astype(float)
+        sums = np.array([generator.normal(e, 0.5, int(n)).sum() for e, n in zip(effects, sizes, strict=True)])
+        mean = paired.mean(sums, sizes, 0.95, method="t", undefined="")
+        assert mean.lower is not None
+        assert mean.upper is not None
+        covered["clusters"] += mean.lower <= 0.1 <= mean.upper
+    for count in covered.values():
+        assert 0.93 <= count / rounds <= 0.97
