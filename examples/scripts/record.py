@@ -40,10 +40,9 @@ from services.agents.synthesize.settings import SynthesizeSettings
 from services.generation.app import PROMPTS, repair_request
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.completions import Completer
-from services.generation.deadlines import Deadline
+from services.generation.deadlines import Deadline, DeadlinePolicy
 from services.generation.generator import Generator
 from services.generation.ledger import SqliteLedger
-from services.generation.patience import Patience
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.replay import ReplayProvider
@@ -162,7 +161,7 @@ def generation(written: Written) -> Contract:
     return Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-        GenerationServicer(Generator(completer, Patience(60, 0)), registry, ledger),
+        GenerationServicer(Generator(completer, DeadlinePolicy(60, 0)), registry, ledger),
         name="generation",
         version="0.0.0",
         description="Records the samples.",

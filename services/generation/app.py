@@ -21,10 +21,10 @@ from dramaturg.service.settings import SettingsError
 from services.generation.author import Author
 from services.generation.authoring import servicer as authoring
 from services.generation.completions import Completer
+from services.generation.deadlines import DeadlinePolicy
 from services.generation.edges import servicer as edges
 from services.generation.generator import Generator
 from services.generation.ledger import Ledger, LedgerError, open_ledger
-from services.generation.patience import Patience
 from services.generation.providers.factory import open_providers
 from services.generation.registry import Registry
 from services.generation.servicer import GenerationServicer
@@ -63,7 +63,7 @@ class App:
                 settings.doubled_default_tokens,
                 shared=settings.share_completions,
             )
-            patience = Patience(settings.maximum_seconds, settings.deadline_reserve_seconds)
+            patience = DeadlinePolicy(settings.maximum_seconds, settings.deadline_reserve_seconds)
             generator = Generator(completer, patience, max_batch_requests=settings.max_batch_requests)
             author = Author(generator)
             yield [

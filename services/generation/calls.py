@@ -139,7 +139,7 @@ class Answer:
     """Attempts that failed before this answer came. A fact of the purchase, not of the answer."""
     replayed: bool = field(default=False, compare=False)
     """Whether it was played back from a recording, and so cost nothing."""
-    intent: int | None = field(default=None, compare=False)
+    call_number: int | None = field(default=None, compare=False)
     """The number under which the ledger noted that the call was sent. None: it did not."""
 
 

@@ -12,7 +12,7 @@ from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
 from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
 from services.generation.completions import CachePolicy
-from services.generation.ledger import KeptBy, LedgerStatus
+from services.generation.ledger import LedgerKind, LedgerStatus
 
 _ROLES = {
     pb.MESSAGE_ROLE_SYSTEM: Role.SYSTEM,
@@ -33,9 +33,9 @@ _STATUSES = {
     Status.EMPTY: pb.COMPLETION_STATUS_EMPTY,
 }
 _KINDS = {
-    KeptBy.MEMORY: pb.LEDGER_KIND_MEMORY,
-    KeptBy.SQLITE: pb.LEDGER_KIND_SQLITE,
-    KeptBy.POSTGRESQL: pb.LEDGER_KIND_POSTGRESQL,
+    LedgerKind.MEMORY: pb.LEDGER_KIND_MEMORY,
+    LedgerKind.SQLITE: pb.LEDGER_KIND_SQLITE,
+    LedgerKind.POSTGRESQL: pb.LEDGER_KIND_POSTGRESQL,
 }
 
 
@@ -178,7 +178,7 @@ def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
 def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
     """What a ledger holds, as a message."""
     message = pb.LedgerStatus(
-        kind=_KINDS[status.kept_by],
+        kind=_KINDS[status.kind],
         completion_count=status.completions,
         size_bytes=status.size,
         process_count=status.processes,

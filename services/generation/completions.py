@@ -24,9 +24,7 @@ from services.generation.calls import (
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.fingerprints import fingerprint
-from services.generation.flights import Flights
 from services.generation.ledger import Ledger, LedgerUnavailableError
-from services.generation.ledger.entries import intents
 from services.generation.metrics import (
     COMPLETIONS,
     LEDGER_FAILURES,
@@ -34,7 +32,9 @@ from services.generation.metrics import (
     count_purchase,
 )
 from services.generation.outcomes import Remedies, read_outcome
+from services.generation.records import call_numbers
 from services.generation.registry import ConfiguredProvider, Registry
+from services.generation.single_flight import SingleFlight
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Completer:
         """
         self._registry = registry
         self._ledger = ledger
-        self._flights: Flights[Completion] = Flights()
+        self._flights: SingleFlight[Completion] = SingleFlight()
         self._remedies = Remedies(repair_request, doubled_default)
         self._shared = shared
 
@@ -138,7 +138,7 @@ class Completer:
         return completion
 
     def _settled(self, completion: Completion) -> Completion:
-        self._ledger.settle(intents(completion.purchases))
+        self._ledger.settle(call_numbers(completion.purchases))
         return completion
 
     async def _buy(self, configured: ConfiguredProvider, call: Call, deadline: Deadline) -> Completion:
@@ -147,7 +147,7 @@ class Completer:
             return await self._ask(configured, call, deadline, purchases)
         except BaseException:
             # Paid for, and of no use without the remedy that failed: asked again, they are paid again.
-            self._ledger.abandon(intents(purchases))
+            self._ledger.abandon(call_numbers(purchases))
             raise
 
     async def _ask(

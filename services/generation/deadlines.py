@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
+
+from dramaturg.service import context
 
 
 class Deadline(Protocol):
@@ -38,3 +41,21 @@ def timeout(deadline: Deadline, limit: float = math.inf) -> float | None:
     """What is left, at most ``limit``, as asyncio's timeouts want it: None for no limit, never negative."""
     seconds = min(limit, deadline.remaining())
     return None if math.isinf(seconds) else max(0.0, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlinePolicy:
+    """The time that a request gets.
+
+    Attributes:
+        maximum: Seconds for a request without a deadline.
+        reserve: Seconds kept of a deadline, to still say why a request failed.
+    """
+
+    maximum: float
+    reserve: float
+
+    def deadline(self) -> Deadline:
+        """The deadline of the request being served."""
+        remaining = context.remaining()
+        return Until(self.maximum if remaining is None else remaining - self.reserve)

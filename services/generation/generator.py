@@ -19,7 +19,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
 from dramaturg.service.errors import ServiceError, to_error_status
 from services.generation import codec
 from services.generation.completions import Completer
-from services.generation.patience import Patience
+from services.generation.deadlines import DeadlinePolicy
 from services.generation.statuses import DOMAIN_ERRORS, service_error
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Generator:
     def __init__(
         self,
         completer: Completer,
-        patience: Patience,
+        patience: DeadlinePolicy,
         *,
         max_batch_requests: int = 4000,
         retry_seconds: float = 1.0,

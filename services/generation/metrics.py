@@ -50,9 +50,9 @@ LEDGER_SECONDS = Histogram(
 )
 LEDGER_FAILURES = Counter(
     "dramaturg_ledger_failures_total",
-    "What the ledger could not do: put, commit (it is tried again) or read.",
+    "Failed operations of the ledger: put, commit (repeated), read, or record (nothing is bought meanwhile).",
     ("operation",),
-    shown=(("put",), ("commit",), ("read",)),
+    shown=(("put",), ("commit",), ("read",), ("record",)),
 )
 LEDGER_UNWRITTEN = Gauge(
     "dramaturg_ledger_unwritten_completions",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pydantic_core import to_json
 
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
 
@@ -67,3 +70,22 @@ def kept_purchase_from_record(record: Mapping[str, Any]) -> Purchase:
         cached=True,
         cost=0.0,
     )
+
+
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Writes a value as JSON in one line without blanks."""
+
+
+def to_text(purchases: Sequence[Purchase]) -> str:
+    """The calls as a JSON list in one line."""
+    return to_json([purchase_to_record(purchase) for purchase in purchases]).decode()
+
+
+def from_text(text: str) -> tuple[Purchase, ...]:
+    """The inverse of [to_text]: the calls as they are served from a ledger, at no cost."""
+    return tuple(map(kept_purchase_from_record, json.loads(text)))
+
+
+def call_numbers(purchases: Sequence[Purchase]) -> list[int]:
+    """The numbers of the notes on these calls (see ``Ledger.record_call``)."""
+    return [purchase.answer.call_number for purchase in purchases if purchase.answer.call_number is not None]

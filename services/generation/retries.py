@@ -32,7 +32,7 @@ class RetryPolicy:
     """Up to this. A longer wait that the provider asks for is kept to."""
 
 
-class PatientProvider(Provider):
+class RetryingProvider(Provider):
     """A provider with its limit and its retries.
 
     Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,

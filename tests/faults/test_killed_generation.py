@@ -85,6 +85,7 @@ class Callers:
                 except grpc.aio.AioRpcError as error:
                     if error.code() is not grpc.StatusCode.UNAVAILABLE:
                         raise
+                    await asyncio.sleep(0.05)
                 else:
                     self.answers[number] = response.completion
 
@@ -148,18 +149,23 @@ async def test_a_call_is_paid_twice_only_if_it_was_under_way_and_then_it_is_coun
 
 
 @pytest.mark.slow
-async def test_a_disk_that_fills_up_meanwhile_costs_nobody_an_answer(ledger_url: str, tmp_path: Path) -> None:
+async def test_a_full_disk_stops_purchases(ledger_url: str, tmp_path: Path) -> None:
     async with (
         OpenAIServer(lambda _: "x" * 2000, record=False) as server,
         generation(server, tmp_path, ledger_url) as process,
     ):
         await Callers(process.target).run(range(10))
         most = 256 * 1024  # of every file that the process writes, so of the ledger, the spool and the log
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+        unlimited = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, unlimited[1]))
         callers = Callers(process.target)
-        await callers.run(range(10, 200))
-        assert len(callers.answers) == 190
-        assert '"level": "ERROR"' in process.log.read_text()
+        asking = asyncio.create_task(callers.run(range(10, 400)))
+        await until(lambda: "STORE_UNAVAILABLE" in process.log.read_text(), 60)
+        assert len(callers.answers) < 390
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, unlimited)
+        await asking
+        assert len(callers.answers) == 390
+        assert server.calls.total() == 400
 
 
 async def test_a_store_that_cannot_be_used_ends_the_start_with_its_name(tmp_path: Path) -> None:

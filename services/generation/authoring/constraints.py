@@ -14,7 +14,7 @@ from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Record, Text
 from services.generation.author import Author, with_defaults
-from services.generation.authoring.materials import labelled
+from services.generation.authoring.excerpts import labelled
 
 TEMPERATURE = 0.7
 """Where a request sets none: at 0 the repeats of a goal would be the same. The paper states none."""

@@ -18,7 +18,7 @@ from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import SHORT_ANSWER_TOKENS, Author, with_defaults
 from services.generation.authoring.choices import read_choice
-from services.generation.authoring.materials import indented
+from services.generation.authoring.excerpts import indented
 
 _ANSWERS = {
     decision_pb2.CHOICE_OPTION_1: "Option 1",

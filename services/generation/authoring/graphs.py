@@ -12,8 +12,8 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
 from services.generation.author import Author, with_defaults
-from services.generation.edges.numbering import scenario_excerpt
-from services.generation.edges.reading import EDGES, read_edges
+from services.generation.edges.numbered_events import scenario_excerpt
+from services.generation.edges.parser import EDGES, read_edges
 
 _MAX_EVENTS, _MAX_TEXT = 5000, 20_000
 """The most events of a graph, and characters of an event (``graph.v1.ScriptGraph``)."""

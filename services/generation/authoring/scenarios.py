@@ -6,24 +6,27 @@ request: the question for the second option is that for the first with the two e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as pb
+from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.excerpts import NONE
 from dramaturg.judge.fence import fence
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer
 from dramaturg.judge.phrases import names_phrase
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.provenance import merge
+from dramaturg.judge.shapes import ListOf, Record, Text
+from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author, with_defaults
-from services.generation.authoring.materials import labelled
-from services.generation.authoring.scenario_forms import PhraseForm, ProfileForm
+from services.generation.authoring.excerpts import labelled
 
 TEMPERATURE = 0.75
 """Where a request sets none (appendix B)."""
@@ -187,3 +190,52 @@ def _violations(request: pb.WriteScenarioRequest) -> Iterator[Violation]:
             yield Violation(
                 f"demonstrations[{index}].base_scenario", "is required for SCENARIO_FORM_HARD_VERB_PHRASE"
             )
+
+
+class PhraseForm:
+    """A verb phrase, after how it leads to the way taken."""
+
+    name = "scenario"
+    shape = Record(
+        {
+            "idea": Text("what could lead there, and how"),
+            "scenario": Text("the verb phrase alone, such as would follow the person's name"),
+        }
+    )
+
+    def parse(self, value: Any) -> str:
+        """The phrase on one line, without a full stop.
+
+        Raises:
+            UnclearAnswerError: There is none.
+        """
+        phrase = value.get("scenario") if isinstance(value, Mapping) else None
+        if not isinstance(phrase, str) or is_blank(phrase):
+            raise UnclearAnswerError("the answer has no scenario")
+        return " ".join(phrase.split()).removesuffix(".")
+
+
+class ProfileForm:
+    """A profile, line by line, after what it lets one conclude."""
+
+    name = "profile"
+    shape = Record(
+        {
+            "idea": Text("which trait of the person leads to the way taken, and how"),
+            "profile": ListOf(Text("one line of the profile, such as Name: Doe")),
+        }
+    )
+
+    def parse(self, value: Any) -> str:
+        """The profile as a list with dashes.
+
+        Raises:
+            UnclearAnswerError: There is none.
+        """
+        lines = value.get("profile") if isinstance(value, Mapping) else None
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            raise UnclearAnswerError("the answer has no profile")
+        written = [" ".join(line.split()).removeprefix("- ") for line in lines if not is_blank(line)]
+        if not written:
+            raise UnclearAnswerError("the profile is empty")
+        return "\n".join(f"- {line}" for line in written)

@@ -15,14 +15,13 @@ from dramaturg.judge.prompts import PromptLibrary
 from services.generation.author import Author
 from services.generation.authoring.constraints import ConstraintExpander
 from services.generation.authoring.decisions import OptionChooser
-from services.generation.authoring.dialogue_reply import Continuer
-from services.generation.authoring.dialogue_user import UserAgent
+from services.generation.authoring.dialogues import Continuer, UserAgent
 from services.generation.authoring.graphs import ScriptGraphWriter
-from services.generation.authoring.perturbing import ScriptPerturber
+from services.generation.authoring.perturbations import ScriptPerturber
 from services.generation.authoring.scenarios import ScenarioWriter
 from services.generation.authoring.scripts import ScriptWriter
-from services.generation.authoring.simulation import SimulationTaskWriter
-from services.generation.provenances import Signature
+from services.generation.authoring.simulation_tasks import SimulationTaskWriter
+from services.generation.signatures import Signature
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["AuthoringService"]
 NAME = "llm-author"

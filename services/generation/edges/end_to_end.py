@@ -13,8 +13,8 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER, ask_or_abstain
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from services.generation.author import Author, with_defaults
-from services.generation.edges.numbering import NumberedEvents, scenario_excerpt
-from services.generation.edges.reading import EDGES, ReadEdges, read_edges
+from services.generation.edges.numbered_events import NumberedEvents, scenario_excerpt
+from services.generation.edges.parser import EDGES, ReadEdges, read_edges
 
 
 @dataclass(frozen=True)

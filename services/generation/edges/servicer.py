@@ -13,7 +13,7 @@ from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.author import Author
 from services.generation.edges.end_to_end import EndToEndPredictor
 from services.generation.edges.pairwise import PairwisePredictor
-from services.generation.provenances import Signature
+from services.generation.signatures import Signature
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["EdgeService"]
 NAME = "llm-edges"

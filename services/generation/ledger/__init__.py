@@ -1,21 +1,21 @@
 """The ledger: what was bought, and what may have been bought in vain. See ``docs/generation.md``."""
 
 from services.generation.ledger.base import (
-    KeptBy,
     Ledger,
     LedgerError,
+    LedgerKind,
     LedgerStatus,
     LedgerUnavailableError,
     LostCall,
 )
-from services.generation.ledger.opening import IN_MEMORY, is_ledger_url, open_ledger
+from services.generation.ledger.factory import IN_MEMORY, is_ledger_url, open_ledger
 from services.generation.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "IN_MEMORY",
-    "KeptBy",
     "Ledger",
     "LedgerError",
+    "LedgerKind",
     "LedgerStatus",
     "LedgerUnavailableError",
     "LostCall",

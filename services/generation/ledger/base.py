@@ -21,7 +21,7 @@ class LedgerUnavailableError(RuntimeError):
     """The store does not answer now, so it is not known whether a completion was bought before."""
 
 
-class KeptBy(Enum):
+class LedgerKind(Enum):
     """Where a ledger keeps."""
 
     MEMORY = auto()
@@ -50,7 +50,7 @@ class LostCall:
 class LedgerStatus:
     """What a ledger holds."""
 
-    kept_by: KeptBy
+    kind: LedgerKind
     completions: int
     size: int
     """How much room all of it takes, in bytes."""
@@ -69,41 +69,46 @@ class LedgerStatus:
 
 
 class Ledger(Protocol):
-    """Keeps, under the fingerprint of a request, the calls that led to a usable answer.
+    """Completions under the fingerprints of their requests, and the calls under way.
 
-    Whoever buys must have looked before; must say so before each call is sent ([intend]); and must put what
-    was bought before anything else is done with it. Of a call that is neither put nor settled it is
-    taken that it may have been paid for in vain.
+    The order for each purchase: look up ([get]), record the call ([record_call]), send it, store the answer
+    ([put]), use it. A call that is neither stored nor settled may have been paid for in vain.
     """
 
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
-        """The calls kept for the request, marked as cached. Empty: none are kept.
+        """Returns the calls stored for a request, marked as cached. Empty: none are stored.
 
         Raises:
             LedgerUnavailableError: The store does not answer.
         """
 
-    def intend(self, fingerprint: str) -> int:
-        """Notes durably that a call is about to be sent; returns the note's number. Never raises.
+    def record_call(self, fingerprint: str) -> int:
+        """Records durably that a call is about to be sent, and returns its number.
 
-        The note is for reports alone: a store that cannot take it does not stop the call.
+        Raises:
+            LedgerUnavailableError: The record cannot be written. The call must not be sent: its cost would go
+                unreported if the process died.
         """
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
-        """Keeps the calls, in place of any kept before, and settles the notes on them.
+        """Stores the calls in place of any stored before, and settles their records.
 
         Raises:
-            OSError: The store fails. The notes stand.
+            OSError: The store fails. The records of the calls remain.
         """
 
-    def settle(self, intents: Collection[int]) -> None:
-        """Takes notes back: these calls were not answered, or their answers are not meant to be kept."""
+    def settle(self, call_numbers: Collection[int]) -> None:
+        """Removes the records of calls that were not charged, or whose answers are not kept."""
 
-    def abandon(self, intents: Collection[int]) -> None:
-        """Notes that nobody waits for these calls any more, though they may be answered and paid for."""
+    def abandon(self, call_numbers: Collection[int]) -> None:
+        """Marks calls that nobody waits for any more; they may be answered and charged."""
 
     async def status(self) -> LedgerStatus:
-        """What the ledger holds. Raises LedgerUnavailableError."""
+        """Counts completions and calls.
+
+        Raises:
+            LedgerUnavailableError: The store does not answer.
+        """
 
     async def close(self) -> None:
-        """Writes what is still to be written and closes the store."""
+        """Writes the pending changes and closes the store."""

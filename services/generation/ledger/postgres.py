@@ -1,8 +1,8 @@
 """A ledger in PostgreSQL, for any number of processes.
 
-What is put stands in the spool of this process (a file; see [spool]) before the caller gets it, and is
-written to the database in the background, together with whatever else came meanwhile. So no answer waits for
-a commit, and the death of the process loses none: whoever finds the spool adopts it.
+A completion is appended to the spool of this process (a file; see [spool]) before the caller receives it, and
+is written to the database in the background, in groups. No answer waits for a commit, and no completion is
+lost when the process dies: another process adopts the spool.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import TypeVar
 
 import psycopg
 
+from services.generation import records
 from services.generation.calls import Purchase
-from services.generation.ledger import entries, spool
+from services.generation.ledger import spool
 from services.generation.ledger.base import Ledger, LedgerError, LedgerStatus, LedgerUnavailableError
-from services.generation.ledger.batches import Batches
-from services.generation.ledger.notes import Notes
+from services.generation.ledger.batched_lookup import BatchedLookup
+from services.generation.ledger.pending_calls import PendingCalls
 from services.generation.ledger.postgres_store import PostgresStore
 from services.generation.ledger.processes import Process
 from services.generation.ledger.spool import Contents, Kept, Sent, Spool
@@ -31,15 +32,15 @@ from services.generation.metrics import LEDGER_FAILURES, LEDGER_SECONDS, LEDGER_
 logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.02
-"""How long what is put waits for company on its way to the database."""
+"""How long a write waits for others to be committed with it."""
 LAG_SECONDS = 0.5
-"""How old a call under way must be for the database to be told of it. Most are answered before."""
-PATIENCE_SECONDS = 30.0
-"""How long a question waits for a database that restarts."""
+"""The age from which a call under way is written to the database. Most are answered before."""
+RETRY_SECONDS = 30.0
+"""How long a query is repeated while the database cannot be reached."""
 CLOSING_SECONDS = 5.0
-"""How long closing waits for it. What is not written then stays in the spool."""
+"""How long closing waits for the last write. After that the completions stay in the spool."""
 SPOOL_BYTES = 4 << 20
-"""After so many bytes the spool is rewritten without what the database has."""
+"""The size above which the spool is rewritten without the records that the database has."""
 
 Result = TypeVar("Result")
 
@@ -53,9 +54,9 @@ class PostgresLedger(Ledger):
         self._process = process
         self._spool = Spool(folder, process.id)
         self._numbers = itertools.count(1)
-        self._reads: Batches[str, str] = Batches(self._look_up)
+        self._reads: BatchedLookup[str, str] = BatchedLookup(self._look_up)
         self._unwritten: dict[str, Kept] = {}
-        self._notes = Notes()
+        self._pending = PendingCalls()
         self._spooling = True
         self._closing = False
         self._wake = asyncio.Event()
@@ -95,59 +96,59 @@ class PostgresLedger(Ledger):
         """The calls kept for the request, marked as cached. Empty: none are kept."""
         unwritten = self._unwritten.get(fingerprint)
         text = unwritten.purchases if unwritten is not None else await self._reads.get(fingerprint)
-        return () if text is None else entries.from_text(text)
+        return () if text is None else records.from_text(text)
 
     async def _look_up(self, fingerprints: list[str]) -> Mapping[str, str]:
-        return await _patiently(lambda: self._store.look_up(fingerprints), self._store.place)
+        return await _with_retries(lambda: self._store.look_up(fingerprints), self._store.place)
 
-    def intend(self, fingerprint: str) -> int:
-        """Notes in the spool that a call is about to be sent."""
+    def record_call(self, fingerprint: str) -> int:
+        """Records the call in the spool. Raises LedgerUnavailableError where the disk does not take it."""
         number = next(self._numbers)
         sent = Sent(fingerprint, time.time())
-        self._notes.add(number, sent)
-        self._append(spool.sent_line(number, sent))
+        error = self._append(spool.sent_line(number, sent))
+        if error is not None:
+            raise LedgerUnavailableError(
+                f"the spool {self._folder} cannot be written, so no completions are bought: {error}"
+            ) from error
+        self._pending.add(number, sent)
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
         """Keeps the calls: in the spool at once, in the database soon."""
-        kept = Kept(time.time(), entries.to_text(purchases))
-        intents = entries.intents(purchases)
-        self._append(spool.kept_line(fingerprint, kept, intents))
+        kept = Kept(time.time(), records.to_text(purchases))
+        call_numbers = records.call_numbers(purchases)
+        self._append(spool.kept_line(fingerprint, kept, call_numbers))
         self._unwritten[fingerprint] = kept
-        self._notes.settle(intents)
+        self._pending.settle(call_numbers)
         self._changed()
 
-    def settle(self, intents: Collection[int]) -> None:
-        """Takes notes back."""
-        if intents:
-            self._append(entries.compact({"settled": list(intents)}))
-            self._notes.settle(intents)
+    def settle(self, call_numbers: Collection[int]) -> None:
+        if call_numbers:
+            self._append(records.compact({"settled": list(call_numbers)}))
+            self._pending.settle(call_numbers)
             self._changed()
 
-    def abandon(self, intents: Collection[int]) -> None:
-        """Notes that nobody waits for these calls any more."""
-        if intents:
-            self._append(entries.compact({"abandoned": list(intents)}))
-            self._notes.abandon(intents)
+    def abandon(self, call_numbers: Collection[int]) -> None:
+        if call_numbers:
+            self._append(records.compact({"abandoned": list(call_numbers)}))
+            self._pending.abandon(call_numbers)
             self._changed()
 
     def _changed(self) -> None:
         self._written.clear()
         self._wake.set()
 
-    def _append(self, line: str) -> None:
+    def _append(self, line: str) -> OSError | None:
         try:
             self._spool.append(line)
         except OSError as error:
             if self._spooling:
-                logger.error(
-                    "the spool cannot be written; what is bought from now on is lost if this process dies "
-                    "before the database has it: %s",
-                    error,
-                )
+                LEDGER_FAILURES.add("record")
+                logger.error("the spool %s cannot be written: %s", self._folder, error)
             self._spooling = False
-        else:
-            self._spooling = True
+            return error
+        self._spooling = True
+        return None
 
     async def _write(self) -> None:
         while not self._closing:
@@ -169,13 +170,13 @@ class PostgresLedger(Ledger):
             self._written.set()
 
     def _has_changes(self) -> bool:
-        return bool(self._unwritten or self._notes.settled or self._notes.abandoned)
+        return bool(self._unwritten or self._pending.settled or self._pending.abandoned)
 
     def _take(self) -> Contents:
-        notes = self._notes
-        sent = notes.post(time.time() - (0 if self._closing else LAG_SECONDS))
-        contents = Contents(dict(self._unwritten), sent, notes.abandoned, notes.settled)
-        notes.abandoned, notes.settled = {}, []
+        pending = self._pending
+        sent = pending.post(time.time() - (0 if self._closing else LAG_SECONDS))
+        contents = Contents(dict(self._unwritten), sent, pending.abandoned, pending.settled)
+        pending.abandoned, pending.settled = {}, []
         return contents
 
     async def _commit(self, contents: Contents) -> None:
@@ -200,7 +201,7 @@ class PostgresLedger(Ledger):
 
     def _trim(self) -> None:
         if self._spool.size > SPOOL_BYTES:
-            wanted = Contents(self._unwritten, dict(self._notes.under_way), self._notes.abandoned)
+            wanted = Contents(self._unwritten, dict(self._pending.under_way), self._pending.abandoned)
             with suppress(OSError):  # it only grows on
                 self._spool.rewrite(wanted)
 
@@ -209,10 +210,10 @@ class PostgresLedger(Ledger):
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._written.wait()
-        return await _patiently(
+        return await _with_retries(
             lambda: self._store.status(
                 self._process,
-                under_way=len(self._notes.under_way),
+                under_way=len(self._pending.under_way),
                 unwritten=len(self._unwritten),
             ),
             self._store.place,
@@ -247,9 +248,9 @@ async def _adopt_orphans(store: PostgresStore, folder: Path) -> None:
                 )
 
 
-async def _patiently(ask: Callable[[], Awaitable[Result]], place: str) -> Result:
-    """Asks again while the database cannot be reached, such as in a restart."""
-    until = time.monotonic() + PATIENCE_SECONDS
+async def _with_retries(ask: Callable[[], Awaitable[Result]], place: str) -> Result:
+    """Repeats a query while the database cannot be reached, for example during a restart."""
+    until = time.monotonic() + RETRY_SECONDS
     wait = 0.1
     while True:
         try:

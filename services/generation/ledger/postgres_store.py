@@ -10,7 +10,7 @@ import psycopg
 from psycopg import conninfo, sql
 from psycopg_pool import AsyncConnectionPool
 
-from services.generation.ledger.base import MOST_LISTED, KeptBy, LedgerError, LedgerStatus, LostCall
+from services.generation.ledger.base import MOST_LISTED, LedgerError, LedgerKind, LedgerStatus, LostCall
 from services.generation.ledger.processes import LEASE_SECONDS, Process, living
 from services.generation.ledger.spool import Contents
 
@@ -198,7 +198,7 @@ class PostgresStore:
             completions, size, others, lost, abandoned = await counted.fetchone() or (0, 0, 0, 0, 0)
             listed = await (await connection.execute(_LOST, [alive, MOST_LISTED])).fetchall()
         return LedgerStatus(
-            kept_by=KeptBy.POSTGRESQL,
+            kind=LedgerKind.POSTGRESQL,
             completions=completions,
             size=size,
             processes=len(alive),

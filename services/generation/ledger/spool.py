@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.generation.ledger.entries import compact
+from services.generation.records import compact
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Kept:
     recorded_at: float
     """Seconds since 1970."""
     purchases: str
-    """As [entries.to_text] writes them."""
+    """As [records.to_text] writes them."""
 
 
 @dataclass(frozen=True, slots=True)

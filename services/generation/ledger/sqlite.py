@@ -11,18 +11,19 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from services.generation import records
 from services.generation.calls import Purchase
-from services.generation.ledger import entries
 from services.generation.ledger.base import (
     MOST_LISTED,
-    KeptBy,
     Ledger,
     LedgerError,
+    LedgerKind,
     LedgerStatus,
     LedgerUnavailableError,
     LostCall,
 )
 from services.generation.ledger.processes import LEASE_SECONDS, Process, living
+from services.generation.metrics import LEDGER_FAILURES
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +61,10 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 class SqliteLedger(Ledger):
     """A ledger in one SQLite file, or in memory.
 
-    Reads and writes happen in the tick of the event loop that asks for them, tens of microseconds each: so no
-    completion is ever received and not yet durable while other work goes on. With ``synchronous=NORMAL``
-    in WAL mode a commit survives the death of the process; the last ones before a power loss may be lost,
-    and the file stays sound (SQLite documentation, "Write-Ahead Logging").
+    Reads and writes are made within one step of the event loop, in tens of microseconds each, so no
+    completion is received and not yet durable while other work goes on. With ``synchronous=NORMAL`` in WAL
+    mode a commit survives the death of the process; the last commits before a power loss may be lost, and the
+    file stays consistent (SQLite documentation, "Write-Ahead Logging").
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -75,7 +76,7 @@ class SqliteLedger(Ledger):
         self._path = path
         self._process = Process.this()
         self._numbers = itertools.count(1)
-        self._noting = True
+        self._writable = True
         where = ":memory:" if path is None else str(path)
         try:
             if path is not None:
@@ -123,21 +124,25 @@ class SqliteLedger(Ledger):
             ).fetchone()
         except sqlite3.Error as error:
             raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
-        return () if row is None else entries.from_text(row[0])
+        return () if row is None else records.from_text(row[0])
 
-    def intend(self, fingerprint: str) -> int:
-        """Notes durably, at once, that a call is about to be sent."""
+    def record_call(self, fingerprint: str) -> int:
+        """Records the call in a transaction of its own."""
         number = next(self._numbers)
-        self._note(
+        error = self._write(
             "INSERT INTO calls (process, number, fingerprint, sent_at) VALUES (?, ?, ?, ?)",
             [(self._process.id, number, fingerprint, time.time())],
         )
+        if error is not None:
+            raise LedgerUnavailableError(
+                f"the ledger cannot be written, so no completions are bought: {error}"
+            ) from error
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
         """Keeps the calls. Raises OSError where the file cannot be written, such as on a full disk."""
-        kept = fingerprint, time.time(), entries.to_text(purchases)
-        settled = [(self._process.id, number) for number in entries.intents(purchases)]
+        kept = fingerprint, time.time(), records.to_text(purchases)
+        settled = [(self._process.id, number) for number in records.call_numbers(purchases)]
         try:
             with self._connection:  # commits at the end, or rolls back
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -146,39 +151,39 @@ class SqliteLedger(Ledger):
         except sqlite3.Error as error:
             raise OSError(f"the ledger could not keep a completion: {error}") from error
 
-    def settle(self, intents: Collection[int]) -> None:
-        """Takes notes back."""
-        self._note(_SETTLE, [(self._process.id, number) for number in intents])
+    def settle(self, call_numbers: Collection[int]) -> None:
+        self._write(_SETTLE, [(self._process.id, number) for number in call_numbers])
 
-    def abandon(self, intents: Collection[int]) -> None:
-        """Notes that nobody waits for these calls any more."""
-        self._note(
+    def abandon(self, call_numbers: Collection[int]) -> None:
+        self._write(
             "UPDATE calls SET abandoned = 1 WHERE process = ? AND number = ?",
-            [(self._process.id, number) for number in intents],
+            [(self._process.id, number) for number in call_numbers],
         )
 
-    def _note(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> sqlite3.Error | None:
         try:
             self._connection.executemany(statement, rows)
         except sqlite3.Error as error:
-            if self._noting:
-                logger.warning("the ledger cannot note which calls are under way: %s", error)
-            self._noting = False
-        else:
-            self._noting = True
+            if self._writable:
+                LEDGER_FAILURES.add("record")
+                logger.error("the ledger cannot be written: %s", error)
+            self._writable = False
+            return error
+        self._writable = True
+        return None
 
     async def status(self) -> LedgerStatus:
         """What the ledger holds; a file is counted in a thread, over a connection of its own."""
         try:
             if self._path is None:
-                return _status(self._connection, KeptBy.MEMORY)
+                return _status(self._connection, LedgerKind.MEMORY)
             return await asyncio.to_thread(_status_of_file, self._path)
         except sqlite3.Error as error:
             raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
 
     async def close(self) -> None:
         """Closes the file. Calls that this process still has under way count as lost from now on."""
-        self._note("DELETE FROM processes WHERE id = ?", [(self._process.id,)])
+        self._write("DELETE FROM processes WHERE id = ?", [(self._process.id,)])
         self._connection.close()
 
 
@@ -194,10 +199,10 @@ def _processes(connection: sqlite3.Connection) -> Iterator[tuple[Process, float]
 
 def _status_of_file(path: Path) -> LedgerStatus:
     with closing(sqlite3.connect(path, timeout=5.0)) as connection:
-        return _status(connection, KeptBy.SQLITE)
+        return _status(connection, LedgerKind.SQLITE)
 
 
-def _status(connection: sqlite3.Connection, kept_by: KeptBy) -> LedgerStatus:
+def _status(connection: sqlite3.Connection, kind: LedgerKind) -> LedgerStatus:
     def number(query: str, *values: object) -> int:
         (result,) = connection.execute(query, values).fetchone()
         return int(result)
@@ -210,7 +215,7 @@ def _status(connection: sqlite3.Connection, kept_by: KeptBy) -> LedgerStatus:
         (*alive, MOST_LISTED),
     )
     return LedgerStatus(
-        kept_by=kept_by,
+        kind=kind,
         completions=number("SELECT count(*) FROM completions"),
         size=number("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"),
         processes=len(alive),

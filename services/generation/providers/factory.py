@@ -17,7 +17,7 @@ from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAIC
 from services.generation.providers.recording import RecordingProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
 from services.generation.registry import ConfiguredProvider
-from services.generation.retries import PatientProvider, RetryPolicy
+from services.generation.retries import RetryingProvider, RetryPolicy
 from services.generation.settings import GenerationSettings, OpenAISettings, ProviderSettings, ReplaySettings
 
 ENVIRONMENT_PROVIDER = "openai"
@@ -93,7 +93,7 @@ def _open_endpoint(
         retries.first_wait_seconds,
         retries.longest_wait_seconds,
     )
-    return ConfiguredProvider(PatientProvider(endpoint, limiter, policy), prices)
+    return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices)
 
 
 def _open_recording(

@@ -1,4 +1,4 @@
-"""Notes every call in the ledger before it is sent."""
+"""Records every call in the ledger before it is sent."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from services.generation.providers.base import Provider
 
 
 class RecordingProvider(Provider):
-    """A provider whose calls are noted one by one, as they go out.
+    """A provider whose calls are recorded in the ledger before they are sent.
 
-    An answer carries the number of its note, which stands until the answer is kept or done with: whoever
-    asked settles it (see ``Ledger``).
+    An answer carries the number of its record, which remains until the answer is stored or settled (see
+    ``Ledger``). A call that cannot be recorded is not sent.
     """
 
     def __init__(self, inner: Provider, ledger: Ledger) -> None:
@@ -28,21 +28,24 @@ class RecordingProvider(Provider):
         self.keeps = inner.keeps
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """The inner provider's answer, or what it raises.
+        """Records the call, sends it and returns the answer.
 
-        A failure by which the call was certainly not charged settles the note. Any other, and any cut from
-        outside such as a time limit, leaves a call that may have been paid for in vain.
+        A failure by which the call was certainly not charged settles the record. After any other failure, a
+        cancellation included, the call may have been paid for in vain.
+
+        Raises:
+            LedgerUnavailableError: The call cannot be recorded; nothing was sent.
         """
-        intent = self._ledger.intend(fingerprint(call, self.address))
+        call_number = self._ledger.record_call(fingerprint(call, self.address))
         try:
             answer = await self._inner.complete(call, deadline)
         except BaseException as error:
             if isinstance(error, ProviderError) and error.settled:
-                self._ledger.settle([intent])
+                self._ledger.settle([call_number])
             else:
-                self._ledger.abandon([intent])
+                self._ledger.abandon([call_number])
             raise
-        answer.intent = intent
+        answer.call_number = call_number
         return answer
 
     async def models(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
 from services.generation.pricing import PriceTable
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.registry import ConfiguredProvider, Registry
-from services.generation.retries import PatientProvider, RetryPolicy
+from services.generation.retries import RetryingProvider, RetryPolicy
 from tests.support.openai_server import Misbehaviour, OpenAIServer
 
 CALL = Call("m", (Message(Role.USER, "hello"),))
@@ -26,10 +26,10 @@ CALL = Call("m", (Message(Role.USER, "hello"),))
 @asynccontextmanager
 async def patient(
     server: OpenAIServer, bounds: ConcurrencyBounds | None = None, **policy: float
-) -> AsyncIterator[PatientProvider]:
+) -> AsyncIterator[RetryingProvider]:
     waits = RetryPolicy(**{"first_wait": 0.0, "longest_wait": 0.0, **policy})  # type: ignore[arg-type]
     endpoint = OpenAICompatibleProvider("p", server.base_url)
-    provider = PatientProvider(endpoint, AdaptiveLimiter(bounds), waits)
+    provider = RetryingProvider(endpoint, AdaptiveLimiter(bounds), waits)
     yield provider
     await provider.close()
 

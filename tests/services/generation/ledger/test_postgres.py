@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -17,8 +20,8 @@ from tests.support.grpc_servers import until
 from tests.support.postgres import PostgresServer
 
 
-def bought(fingerprint: str, text: str = "x", intent: int | None = None) -> Purchase:
-    return Purchase(fingerprint, "p", "m", Answer(text, intent=intent))
+def bought(fingerprint: str, text: str = "x", call_number: int | None = None) -> Purchase:
+    return Purchase(fingerprint, "p", "m", Answer(text, call_number=call_number))
 
 
 def texts(url: str) -> dict[str, str]:
@@ -61,10 +64,10 @@ async def test_only_calls_that_take_long_are_told_to_the_database(
 ) -> None:
     monkeypatch.setattr(postgres, "LAG_SECONDS", 0.2)
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    quick, slow, given_up = (ledger.intend(name) for name in ("quick", "slow", "given up"))
-    await ledger.put("quick", [bought("quick", intent=quick)])
+    quick, slow, given_up = (ledger.record_call(name) for name in ("quick", "slow", "given up"))
+    await ledger.put("quick", [bought("quick", call_number=quick)])
     await until(lambda: posted(postgres_url) == 2)
-    await ledger.put("slow", [bought("slow", intent=slow)])
+    await ledger.put("slow", [bought("slow", call_number=slow)])
     ledger.abandon([given_up])
     await until(lambda: posted(postgres_url) == 1)
     status = await ledger.status()
@@ -98,7 +101,7 @@ async def test_a_restart_of_the_database_loses_nothing_and_fails_nobody(
 async def test_a_database_that_stays_away_is_said_so_and_the_spool_is_left_for_the_next(
     postgres_server: PostgresServer, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "RETRY_SECONDS", 0.2)
     monkeypatch.setattr(postgres, "CLOSING_SECONDS", 0.2)
     ledger = await PostgresLedger.open(durable(postgres_url), tmp_path)
     postgres_server.kill()
@@ -121,7 +124,7 @@ async def test_the_spool_is_rewritten_without_what_the_database_has(
 ) -> None:
     monkeypatch.setattr(postgres, "SPOOL_BYTES", 10_000)
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    under_way = ledger.intend("under way")
+    under_way = ledger.record_call("under way")
     for number in range(20):
         await ledger.put(f"f{number}", [bought(f"f{number}", "x" * 1000)])
     (spool,) = spools(tmp_path)
@@ -148,18 +151,33 @@ async def test_an_adopted_completion_does_not_replace_a_later_one(postgres_url: 
     await ledger.close()
 
 
-async def test_a_disk_that_takes_no_spool_keeps_nothing_from_the_database(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left on device")
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Lets no file of this process grow."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
+
+async def test_a_full_disk_stops_purchases_and_loses_no_answer_under_way(
+    postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    monkeypatch.setattr(Spool, "append", full)
-    for number in range(3):
-        await ledger.put(f"f{number}", [bought(f"f{number}", intent=ledger.intend("f"))])
+    numbers = [ledger.record_call(f"f{number}") for number in range(3)]
+    with full_disk():
+        for number in numbers:
+            await ledger.put(f"f{number}", [bought(f"f{number}", call_number=number)])
+        for _ in range(3):
+            with pytest.raises(LedgerUnavailableError, match="no completions are bought"):
+                ledger.record_call("another")
     await until(lambda: len(texts(postgres_url)) == 3)
-    assert caplog.text.count("no space left on device") == 1
+    assert caplog.text.count("cannot be written") == 1
+    ledger.settle([ledger.record_call("another")])
+    status = await ledger.status()
+    assert (status.completions, status.under_way, status.lost, status.abandoned) == (3, 0, 0, 0)
     await ledger.close()
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
-from services.generation.ledger import LedgerError, SqliteLedger
+from services.generation.ledger import LedgerError, LedgerUnavailableError, SqliteLedger
 
 ANSWER = Answer(
     text="text 好",
@@ -83,7 +83,7 @@ async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> N
 async def test_a_completion_is_kept_together_with_the_end_of_its_note_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite3"
     ledger = SqliteLedger(path)
-    bought = replace(PURCHASE, answer=replace(ANSWER, intent=ledger.intend("f")))
+    bought = replace(PURCHASE, answer=replace(ANSWER, call_number=ledger.record_call("f")))
     with closing(sqlite3.connect(path)) as other:
         other.execute("ALTER TABLE calls RENAME TO aside")
         with pytest.raises(OSError, match="no such table"):
@@ -111,12 +111,12 @@ async def test_a_ledger_of_version_1_is_read_and_brought_up_to_date(tmp_path: Pa
     for _ in range(2):
         ledger = SqliteLedger(path)
         assert (await ledger.get("f"))[0].answer.text == "old"
-        ledger.settle([ledger.intend("g")])
+        ledger.settle([ledger.record_call("g")])
         assert (await ledger.status()).completions == 1
         await ledger.close()
 
 
-async def test_a_full_disk_stops_no_call_and_is_said_once(
+async def test_no_call_is_sent_while_a_full_disk_takes_no_record_and_it_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = SqliteLedger(tmp_path / "l")
@@ -124,8 +124,15 @@ async def test_a_full_disk_stops_no_call_and_is_said_once(
     ledger._connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(OSError, match="full"):
         await ledger.put("big", [Purchase("big", "p", "m", Answer("x" * 100_000))])
-    for number in range(1000):
-        ledger.intend(f"{number:064}")
+    recorded = 0
+    with suppress(LedgerUnavailableError):
+        for recorded in range(1000):
+            ledger.record_call(f"{recorded:064}")
+    with pytest.raises(LedgerUnavailableError, match=r"no completions are bought: .*full"):
+        ledger.record_call("f" * 64)
     assert caplog.text.count("full") == 1
     assert await ledger.get("big") == ()
+    assert (await ledger.status()).under_way == recorded
+    ledger._connection.execute(f"PRAGMA max_page_count={pages + 100}")
+    ledger.record_call("f" * 64)
     await ledger.close()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _GRACE = 0.02  # seconds in which the work itself may say why it failed, before a waiter gives up on it
 
 
-class _Flight(Generic[T]):
+class _SharedWork(Generic[T]):
     """Work under way, and who waits for it. As a deadline: the last of the waiters'."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class _Flight(Generic[T]):
                 waiter.set_result(self.task.result())
 
 
-class Flights(Generic[T]):
+class SingleFlight(Generic[T]):
     """Work by key. It goes on as long as anyone waits for it, whoever asked first.
 
     A waiter that is cancelled, or whose deadline passes, leaves the others the work that was begun; with
@@ -45,7 +45,7 @@ class Flights(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._under_way: dict[str, _Flight[T]] = {}
+        self._under_way: dict[str, _SharedWork[T]] = {}
 
     async def join(
         self, key: str, deadline: Deadline, work: Callable[[Deadline], Coroutine[Any, Any, T]]
@@ -82,8 +82,8 @@ class Flights(Generic[T]):
         waiter: asyncio.Future[T],
         deadline: Deadline,
         work: Callable[[Deadline], Coroutine[Any, Any, T]],
-    ) -> _Flight[T]:
-        flight = self._under_way[key] = _Flight[T]()
+    ) -> _SharedWork[T]:
+        flight = self._under_way[key] = _SharedWork[T]()
         flight.waiters[waiter] = deadline
 
         def landed(task: asyncio.Task[T]) -> None:
@@ -95,13 +95,13 @@ class Flights(Generic[T]):
         flight.task.add_done_callback(landed)
         return flight
 
-    def _leave(self, key: str, flight: _Flight[T], waiter: asyncio.Future[T]) -> None:
+    def _leave(self, key: str, flight: _SharedWork[T], waiter: asyncio.Future[T]) -> None:
         del flight.waiters[waiter]
         if not flight.waiters and not flight.task.done():
             self._forget(key, flight)
             flight.task.cancel()
 
-    def _forget(self, key: str, flight: _Flight[T]) -> None:
+    def _forget(self, key: str, flight: _SharedWork[T]) -> None:
         if self._under_way.get(key) is flight:
             del self._under_way[key]
 

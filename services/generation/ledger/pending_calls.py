@@ -1,4 +1,4 @@
-"""The calls of this process that are under way, and what a shared store must still be told of them."""
+"""The calls of this process that are under way, and the changes of them that the store does not have yet."""
 
 from __future__ import annotations
 
@@ -10,30 +10,27 @@ from services.generation.ledger.spool import Sent
 
 
 @dataclass(slots=True)
-class Notes:
-    """Notes by number (see ``Ledger.intend``). Most are settled before the store hears of them."""
+class PendingCalls:
+    """Calls by number (see ``Ledger.record_call``). Most are settled before they are written to the store."""
 
     _fresh: dict[int, Sent] = field(default_factory=dict)
-    """Under way, and unknown to the store; the oldest first."""
+    """Under way and not in the store, the oldest first."""
     _posted: dict[int, Sent] = field(default_factory=dict)
-    """Under way, and known to it."""
+    """Under way and in the store."""
     settled: list[int] = field(default_factory=list)
-    """Known to it, and to be forgotten."""
+    """In the store, to be removed there."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
-    """To be told: nobody waits for them any more."""
+    """To be marked there: nobody waits for them any more."""
 
     def add(self, number: int, sent: Sent) -> None:
-        """Notes a call that is about to be sent."""
         self._fresh[number] = sent
 
     def settle(self, numbers: Collection[int]) -> None:
-        """Takes notes back."""
         for number in numbers:
             if self._fresh.pop(number, None) is None and self._posted.pop(number, None) is not None:
                 self.settled.append(number)
 
     def abandon(self, numbers: Collection[int]) -> None:
-        """Notes that nobody waits for these calls any more."""
         for number in numbers:
             sent = self._fresh.pop(number, None) or self._posted.pop(number, None)
             if sent is not None:
@@ -41,11 +38,10 @@ class Notes:
 
     @property
     def under_way(self) -> Mapping[int, Sent]:
-        """All calls under way."""
         return self._fresh | self._posted
 
     def post(self, latest: float) -> dict[int, Sent]:
-        """The calls unknown to the store that were sent no later than that, in seconds since 1970."""
+        """Returns the calls to write to the store: those sent by then, in seconds since 1970."""
         old = list(takewhile(lambda number: self._fresh[number].sent_at <= latest, self._fresh))
         sent = {number: self._fresh.pop(number) for number in old}
         self._posted |= sent

@@ -1,4 +1,4 @@
-"""Continues dialogues as the user (SimulBench, section 2.3 and appendix B.2)."""
+"""Continues dialogues as the user (SimulBench, section 2.3 and appendix B.2) and as the model under test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.api.generation.v1 import authoring_dialogues_pb2 as pb
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.generation.v1.generation_service_pb2 import Message
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, require_turns, task_excerpt
 from dramaturg.judge.excerpts import Excerpt
@@ -20,7 +22,7 @@ from services.generation.author import Author, with_defaults
 
 STRATEGIES = ("improvement", "next-step", "new-request", "other")
 """The user agent's strategies, in the order of section 2.3."""
-TEMPERATURE, MAX_OUTPUT_TOKENS = 1.2, 300
+USER_TEMPERATURE, USER_MAX_OUTPUT_TOKENS = 1.2, 300
 """Where a request sets none (section 3.2)."""
 
 _MAX_LENGTH = 200_000
@@ -108,7 +110,9 @@ class UserAgent:
             self._prompt,
             values,
             UserTurnForm(task.strategy_type.strip()),
-            with_defaults(request.options, temperature=TEMPERATURE, max_output_tokens=MAX_OUTPUT_TOKENS),
+            with_defaults(
+                request.options, temperature=USER_TEMPERATURE, max_output_tokens=USER_MAX_OUTPUT_TOKENS
+            ),
         )
         for excerpt in shown.values():
             answer.provenance.parameters.update(excerpt.parameters)
@@ -135,3 +139,41 @@ def _optional(label: str, text: str) -> Excerpt:
 def _part(strategy: str) -> str:
     """The name of the part of the prompt file that describes a strategy."""
     return strategy.replace("-", "_")
+
+
+REPLY_TEMPERATURE, REPLY_MAX_OUTPUT_TOKENS = 0.0, 1024
+"""Where a request sets none (section 3.2)."""
+
+_ROLES = {
+    dialogue_pb2.SPEAKER_USER: generation_service_pb2.MESSAGE_ROLE_USER,
+    dialogue_pb2.SPEAKER_SIMULATOR: generation_service_pb2.MESSAGE_ROLE_ASSISTANT,
+}
+
+
+class Continuer:
+    """Has a model under test continue a dialogue. It is sent the utterances and nothing else.
+
+    Args:
+        author: Asks the model.
+    """
+
+    def __init__(self, author: Author) -> None:
+        self._author = author
+
+    async def reply(self, request: pb.ReplyRequest) -> pb.ReplyResponse:
+        """Continues the dialogue. A model that answers with nothing has replied with nothing.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT, or there is no answer.
+        """
+        require_turns(request.utterances, last=dialogue_pb2.SPEAKER_USER)
+        messages = [Message(role=_ROLES[said.speaker], text=said.text) for said in request.utterances]
+        options = with_defaults(
+            request.options, temperature=REPLY_TEMPERATURE, max_output_tokens=REPLY_MAX_OUTPUT_TOKENS
+        )
+        written = await self._author.write(messages, options)
+        response = pb.ReplyResponse(text=written.text, provenance=written.provenance)
+        empty = written.completion.status == generation_service_pb2.COMPLETION_STATUS_EMPTY
+        if written.abstention is not None and not empty:
+            response.abstain_reason = written.abstention.reason
+        return response

@@ -15,7 +15,7 @@ from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from dramaturg.service.errors import invalid
 from services.generation.author import Author, with_defaults
-from services.generation.authoring.materials import labelled
+from services.generation.authoring.excerpts import labelled
 
 _PROMPTS = {
     dialogue_pb2.SIMULATION_KIND_STATELESS: "write_stateless_task",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from services.generation.ledger.batches import Batches
+from services.generation.ledger.batched_lookup import BatchedLookup
 from tests.support.grpc_servers import until
 
 
@@ -29,7 +29,7 @@ class Store:
 
 async def test_what_is_asked_meanwhile_is_asked_together_and_once() -> None:
     store = Store()
-    batches = Batches(store.look_up, largest=3)
+    batches = BatchedLookup(store.look_up, largest=3)
     first = asyncio.create_task(batches.get(0))
     await until(lambda: bool(store.asked))
     rest = [asyncio.create_task(batches.get(key)) for key in (1, 2, 2, 3, 4)]
@@ -43,7 +43,7 @@ async def test_what_is_asked_meanwhile_is_asked_together_and_once() -> None:
 
 async def test_one_who_leaves_takes_the_answer_from_nobody() -> None:
     store = Store()
-    batches = Batches(store.look_up)
+    batches = BatchedLookup(store.look_up)
     leaver, stayer = asyncio.create_task(batches.get(2)), asyncio.create_task(batches.get(2))
     await asyncio.sleep(0)
     leaver.cancel()
@@ -54,7 +54,7 @@ async def test_one_who_leaves_takes_the_answer_from_nobody() -> None:
 
 async def test_a_failure_is_everyones_and_of_one_batch_alone() -> None:
     store = Store()
-    batches = Batches(store.look_up)
+    batches = BatchedLookup(store.look_up)
     store.fault = RuntimeError("broken")
     store.go.set()
     for one in await asyncio.gather(batches.get(1), batches.get(2), return_exceptions=True):
@@ -66,7 +66,7 @@ async def test_a_failure_is_everyones_and_of_one_batch_alone() -> None:
 
 async def test_closing_leaves_nobody_waiting() -> None:
     store = Store()
-    batches = Batches(store.look_up, largest=1)
+    batches = BatchedLookup(store.look_up, largest=1)
     waiting = [asyncio.create_task(batches.get(key)) for key in range(3)]
     await until(lambda: bool(store.asked))
     await batches.close()

@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Batches(Generic[Key, Value]):
+class BatchedLookup(Generic[Key, Value]):
     """Looks keys up in batches, one batch at a time.
 
     Args:

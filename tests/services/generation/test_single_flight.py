@@ -8,7 +8,7 @@ import pytest
 
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import DeadlinePassedError
-from services.generation.flights import Flights
+from services.generation.single_flight import SingleFlight
 
 
 class Work:
@@ -40,7 +40,7 @@ async def settle() -> None:
 
 
 async def test_the_work_goes_on_for_the_others_when_the_first_is_cancelled() -> None:
-    flights, work = Flights[str](), Work()
+    flights, work = SingleFlight[str](), Work()
     first, second = (asyncio.create_task(flights.join("k", Until(None), work)) for _ in range(2))
     await settle()
     first.cancel()
@@ -51,7 +51,7 @@ async def test_the_work_goes_on_for_the_others_when_the_first_is_cancelled() -> 
 
 
 async def test_the_work_is_cancelled_with_the_last_who_waits_and_begun_anew_for_the_next() -> None:
-    flights, work = Flights[str](), Work()
+    flights, work = SingleFlight[str](), Work()
     tasks = [asyncio.create_task(flights.join("k", Until(None), work)) for _ in range(3)]
     await settle()
     for task in tasks:
@@ -66,7 +66,7 @@ async def test_the_work_is_cancelled_with_the_last_who_waits_and_begun_anew_for_
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_then_forgotten() -> None:
-    flights, work = Flights[str](), Work(ValueError("broken"))
+    flights, work = SingleFlight[str](), Work(ValueError("broken"))
     tasks = [asyncio.create_task(flights.join("k", Until(None), work)) for _ in range(3)]
     await settle()
     work.end.set()
@@ -79,7 +79,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_then_forgotten() -> None:
 
 
 async def test_whoever_waits_for_work_that_is_cancelled_is_cancelled() -> None:
-    flights, work = Flights[str](), Work()
+    flights, work = SingleFlight[str](), Work()
     waiting = asyncio.create_task(flights.join("k", Until(60), work))
     await settle()
     (running,) = asyncio.all_tasks() - {waiting, asyncio.current_task()}
@@ -89,7 +89,7 @@ async def test_whoever_waits_for_work_that_is_cancelled_is_cancelled() -> None:
 
 
 async def test_a_short_deadline_ends_one_wait_and_not_the_work() -> None:
-    flights, work = Flights[str](), Work()
+    flights, work = SingleFlight[str](), Work()
     short = asyncio.create_task(flights.join("k", Until(0.01), work))
     await settle()
     patient = asyncio.create_task(flights.join("k", Until(60), work))
@@ -103,7 +103,7 @@ async def test_a_short_deadline_ends_one_wait_and_not_the_work() -> None:
 
 
 async def test_different_keys_are_different_work() -> None:
-    flights, work = Flights[str](), Work()
+    flights, work = SingleFlight[str](), Work()
     work.end.set()
     assert await asyncio.gather(*(flights.join(key, Until(None), work) for key in "ab")) == [
         ("done", True),
