@@ -53,7 +53,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "convert",
             "dramaturg.cli.convert",
-            "Converts other formats into rows of an evaluation.",
+            "Converts released formats into rows of an evaluation.",
             group=True,
         ),
         LazyCommand(
@@ -76,14 +76,14 @@ class Commands(LazyGroup):
         ),
         LazyCommand(
             "simulate",
-            "dramaturg.cli.dialogues.simulating",
+            "dramaturg.cli.simulate",
             "Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).",
         ),
-        LazyCommand("ratings", "dramaturg.cli.dialogues.checking", "Has people check ratings.", group=True),
+        LazyCommand("ratings", "dramaturg.cli.ratings", "Has people check ratings.", group=True),
         LazyCommand(
             "tasks",
             "dramaturg.cli.tasks",
-            "Has tasks written: simulations, and tasks for scripts.",
+            "Writes tasks: simulations, and tasks for scripts.",
             group=True,
         ),
         LazyCommand(

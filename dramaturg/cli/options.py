@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.overrides import GoldAnswerName, MechanismName
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName
 from dramaturg.datasets import Format
 
 File = Annotated[

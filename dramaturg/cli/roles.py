@@ -17,12 +17,12 @@ from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.cli.cells import counted
 from dramaturg.cli.options import AsJson, Target
+from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
-from dramaturg.cli.wording import counted
-from dramaturg.cli.writing import check_writable
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error

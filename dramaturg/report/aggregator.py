@@ -12,8 +12,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.judge.usage import add_usage
 from dramaturg.results.leaderboard import is_primary
+from dramaturg.results.names import reason_name
 from dramaturg.results.rows import flatten
-from dramaturg.results.sums import ModelSums, SumAccumulator, reason_name
+from dramaturg.results.sums import ModelSums, SumAccumulator
 
 MAX_GROUPS = 24
 """The most values of a tag that is charted; tags with more are identifiers."""

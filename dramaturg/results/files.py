@@ -1,19 +1,27 @@
-"""Reads the output of the evaluate commands: a folder with results and errors, or one results file."""
+"""The files of an evaluation: results.jsonl and errors.jsonl, in the order of the rows."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
+from dramaturg.datasets import Row, sample_id
+from dramaturg.service.errors import ServiceError
 
-RESULTS, ERRORS = "results.jsonl", "errors.jsonl"
+RESULTS = "results.jsonl"
+"""The file of results: one message a line, such as ``evaluation.v1.ScriptsResult``, in protobuf's JSON."""
+ERRORS = "errors.jsonl"
+"""The file of the samples that have no result."""
 
 _KINDS = (
     # A member that only this kind of result has, and the name of the result in RunSample.
@@ -92,3 +100,88 @@ def _failed(record: dict[str, Any], index: int) -> RunSample:
 def _reason(record: dict[str, Any]) -> ErrorReason.ValueType:
     known = ErrorReason.DESCRIPTOR.values_by_name.get(f"ERROR_REASON_{record.get('reason', '')}")
     return ErrorReason.ValueType(known.number if known else 0)
+
+
+class _Line(NamedTuple):
+    failed: bool
+    text: str
+
+
+class ResultWriter:
+    """Writes to a folder; files of an earlier evaluation there are replaced.
+
+    A result that comes before those of earlier rows waits for them, so at most ``window`` rows are on
+    their way at once: memory does not grow with the file. Closing it writes what still waits.
+
+    Args:
+        folder: The folder; made where it is not there.
+        window: The most rows on their way.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path, window: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.results_path = folder / RESULTS
+        self.errors_path = folder / ERRORS
+        self._slots = asyncio.Semaphore(window)
+        self._waiting: dict[int, _Line] = {}
+        self._next = 0
+        # Line by line, so that a process that is killed leaves whole lines.
+        self._results = self.results_path.open("w", encoding="utf-8", buffering=1)
+        self._errors = self.errors_path.open("w", encoding="utf-8", buffering=1)
+
+    async def admit(self) -> None:
+        """Waits until one more row may be on its way."""
+        await self._slots.acquire()
+
+    def add_result(self, index: int, result: Message) -> None:
+        """Takes the result of the row with this index, from 0."""
+        self._add(index, _Line(False, _dump(MessageToDict(result))))
+
+    def add_error(self, index: int, row: Row[Any], error: ServiceError) -> None:
+        """Takes the reason why the row with this index, from 0, has no result."""
+        described = {
+            "index": index,
+            "line": row.line,
+            "task_id": sample_id(row.request),
+            "tags": dict(row.request.tags),
+            "code": error.code.name,
+            "reason": error.reason_name.removeprefix("ERROR_REASON_"),
+            "message": error.message,
+            "violations": [violation._asdict() for violation in error.violations],
+        }
+        self._add(index, _Line(True, _dump(described)))
+
+    def close(self) -> None:
+        """Writes what waits, in the order of the rows, and closes the files."""
+        self._write([line for _, line in sorted(self._waiting.items())])
+        self._waiting.clear()
+        self._results.close()
+        self._errors.close()
+
+    def _add(self, index: int, line: _Line) -> None:
+        self._waiting[index] = line
+        ready = []
+        while self._next in self._waiting:
+            ready.append(self._waiting.pop(self._next))
+            self._next += 1
+            self._slots.release()
+        self._write(ready)
+
+    def _write(self, lines: Sequence[_Line]) -> None:
+        for failed, text in lines:
+            (self._errors if failed else self._results).write(f"{text}\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

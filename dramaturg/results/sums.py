@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.names import reason_name
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,3 @@ class SumAccumulator:
             squared_totals=self.squared_totals,
             abstentions_by_reason=dict(self.abstentions),
         )
-
-
-def reason_name(abstain_reason: int) -> str:
-    """The name of an AbstainReason without its prefix, e.g. "TIMED_OUT"; empty for 0."""
-    if not abstain_reason:
-        return ""
-    known = AbstainReason.DESCRIPTOR.values_by_number.get(abstain_reason)
-    return f"REASON_{abstain_reason}" if known is None else str(known.name).removeprefix("ABSTAIN_REASON_")

@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.ablate.figures import criteria_of
-from dramaturg.cli.ablate.running import run_variants
+from dramaturg.cli.ablate.evaluation import run_variants
 from dramaturg.cli.ablate.tables import show_variants
 from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, parse_variants
-from dramaturg.cli.align.gold import MORE_THAN_HALF, Majority, read_gold
-from dramaturg.cli.evaluations import Job, default_folder
-from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, read_labels
+from dramaturg.cli.evaluation import Job, default_folder
+from dramaturg.cli.input_files import checked_rows
+from dramaturg.cli.judge_selection import Overrides
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import JudgeModels, Judges
-from dramaturg.cli.overrides import Overrides
 from dramaturg.cli.platform import fail, output, run
-from dramaturg.cli.results import RESULTS
-from dramaturg.cli.rows import checked_rows
 from dramaturg.cli.terminal import echo
+from dramaturg.results.files import RESULTS
+from dramaturg.summaries.ablation import criteria_of
 
 
 @takes_groups
@@ -73,7 +73,7 @@ def ablate(
             "--variant prompts:... needs services of its own: go without --target, or register a judge that "
             "uses the prompts and name it with judge:ROLE=NAME"
         )
-    people = None if labels is None else read_gold(labels, majority, "", job.target)
+    people = None if labels is None else read_labels(labels, majority, "", job.target)
     for one in [] if people is None else people.left_out:
         echo(f"left out: {one}", err=True)
     folder = job.out or default_folder()
@@ -100,5 +100,5 @@ def ablate(
         if missing:
             console.print(f"no figures: {missing}", style="yellow")
         console.print(f"results: {folder}", soft_wrap=True)
-    failed = any(one.tally.failed_samples for one in figures)
+    failed = any(one.aggregator.failed_samples for one in figures)
     raise typer.Exit(1 if failed or missing else 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from dramaturg.cli.ablate.figures import Figures, criteria_of, describe_group, pass_rate
-from dramaturg.cli.decisions.figures import ALL
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.summaries.ablation import Figures, criteria_of, describe_group, pass_rate
+from dramaturg.summaries.decision_accuracy import ALL
 
 SHORT = {
     "no_missing_steps": "NM",
@@ -38,11 +38,11 @@ def show_variants(console: Terminal, figures: Sequence[Figures], compared_with: 
     heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
     calls = Table("variant", figures=heads, title="calls and abstentions")
     for one in figures:
-        usage = one.tally.usage
-        reasons = ", ".join(f"{count} {reason}" for reason, count in one.tally.abstentions.most_common())
+        usage = one.aggregator.usage
+        reasons = ", ".join(f"{count} {reason}" for reason, count in one.aggregator.abstentions.most_common())
         counts = (
-            one.tally.samples,
-            one.tally.failed_samples,
+            one.aggregator.samples,
+            one.aggregator.failed_samples,
             usage.provider_call_count,
             usage.cache_hit_count,
         )
@@ -98,8 +98,8 @@ def _decided(figures: Figures, name: str) -> str:
 
 
 def _counts(figures: Figures, name: str) -> Counter[str]:
-    tally = figures.tally
-    return tally.verdicts if name == ALL else tally.by_criterion.get(name, Counter())
+    aggregator = figures.aggregator
+    return aggregator.verdicts if name == ALL else aggregator.by_criterion.get(name, Counter())
 
 
 def _number(value: float | None) -> str:

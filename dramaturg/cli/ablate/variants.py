@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.overrides import GoldAnswerName, MechanismName, Overrides, parse_judges, parse_models
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides, parse_judges, parse_models
 from dramaturg.judge.roles import ROLES, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
 
 BASE = "base"

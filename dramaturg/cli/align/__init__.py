@@ -9,10 +9,11 @@ import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.cli.align import bias, calibration, ranks, report, verdicts
-from dramaturg.cli.align.gold import MORE_THAN_HALF, Majority, TieLabel, rule_named
+from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, rule_named
 from dramaturg.cli.align.options import Cluster, File, Resampled
-from dramaturg.cli.align.rows import Rows, add_annotations, add_scores
-from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.align.table import Rows, add_annotations, add_scores
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.summaries.estimates import agreement, correlations
 
 __all__ = ["app"]
 
@@ -39,7 +40,7 @@ def scores(file: File, asked: Resampled) -> None:
     request = correlation_pb2.CorrelateScoresRequest(**asked.request)
     left_out = add_scores(request, Rows.read(file))
     response = asked.call(lambda stub: stub.CorrelateScores(request))
-    asked.show(report.correlations(response), report.correlation_tables(response), left_out)
+    asked.show(correlations(response), report.correlation_tables(response), left_out)
 
 
 @app.command()
@@ -88,7 +89,7 @@ def labels(
     response = asked.call(lambda stub: stub.MeasureAgreement(request))
     if majorities is not None:
         report.write_majorities(response, request.group_tag, majorities)
-    groups = [report.agreement(group) for group in response.groups]
+    groups = [agreement(group) for group in response.groups]
     asked.show({"distance": distance, "groups": groups}, report.agreement_tables(response), left_out)
 
 

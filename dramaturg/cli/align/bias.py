@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.alignment.v1 import bias_pb2
-from dramaturg.cli.align.columns import Cells
 from dramaturg.cli.align.options import Asked, File, GroupBy
-from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
-from dramaturg.cli.align.rows import Rows
-from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.align.table import Cells, Rows
+from dramaturg.cli.cells import p_value
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
-from dramaturg.cli.wording import p_value
+from dramaturg.summaries.estimates import figures, rests_on
 
 _SIDES = {
     "first": bias_pb2.PREFERENCE_FIRST,

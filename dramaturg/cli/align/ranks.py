@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.alignment.v1 import ranking_pb2
-from dramaturg.cli.align.columns import Cells
 from dramaturg.cli.align.options import Cluster, File, Resampled
-from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
-from dramaturg.cli.align.rows import Rows, number
-from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.align.table import Cells, Rows, number
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
+from dramaturg.summaries.estimates import figures, rests_on
 
 _ITEM, _SYSTEM = "item", "system"
 

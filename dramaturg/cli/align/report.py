@@ -5,56 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.cli.cells import figure, p_value
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Cell, Table
-from dramaturg.cli.wording import figure, p_value
+from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS
 
-_COEFFICIENTS = ("pearson", "spearman", "kendall")
-_AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
 WHOLE = "all"
 """How tables name all items."""
-
-
-def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
-    """Correlations by measure, and differences: figures and ``n``, ``null`` where undefined."""
-    return {
-        "measures": {
-            one.measure: {**rests_on(one.pearson), **figures(one, _COEFFICIENTS)} for one in response.measures
-        },
-        "differences": [
-            {
-                "first": one.first_measure,
-                "second": one.second_measure,
-                "n": one.williams_t.count,
-                **figures(one, ("williams_t", "kendall_difference")),
-                "williams_p": one.williams_p if one.HasField("williams_p") else None,
-            }
-            for one in response.differences
-        ],
-    }
-
-
-def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
-    """The agreement on one group: figures and ``n``, ``null`` where undefined."""
-    return {
-        "group": group.group,
-        **rests_on(group.observed_agreement),
-        **figures(group, _AGREEMENTS),
-        "pairs": [
-            {
-                "first": pair.first_annotator,
-                "second": pair.second_annotator,
-                "n": pair.cohen_kappa.count,
-                **figures(pair, ("cohen_kappa",)),
-            }
-            for pair in group.pairs
-        ],
-        "majority_labels": dict(sorted(group.majority_labels.items())),
-    }
 
 
 def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:
@@ -80,31 +40,11 @@ def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag
         fail(f"{file}: {error.strerror or error}")
 
 
-def rests_on(estimate: Estimate) -> dict[str, Any]:
-    """How many items a figure rests on, and which share of all that is: ``null`` where there are none."""
-    coverage = estimate.count / estimate.total if estimate.total else None
-    return {"n": estimate.count, "coverage": coverage}
-
-
-def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Each figure under its name, ``null`` where undefined; its interval and the reasons beside it."""
-    found: dict[str, Any] = {}
-    undefined: dict[str, str] = {}
-    for name in names:
-        estimate: Estimate = getattr(message, name)
-        found[name] = estimate.value if estimate.HasField("value") else None
-        if estimate.HasField("lower"):
-            found[f"{name}_interval"] = [estimate.lower, estimate.upper]
-        if estimate.undefined:
-            undefined[name] = estimate.undefined
-    return {**found, "undefined": undefined} if undefined else found
-
-
 def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Sequence[Table]:
     """A line for each measure, and one for every two."""
-    measures = Table("measure", figures=(*_COEFFICIENTS, "n"))
+    measures = Table("measure", figures=(*COEFFICIENTS, "n"))
     for one in response.measures:
-        cells = (shown(getattr(one, name)) for name in _COEFFICIENTS)
+        cells = (shown(getattr(one, name)) for name in COEFFICIENTS)
         measures.add_row(one.measure, *cells, str(one.pearson.count))
     differences = Table("first", "second", figures=("Williams t", "p", "difference of tau", "n"))
     for pair in response.differences:
@@ -127,9 +67,7 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
     majorities = Table("group", "majority label", figures=("items",))
     for group in response.groups:
         name = group.group or WHOLE
-        groups.add_row(
-            name, *(shown(getattr(group, figure)) for figure in _AGREEMENTS), str(group.item_count)
-        )
+        groups.add_row(name, *(shown(getattr(group, figure)) for figure in AGREEMENTS), str(group.item_count))
         for pair in group.pairs:
             annotators = f"{pair.first_annotator} - {pair.second_annotator}"
             pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))

@@ -9,15 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from dramaturg.api.alignment.v1 import accuracy_pb2
-from dramaturg.cli.align.gold import MORE_THAN_HALF, Gold, Majority, TieLabel, read_gold
-from dramaturg.cli.align.judged import judged
+from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Resampled
-from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
+from dramaturg.cli.align.report import WHOLE, shown
 from dramaturg.cli.compare.report import policy_name
-from dramaturg.cli.grouping import takes_groups
+from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table
 from dramaturg.results.files import ResultsError, read_results
+from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.summaries.judgements import judgements
+from dramaturg.summaries.labels import HumanLabels
 
 _CRITERION, _SAMPLE = "criterion", "sample"
 _FIGURES = (
@@ -70,7 +72,7 @@ def verdicts(
 
     Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct
     """
-    gold = read_gold(labels, majority, tie_label, asked.target)
+    gold = read_labels(labels, majority, tie_label, asked.target)
     request = accuracy_pb2.MeasureAccuracyRequest(
         groupings=[accuracy_pb2.Grouping(), accuracy_pb2.Grouping(tags=[_CRITERION])],
         subsets=[_subset(one) for one in sets or []],
@@ -85,12 +87,12 @@ def verdicts(
     asked.show({"groups": [_group(one) for one in groups]}, _tables(groups), left_out)
 
 
-def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Gold) -> list[str]:
+def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: HumanLabels) -> list[str]:
     unlabelled = failed = 0
     try:
         for sample in read_results(results):
             failed += sample.WhichOneof("result") is None
-            for one in judged(sample):
+            for one in judgements(sample):
                 label = gold.of(one.sample, one.subject, one.aspect)
                 if label is None or isinstance(one.value, float):
                     unlabelled += 1

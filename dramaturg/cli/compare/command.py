@@ -9,13 +9,14 @@ import typer
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.cli.align.connection import call_alignment
-from dramaturg.cli.align.gold import MORE_THAN_HALF, Gold, Majority, TieLabel, read_gold
+from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
-from dramaturg.cli.compare.runs import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.results.files import ResultsError
+from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
+from dramaturg.summaries.labels import HumanLabels
 
 app = typer.Typer()
 
@@ -102,7 +103,7 @@ def compare(
     if match not in {"candidate", "sample"}:
         raise typer.BadParameter(f"{match!r} is neither candidate nor sample", param_hint="--match")
     runs = _read(results, by_sample=match == "sample")
-    gold = read_gold(labels, majority, tie_label, target, failed=FAILED) if labels is not None else None
+    gold = read_labels(labels, majority, tie_label, target, failed=FAILED) if labels is not None else None
     request, left_out = _request(runs, gold)
     request.MergeFrom(
         compare_pb2.CompareRunsRequest(
@@ -155,7 +156,7 @@ def _read(results: list[Path], *, by_sample: bool) -> list[Run]:
         fail(f"{error.filename}: {error.strerror or error}")
 
 
-def _request(runs: list[Run], gold: Gold | None) -> tuple[compare_pb2.CompareRunsRequest, list[str]]:
+def _request(runs: list[Run], gold: HumanLabels | None) -> tuple[compare_pb2.CompareRunsRequest, list[str]]:
     try:
         return comparison(runs, gold)
     except RunsError as error:

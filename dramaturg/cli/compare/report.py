@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
-from dramaturg.cli.align.judged import KINDS
-from dramaturg.cli.align.report import WHOLE, figures, rests_on, shown
+from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.cli.cells import p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-from dramaturg.cli.wording import p_value
+from dramaturg.summaries.estimates import figures, rests_on
+from dramaturg.summaries.judgements import KINDS
 
 _GATES = {
     compare_pb2.GATE_GO: "GO",

@@ -15,9 +15,10 @@ from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.cli.graphs import printing, scoring
+from dramaturg.cli.graphs import file_scores as scoring
+from dramaturg.cli.graphs import tables as printing
 from dramaturg.cli.graphs.connection import graph_service
-from dramaturg.cli.graphs.reading import Loaded, load, load_one
+from dramaturg.cli.graphs.loader import Loaded, load, load_one
 from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.platform_commands import PlatformCommand

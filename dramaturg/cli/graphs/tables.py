@@ -1,93 +1,174 @@
-"""Prints how models ordered and wrote script graphs."""
+"""How the graph commands print what they found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from dramaturg.cli.graphs.printing import SHOWN, add_summary, figures_table
-from dramaturg.cli.graphs.tally import Figures, GraphsTally, Setup
+from google.protobuf.json_format import MessageToDict
+
+from dramaturg.api.graph.v1 import graph_service_pb2 as pb
+from dramaturg.cli.cells import counted
+from dramaturg.cli.graphs.file_scores import FileScores
+from dramaturg.cli.graphs.loader import Loaded
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.summaries.graphs import averages_entry, measures_entry
 
-_NO_MODEL = "(default)"
-_EDITS = {
-    "deleted_events": "V-Del",
-    "inserted_events": "V-Ins",
-    "replaced_events": "V-Rep",
-    "deleted_edges": "E-Del",
-    "inserted_edges": "E-Ins",
-    "replaced_edges": "E-Rep",
+SHOWN = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "iou": "IoU",
+    "edge_difference": "difference",
 }
-"""The edits, as Table 2 of proScript names them."""
+"""The measures that the table shows, with their headings; what else there is stands in the JSON."""
 
 
-def show_graphs(console: Terminal, tally: GraphsTally) -> None:
-    """Prints for each model what became of its graphs, their edges, and their distances."""
-    for setup, whole in tally.figures():
-        print_tables(console, *_of_setup(tally, setup, whole))
-    if tally.missing_figures:
-        console.print(f"no figures: {tally.missing_figures}", style="yellow")
+def print_json(value: object) -> None:
+    """Prints JSON to standard output."""
+    json.dump(scores_entry(value) if isinstance(value, FileScores) else value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
 
 
-def _of_setup(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[Table | str]:
-    rows = list(_rows(tally, setup, whole))
-    yield _outcomes(rows, f"{setup.model or _NO_MODEL}, {setup.task}")
-    if whole.scores is not None:
-        yield _edges(rows)
-    for mode in whole.counts.distances:
-        yield _distances(rows, mode)
-    if whole.counts.abstentions:
-        yield _abstentions(whole)
+def scores_entry(scores: FileScores) -> dict[str, Any]:
+    """The scores as JSON: the summary's members, ``breakdowns``, ``choices``, and what was left out."""
+    response = scores.response
+    breakdowns: dict[str, dict[str, Any]] = {}
+    for group in response.groups:
+        breakdowns.setdefault(group.by, {})[group.value] = _summary_entry(group.summary)
+    return {
+        **_summary_entry(response.summary),
+        "breakdowns": breakdowns,
+        "unanswered": scores.unanswered,
+        "unasked": scores.unasked,
+        "unparsed": scores.unparsed,
+        "notes": scores.notes,
+        "choices": {
+            "empty_rule": pb.EmptyRule.Name(response.empty_rule).removeprefix("EMPTY_RULE_").lower(),
+            "orientation": pb.Orientation.Name(response.orientation).removeprefix("ORIENTATION_").lower(),
+            "reduce": response.reduce,
+        },
+    }
 
 
-def _rows(tally: GraphsTally, setup: Setup, whole: Figures) -> Iterator[tuple[str, Figures]]:
-    yield "all", whole
-    for value, figures in tally.group_figures(setup):
-        yield f"{tally.group_by} {value or '(none)'}", figures
+def _summary_entry(summary: pb.ScoreSummary) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "scripts": summary.pair_count,
+        "exact_matches": summary.exact_match_count,
+        "excluded": summary.excluded_count,
+        "unreduced": summary.unreduced_count,
+        **averages_entry(summary),
+    }
+    if summary.HasField("closure_macro"):
+        entry["closure_macro"] = measures_entry(summary.closure_macro)
+        entry["closure_micro"] = measures_entry(summary.closure_micro)
+    return entry
 
 
-def _outcomes(rows: list[tuple[str, Figures]], title: str) -> Table:
-    table = figures_table("graphs", "abstained", "cyclic", "cut edges", "dropped", "unmeasured", title=title)
-    for name, figures in rows:
-        counts = figures.counts
-        numbers = (
-            counts.graphs,
-            counts.abstentions.total(),
-            counts.cyclic,
-            counts.removed_edges,
-            counts.dropped,
-            counts.unmeasured,
+def print_scores(console: Terminal, scores: FileScores) -> None:
+    """Prints scores as a table, and what was left out."""
+    table = figures_table("scripts", "exact", *SHOWN.values())
+    add_summary(table, "all", scores.response.summary)
+    for group in scores.response.groups:
+        add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
+    print_tables(console, table, *_left_out(scores))
+
+
+def _left_out(scores: FileScores) -> Iterator[str]:
+    for ids, text in (
+        (scores.unanswered, "references have no prediction"),
+        (scores.unasked, "predictions have no reference and were not scored"),
+        (scores.unparsed, "predictions hold no graph and were scored as graphs without edges"),
+    ):
+        if ids:
+            yield f"{len(ids)} {text}: {', '.join(ids[:10])}{', ...' if len(ids) > 10 else ''}"
+    yield from scores.notes[:20]
+    if len(scores.notes) > 20:
+        yield f"... and {len(scores.notes) - 20} more notes; --json has them all"
+
+
+def figures_table(*headings: str, title: str = "") -> Table:
+    """A table of figures; its first column names the rows."""
+    return Table("", figures=headings, title=title)
+
+
+def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: bool = True) -> None:
+    """Adds the macro averages of scores to a table, and the micro averages where they are wanted."""
+    for kind, measures in averages_entry(summary).items():
+        if kind == "macro" or micro:
+            title = f"{name}, {kind}" if micro else name
+            shown = [f"{measures[measure]:.3f}" if measures else "-" for measure in SHOWN]
+            table.add_row(title, str(summary.pair_count), str(summary.exact_match_count), *shown)
+
+
+def check_entry(loaded: Loaded, report: pb.GraphReport | None) -> dict[str, Any]:
+    """A checked graph as JSON; ``report`` is null where there is no graph."""
+    found = None
+    if report is not None:
+        found = MessageToDict(
+            report, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
-        table.add_row(name, *map(str, numbers))
-    return table
+    return {"id": loaded.id, "report": found, "notes": list(loaded.notes)}
 
 
-def _edges(rows: list[tuple[str, Figures]]) -> Table:
-    table = figures_table("scored", "exact", *SHOWN.values())
-    for name, figures in rows:
-        if figures.scores is not None:
-            add_summary(table, name, figures.scores, micro=name == "all")
-    return table
+def print_reports(console: Terminal, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
+    """Prints what is to be said of each graph, well-formed ones in a line together."""
+    print_tables(console, *_reported(checked))
 
 
-def _distances(rows: list[tuple[str, Figures]], mode: str) -> Table:
-    title = f"edit distance, {mode}, mean edits"
-    table = figures_table("proven", "distance", *_EDITS.values(), title=title)
-    for name, figures in rows:
-        if mode in figures.counts.distances:
-            sums = figures.counts.distances[mode]
-            found = sums.describe()
-            mean = f"{found['mean']:.2f}"
-            if sums.proven < sums.measured:
-                mean = f"{found['mean_lower_bound']:.2f}-{mean}"
-            edits = [f"{found['mean_edits'][edit]:.2f}" for edit in _EDITS]
-            table.add_row(name, f"{sums.proven}/{sums.measured}", mean, *edits)
-    return table
+def _reported(checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> Iterator[str]:
+    fine = 0
+    for loaded, report in checked:
+        problems = [*loaded.notes, *(_problems(report) if report is not None else ["holds no graph"])]
+        if not problems and len(checked) > 1:
+            fine += 1
+            continue
+        yield f"{loaded.id}: {_outline(report)}" if report is not None else loaded.id
+        yield from (f"  {problem}" for problem in problems)
+    if len(checked) > 1:
+        yield f"{fine} of {len(checked)} graphs are acyclic, reduced, and have one source and one sink."
 
 
-def _abstentions(whole: Figures) -> str:
-    reasons = ", ".join(f"{count} {reason}" for reason, count in whole.counts.abstentions.most_common())
-    text = f"abstained because: {reasons}"
-    if whole.f1_with_abstentions is not None:
-        text += f"; macro F1 with abstentions as 0: {whole.f1_with_abstentions:.3f}"
+def _outline(report: pb.GraphReport) -> str:
+    text = f"{counted(report.event_count, 'event')}, {counted(report.edge_count, 'edge')}, "
+    text += f"depth {report.depth}, maximum degree {report.max_degree}"
+    if report.HasField("timing"):
+        bound = "at least " if report.timing.untimed_ids else ""
+        text += f", {bound}{report.timing.critical_path_minutes:g} minutes along the critical path"
+        text += f" ({bound}{report.timing.total_minutes:g} in all)"
     return text
+
+
+def _problems(report: pb.GraphReport) -> list[str]:
+    found = []
+    if not report.acyclic:
+        found.append(f"cycle: {' -> '.join([*report.cycle, report.cycle[0]])}")
+    if report.shortcut_edges:
+        edges = ", ".join(f"{edge.source_id} -> {edge.target_id}" for edge in report.shortcut_edges)
+        found.append(f"shortcut edges: {edges}")
+    for name, ids, fine in (
+        ("sources", report.source_ids, 1),
+        ("sinks", report.sink_ids, 1),
+        ("unreachable", report.unreachable_ids, 0),
+        ("isolated", report.isolated_ids, 0),
+        ("not described", report.undeclared_ids, 0),
+    ):
+        if len(ids) > fine or (fine and not ids):
+            found.append(f"{name}: {', '.join(ids) or 'none'}")
+    return found
+
+
+def print_distance(console: Terminal, response: pb.MeasureEditDistanceResponse) -> None:
+    """Prints a distance with its edits, and how far it is proven."""
+    mode = pb.DistanceMode.Name(response.mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
+    distance = f"distance {response.distance} ({mode})"
+    if not response.proven:
+        distance = f"distance between {response.lower_bound} and {response.upper_bound} ({mode}, not proven)"
+    edits = response.edits
+    table = figures_table("deleted", "inserted", "replaced")
+    table.add_row("events", *map(str, (edits.deleted_events, edits.inserted_events, edits.replaced_events)))
+    table.add_row("edges", *map(str, (edits.deleted_edges, edits.inserted_edges, edits.replaced_edges)))
+    print_tables(console, distance, table)

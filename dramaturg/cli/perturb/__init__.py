@@ -7,8 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from dramaturg.cli.perturb.reporting import report
-from dramaturg.cli.perturb.writing import write
+from dramaturg.cli.perturb.report import report
+from dramaturg.cli.perturb.write import write
 
 __all__ = ["app"]
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.runs import files, kinds, leaderboard, listing, results, steering, watching
+from dramaturg.cli.runs import control as steering
+from dramaturg.cli.runs import create as kinds
+from dramaturg.cli.runs import export as files
+from dramaturg.cli.runs import leaderboard, results
+from dramaturg.cli.runs import overview as listing
+from dramaturg.cli.runs import watch as watching
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -13,7 +13,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.tables import Table, print_tables
-from dramaturg.cli.tally import usage_summary
+from dramaturg.summaries.samples import usage_summary
 
 app = typer.Typer()
 

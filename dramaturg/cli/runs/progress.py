@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_UNSPECIFIED, Run, RunProgress
-from dramaturg.cli.runs.describing import describe_hindrance, describe_progress, state_name
+from dramaturg.cli.runs.run_text import describe_hindrance, describe_progress, state_name
 from dramaturg.cli.terminal import Terminal, printable
 
 BAR_WIDTH = 12

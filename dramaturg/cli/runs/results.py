@@ -17,8 +17,8 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.tables import Table, print_tables
-from dramaturg.cli.tally import outcome_name, reason_name
 from dramaturg.cli.terminal import echo
+from dramaturg.results.names import outcome_name, reason_name
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()

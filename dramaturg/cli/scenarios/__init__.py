@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.scenarios.reviewing import review
-from dramaturg.cli.scenarios.writing import write
+from dramaturg.cli.scenarios.review import review
+from dramaturg.cli.scenarios.write import write
 
 __all__ = ["app"]
 

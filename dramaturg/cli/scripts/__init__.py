@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.scripts.reviewing import review
-from dramaturg.cli.scripts.writing import write
+from dramaturg.cli.scripts.review import review
+from dramaturg.cli.scripts.write import write
 
 __all__ = ["app"]
 

@@ -9,7 +9,7 @@ from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenan
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
-from dramaturg.results.sums import reason_name
+from dramaturg.results.names import reason_name
 
 MAX_TEXT_LENGTH = 20_000
 """Longer texts are truncated, with a note."""

@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, truncate, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
-from dramaturg.results.sums import reason_name
+from dramaturg.results.names import reason_name
 
 
 def dialogue_view(index: int, result: DialogueResult) -> SampleView:

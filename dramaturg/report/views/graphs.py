@@ -8,7 +8,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.report.views.common import abstention, number, provenances
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
-from dramaturg.results.sums import reason_name
+from dramaturg.results.names import reason_name
 
 
 def graphs_view(index: int, result: GraphsResult) -> SampleView:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateResult, ScriptsResult
 from dramaturg.report.views.common import finding, provenances, verdict
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
-from dramaturg.results.sums import reason_name
+from dramaturg.results.names import reason_name
 
 
 def scripts_view(index: int, result: ScriptsResult) -> SampleView:

@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.cli.ablate.variants import NAMES, Variant, parse_variants
-from dramaturg.cli.overrides import Overrides
+from dramaturg.cli.judge_selection import Overrides
 
 BASE = Overrides.parse(["critic=own", "script-judge=other"], ["execute=m1", "m0"], None, None)
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.authoring.scenario_sheet import COLUMNS, read_sheet, write_sheet
 from dramaturg.cli.main import app
-from dramaturg.cli.scenarios.sheet import COLUMNS, read_sheet, write_sheet
 
 
 def row(number: int, labels: str = "", **fields: str) -> dict[str, str]:

@@ -1,0 +1,117 @@
+"""Has constraints added to abstract goals, and finds tasks that repeat each other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import grpc
+
+from dramaturg.api.generation.v1.authoring_datasets_pb2 import (
+    ExpandConstraintsRequest,
+    ExpandConstraintsResponse,
+    ExpandedTask,
+)
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.authoring.concurrent_calls import call_each
+from dramaturg.authoring.duplicates import find_duplicates
+from dramaturg.datasets import Row
+
+
+class Draft(NamedTuple):
+    """A task that was made."""
+
+    id: str
+    """Its id: of the goal's line, the draw and the number of constraints."""
+    task: ExpandedTask
+    """The task."""
+    model: str
+    """The model that wrote it."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What came of a file of goals."""
+
+    answers: Mapping[str, ExpandConstraintsResponse]
+    """The answers, by the id that their tasks begin with."""
+    drafts: Sequence[Draft]
+    """The tasks."""
+    repeated: Mapping[str, str]
+    """The id of the earlier task that a task nearly repeats, by its own."""
+    unchecked: str
+    """Why only equal words were looked for. Empty: the tasks were embedded and compared."""
+
+
+def spread(
+    rows: Sequence[Row[ExpandConstraintsRequest]], count: int, model: str, constraints: int | None
+) -> Mapping[str, ExpandConstraintsRequest]:
+    """The requests for so many draws of each goal, by the id that their tasks begin with."""
+    asked = {}
+    for line, request in rows:
+        for index in range(count):
+            one = ExpandConstraintsRequest()
+            one.CopyFrom(request)
+            one.options.model = model or one.options.model
+            one.options.repeat_index += index
+            one.constraint_count = constraints or one.constraint_count
+            asked[f"{line}/{index}"] = one
+    return asked
+
+
+async def expand_goals(
+    channel: grpc.aio.Channel,
+    asked: Mapping[str, ExpandConstraintsRequest],
+    near: float,
+    concurrency: int,
+    timeout: float,
+) -> Expansion:
+    """Makes the calls.
+
+    Args:
+        channel: A channel to AuthoringService and EmbeddingService.
+        asked: The requests, by the id that their tasks begin with.
+        near: The cosine from which goals repeat each other.
+        concurrency: How many calls are made at once.
+        timeout: The most seconds for one call.
+    """
+    author = AuthoringServiceStub(channel)
+    answers = await call_each(
+        asked.values(),
+        lambda request: author.ExpandConstraints(request, timeout=timeout),
+        lambda why: ExpandConstraintsResponse(failure=why),
+        concurrency,
+    )
+    by_name = dict(zip(asked, answers, strict=True))
+    drafts = [
+        Draft(f"{name}/{number}", task, _model(asked[name], answer))
+        for name, answer in by_name.items()
+        for number, task in enumerate(answer.tasks, start=1)
+    ]
+    repeated, unchecked = await _find_repeated(channel, drafts, near)
+    return Expansion(by_name, drafts, repeated, unchecked)
+
+
+async def _find_repeated(
+    channel: grpc.aio.Channel, drafts: Sequence[Draft], near: float
+) -> tuple[Mapping[str, str], str]:
+    """Which tasks repeat an earlier one; those made of one goal step by step are meant to be alike."""
+    by_number = defaultdict(list)
+    for draft in drafts:
+        by_number[len(draft.task.task.constraints)].append(draft)
+    repeated: dict[str, str] = {}
+    unchecked = ""
+    for alike in by_number.values():
+        found = await find_duplicates(channel, [one.task.task.goal for one in alike], near)
+        unchecked = unchecked or found.unchecked
+        for one, earlier in zip(alike, found.earlier, strict=True):
+            if earlier is not None:
+                repeated[one.id] = alike[earlier].id
+    return repeated, unchecked
+
+
+def _model(request: ExpandConstraintsRequest, answer: ExpandConstraintsResponse) -> str:
+    completions = answer.provenance.completions
+    return completions[-1].answered_model if completions else request.options.model

@@ -1,0 +1,110 @@
+"""The sheet on which people check ratings, and what they found (SimulBench, section 4.3)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.common.v1 import dialogue_pb2
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+
+COLUMNS = (
+    "script_id",
+    "task",
+    "dialogue",
+    "model",
+    "reply",
+    "judge",
+    "rating",
+    "rationale",
+    "reasonable",
+    "own_rating",
+)
+"""The columns of the sheet; the last two are for people."""
+
+_YES, _NO = frozenset({"yes", "y"}), frozenset({"no", "n"})
+
+
+class Checked(NamedTuple):
+    """What people found."""
+
+    reasonable: int
+    """Ratings that are reasonable."""
+    unreasonable: int
+    """Ratings that are not."""
+    unchecked: int
+    """Rows without an answer."""
+    too_high: int
+    """Ratings above the person's own, among the unreasonable ones that have one."""
+    too_low: int
+    """Ratings below it."""
+
+
+def draw(rows: Iterator[Mapping[str, str]], count: int, seed: int) -> Sequence[Mapping[str, str]]:
+    """Draws so many of the rows, each equally likely, in one pass (Vitter 1985, algorithm R)."""
+    chance = random.Random(seed)  # noqa: S311 - which ratings are checked is no secret
+    kept: list[Mapping[str, str]] = []
+    for index, row in enumerate(rows):
+        if index < count:
+            kept.append(row)
+        elif (place := chance.randrange(index + 1)) < count:
+            kept[place] = row
+    return kept
+
+
+def read_checked(rows: Sequence[Mapping[str, Any]]) -> Checked:
+    """Counts what people wrote.
+
+    Raises:
+        ValueError: A cell holds something else, or nothing was checked; the message names the row.
+    """
+    if not any("reasonable" in row for row in rows):
+        raise ValueError("has no column 'reasonable': is it a sheet of ratings?")
+    counts = {"yes": 0, "no": 0, "": 0, "high": 0, "low": 0}
+    for number, row in enumerate(rows, start=1):
+        answer = (row.get("reasonable") or "").strip().casefold()
+        if answer and answer not in _YES | _NO:
+            raise ValueError(f"row {number}: reasonable is {answer!r}, neither yes nor no")
+        name = "yes" if answer in _YES else "no" if answer in _NO else ""
+        counts[name] += 1
+        own = (row.get("own_rating") or "").strip()
+        if name == "no" and own:
+            try:
+                difference = float(row["rating"]) - float(own)
+            except ValueError as error:
+                raise ValueError(f"row {number}: own_rating is {own!r}, no number") from error
+            counts["high"] += difference > 0
+            counts["low"] += difference < 0
+    if not counts["yes"] + counts["no"]:
+        raise ValueError("nothing was checked: the column reasonable is empty")
+    return Checked(counts["yes"], counts["no"], counts[""], counts["high"], counts["low"])
+
+
+def rated_replies(results: Path) -> Iterator[Mapping[str, str]]:
+    """The rows of the sheet, one for each rating in a results file; abstentions are left out."""
+    with results.open(encoding="utf-8") as lines:
+        for line in lines:
+            result = ParseDict(json.loads(line), DialogueResult())
+            replies = {reply.model: reply.text for reply in result.replies}
+            for rated in result.ratings:
+                if rated.rating.HasField("value"):
+                    yield {
+                        "script_id": result.script.id,
+                        "task": result.script.task.name,
+                        "dialogue": _told(result),
+                        "model": rated.model,
+                        "reply": replies[rated.model],
+                        "judge": rated.judge,
+                        "rating": f"{rated.rating.value:g}",
+                        "rationale": rated.rating.rationale,
+                    }
+
+
+def _told(result: DialogueResult) -> str:
+    speakers = {dialogue_pb2.SPEAKER_USER: "USER", dialogue_pb2.SPEAKER_SIMULATOR: "SIMULATOR"}
+    return "\n\n".join(f"{speakers[one.speaker]}: {one.text}" for one in result.script.utterances)

@@ -1,0 +1,109 @@
+"""Evaluates the same rows once for each variant."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.cli.ablate.variants import BASE, Variant
+from dramaturg.cli.evaluate.scripts import verdicts_judged
+from dramaturg.cli.evaluation import WINDOW, Job
+from dramaturg.cli.platform import UsageError, gateway
+from dramaturg.cli.progress import ProgressBar
+from dramaturg.cli.sample_loop import evaluate_rows
+from dramaturg.client import DramaturgClient
+from dramaturg.datasets import Row
+from dramaturg.datasets.row_file import RowFile
+from dramaturg.results.files import ResultWriter
+from dramaturg.service.channel import open_channel
+from dramaturg.summaries.ablation import LINE_TAG, Figures, VariantAggregator, expected, measure
+from dramaturg.summaries.labels import HumanLabels
+
+ROLES = ("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment")
+"""The roles that are asked."""
+
+
+async def run_variants(
+    job: Job,
+    variants: Sequence[Variant],
+    rows: RowFile[EvaluateScriptsRequest],
+    total: int,
+    folder: Path,
+    people: HumanLabels | None,
+) -> tuple[Sequence[Figures], str]:
+    """The figures of each variant, in their order, and why there are none; or nothing.
+
+    Variants that need other prompt files need services of their own; the others share theirs. What one
+    variant bought the next one has from the ledger.
+
+    Args:
+        job: What the command was told.
+        variants: The variants, the base first.
+        rows: The rows, checked.
+        total: How many these are.
+        folder: Where results go, each variant's into a folder of its own.
+        people: What people say. None: variants are compared with the base.
+    """
+    aggregators: dict[str, VariantAggregator] = {}
+    # The base has no prompts of its own, so those without any stand first.
+    ordered = sorted(variants, key=lambda one: sorted(one.environment.items()))
+    for settings, alike in groupby(ordered, key=lambda one: one.environment):
+        with _environment(settings):
+            async with gateway(job.target, ROLES) as address, DramaturgClient(address) as client:
+                for variant in alike:
+                    aggregators[variant.name] = await _run(job, variant, client, rows, total, folder)
+    in_order = {variant.name: aggregators[variant.name] for variant in variants}
+    async with gateway(job.target, ["alignment"]) as address, open_channel(address) as channel:
+        return await measure(AlignmentServiceStub(channel), in_order, expected(in_order[BASE], people))
+
+
+async def _run(
+    job: Job,
+    variant: Variant,
+    client: DramaturgClient,
+    rows: RowFile[EvaluateScriptsRequest],
+    total: int,
+    folder: Path,
+) -> VariantAggregator:
+    def evaluate(request: EvaluateScriptsRequest) -> AsyncGenerator[Any]:
+        variant.apply(request)
+        return client.evaluate_scripts(request, timeout=job.timeout)
+
+    aggregator = VariantAggregator()
+    place = folder / variant.folder
+    try:
+        writer = ResultWriter(place, WINDOW * job.concurrency)
+    except OSError as error:
+        raise UsageError(f"{place}: {error.strerror or error}") from error
+    with writer, ProgressBar(total, f"verdicts, {variant.name}", verdicts_judged) as progress:
+        await evaluate_rows(
+            evaluate, _numbered(rows), writer, aggregator, progress, concurrency=job.concurrency
+        )
+    return aggregator
+
+
+def _numbered(rows: Iterable[Row[EvaluateScriptsRequest]]) -> Iterator[Row[EvaluateScriptsRequest]]:
+    for row in rows:
+        row.request.tags[LINE_TAG] = str(row.line)
+        yield row
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for services that are started meanwhile."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

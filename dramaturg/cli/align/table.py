@@ -1,0 +1,262 @@
+"""Reads rows of scores and labels, and makes requests of them.
+
+Nothing is left out without a word: what cannot be used is refused with its line, and what is merely absent is
+counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
+
+_NAMES = frozenset({"id", "item"})
+_LEAST_SCORED = 2
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a file."""
+
+    file: Path
+    rows: Sequence[tuple[int, Mapping[str, Any]]]
+    """Each with the number of its line."""
+
+    @classmethod
+    def read(cls, file: Path) -> Rows:
+        """Reads JSON Lines, where the first character is ``{``, or CSV with a header.
+
+        Raises:
+            typer.BadParameter: It cannot be read; the message names the line.
+        """
+        try:
+            text = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"{file.name} is not UTF-8: {error}", param_hint="FILE") from error
+        parse = _json_rows if text.lstrip().startswith("{") else _csv_rows
+        rows = cls(file, list(parse(file, text)))
+        if not rows.rows:
+            _refuse(file, 0, "has no rows")
+        return rows
+
+    def has(self, column: str) -> bool:
+        """Whether any row has the column."""
+        return any(column in row for _, row in self.rows)
+
+    def require(self, *columns: str, option: str = "") -> None:
+        """Refuses a file in which a column is missing.
+
+        Args:
+            columns: The columns; an empty name is none.
+            option: The option that names them. Empty: the command needs them.
+
+        Raises:
+            typer.BadParameter: No row has one of them.
+        """
+        for column in columns:
+            if column and not self.has(column):
+                named = f", which {option} names" if option else ""
+                self.refuse(0, f"has no column {column!r}{named}")
+
+    def refuse(self, line: int, problem: str) -> NoReturn:
+        """Refuses the file for what is wrong in a line."""
+        _refuse(self.file, line, problem)
+
+
+def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> list[str]:
+    """Adds an item for each row that has a number in the column "human"; an empty cell is no score.
+
+    The columns "id" and "item" name the row, also where they are numbers.
+
+    Returns:
+        What was left out, in words: columns without any number, rows without a human score.
+
+    Raises:
+        typer.BadParameter: A column has numbers and something else, or fewer than two rows have human scores.
+    """
+    cells: dict[str, dict[int, float | None]] = {}
+    for line, row in rows.rows:
+        for name, value in row.items():
+            if name not in _NAMES and value is not None and value != "":
+                cells.setdefault(name, {})[line] = number(value)
+    columns = [name for name, values in cells.items() if any(value is not None for value in values.values())]
+    for name in columns:
+        for line, value in cells[name].items():
+            if value is None:
+                rows.refuse(line, f"has something other than a finite number in column {name!r}")
+    people = cells.get("human", {})
+    for line, _ in rows.rows:
+        if (human := people.get(line)) is not None:
+            found = {name: cells[name].get(line) for name in columns if name != "human"}
+            scores = {name: score for name, score in found.items() if score is not None}
+            request.items.add(human=human, scores=scores)
+    if len(request.items) < _LEAST_SCORED:
+        rows.refuse(0, f'has {len(request.items)} rows with a number in column "human"; 2 are needed')
+    left_out = [f"column {name!r}, which has no numbers" for name in cells if name not in columns]
+    if absent := len(rows.rows) - len(request.items):
+        left_out.append(f"{absent} rows without a human score")
+    return left_out
+
+
+def add_annotations(request: agreement_pb2.MeasureAgreementRequest, rows: Rows) -> list[str]:
+    """Adds an item for each value of "item" and of the request's group tag, with the annotations of its rows.
+
+    Returns:
+        What was left out, in words: rows whose "label" is empty.
+
+    Raises:
+        typer.BadParameter: A row names no item or annotator, or repeats another's.
+    """
+    rows.require("item", "annotator", "label")
+    items: dict[tuple[str, str], agreement_pb2.AnnotatedItem] = {}
+    judged: set[tuple[str, str, str]] = set()
+    unlabelled = 0
+    for line, row in rows.rows:
+        item, annotator, group = (_text(row.get(name)) for name in ("item", "annotator", request.group_tag))
+        if not item or not annotator:
+            rows.refuse(line, f"names no {'annotator' if item else 'item'}")
+        labels = _labels(row.get("label"), separated=request.distance == agreement_pb2.LABEL_DISTANCE_MASI)
+        if not labels:
+            unlabelled += 1
+            continue
+        if (item, group, annotator) in judged:
+            rows.refuse(line, f"labels item {item!r} a second time for annotator {annotator!r}")
+        judged.add((item, group, annotator))
+        if (item, group) not in items:
+            tags = {
+                name: value
+                for name in (request.group_tag, request.cluster_tag)
+                if name and (value := _text(row.get(name)))
+            }
+            items[item, group] = request.items.add(id=item, tags=tags)
+        items[item, group].annotations.add(annotator=annotator, labels=labels)
+    if not items:
+        rows.refuse(0, 'has no row with something in column "label"')
+    return [f"{unlabelled} rows without a label"] if unlabelled else []
+
+
+def _json_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, content in enumerate(text.split("\n"), 1):
+        if not content.strip():
+            continue
+        try:
+            row = json.loads(content)
+        except ValueError as error:
+            _refuse(file, line, f"is not JSON: {error}")
+        if not isinstance(row, dict):
+            _refuse(file, line, "is not an object")
+        yield line, row
+
+
+def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                _refuse(file, reader.line_num, "has not as many cells as the header")
+            yield reader.line_num, row
+    except csv.Error as error:
+        _refuse(file, reader.line_num, f"is not CSV: {error}")
+
+
+def _labels(label: Any, *, separated: bool) -> list[str]:
+    if isinstance(label, list):
+        return [_text(one) for one in label]
+    text = _text(label)
+    if not text:
+        return []
+    return text.split("|") if separated else [text]
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def number(value: Any) -> float | None:
+    """A finite number; ``None`` for anything else, truth values too."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _refuse(file: Path, line: int, problem: str) -> NoReturn:
+    place = f"{file.name}, line {line}" if line else file.name
+    raise typer.BadParameter(f"{place} {problem}", param_hint="FILE")
+
+
+QUOTED = 40
+"""The most characters of a cell that a message repeats."""
+_TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class Cells:
+    """One row of a file, with its line for messages.
+
+    Args:
+        rows: The file.
+        line: The number of the row's line.
+        row: Its cells by column.
+    """
+
+    def __init__(self, rows: Rows, line: int, row: Mapping[str, Any]) -> None:
+        self._rows, self.line, self._row = rows, line, row
+
+    def text(self, column: str) -> str:
+        """What stands in a column; empty where nothing does."""
+        value = self._row.get(column)
+        return "" if value is None else str(value).strip()
+
+    def quoted(self, column: str) -> str:
+        """What stands in a column, for messages: cut where it is long."""
+        text = self.text(column)
+        return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}...")
+
+    def required(self, column: str) -> str:
+        """What stands in a column.
+
+        Raises:
+            typer.BadParameter: Nothing does.
+        """
+        if not (text := self.text(column)):
+            self._rows.refuse(self.line, f"has nothing in column {column!r}")
+        return text
+
+    def number(self, column: str, *, lowest: float = -1e12, highest: float = 1e12) -> float | None:
+        """The number in a column; ``None`` where nothing stands there.
+
+        Raises:
+            typer.BadParameter: What stands there is no number, or out of range.
+        """
+        if not self.text(column):
+            return None
+        found = number(self._row[column])
+        if found is None or not lowest <= found <= highest:
+            wanted = f"no number from {lowest:g} to {highest:g}"
+            self._rows.refuse(self.line, f"has {self.quoted(column)} in column {column!r}, {wanted}")
+        return found
+
+    def truth(self, column: str) -> bool | None:
+        """Whether a column says true; ``None`` where nothing stands there.
+
+        Raises:
+            typer.BadParameter: It says neither true nor false.
+        """
+        if not (text := self.text(column).lower()):
+            return None
+        if text not in _TRUTHS:
+            refused = f"has {self.quoted(column)} in column {column!r}, neither true nor false"
+            self._rows.refuse(self.line, refused)
+        return _TRUTHS[text]

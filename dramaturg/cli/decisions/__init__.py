@@ -1,1 +1,0 @@
-"""Decisions (Choice-75): rows of the released data, what models chose, and the tables of it."""

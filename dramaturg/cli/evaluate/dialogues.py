@@ -1,0 +1,163 @@
+"""``dramaturg evaluate dialogues``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    EvaluateDialoguesRequest,
+    EvaluateDialoguesResponse,
+    ModelPair,
+)
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
+from dramaturg.cli.evaluate.dialogue_tables import show_dialogues
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import Judges
+from dramaturg.cli.platform import fail
+from dramaturg.cli.progress import JudgementCount
+from dramaturg.judge.roles import TEXT_SCORER
+from dramaturg.summaries.dialogues import DialoguesAggregator
+
+EVERY_PAIR = "all"
+"""The pair that stands for all pairs of a row's models and given replies."""
+
+
+@dataclass(frozen=True)
+class DialogueOverrides:
+    """What the command line sets in every row; what it leaves out stays as the row has it."""
+
+    judges: Sequence[tuple[str, str]] = ()
+    """(role, judge) pairs."""
+    judge_models: dict[str, str] = field(default_factory=dict)
+    """The model of every judge of a role, by role."""
+    models: Sequence[str] = ()
+    """The models that reply."""
+    pairs: Sequence[tuple[str, str]] = ()
+    """The pairs to compare."""
+    every_pair: bool = False
+    """Whether every two who reply are compared."""
+    ratings_omitted: bool = False
+    """Whether replies are not rated."""
+
+    @classmethod
+    def parse(
+        cls,
+        judges: Sequence[str],
+        judge_models: Sequence[str],
+        models: Sequence[str],
+        pairs: Sequence[str],
+        *,
+        ratings_omitted: bool,
+    ) -> DialogueOverrides:
+        """Reads them as the command line has them.
+
+        Raises:
+            ValueError: One of them is malformed.
+        """
+        by_role = parse_models("--judge-model", judge_models)
+        if "" in by_role:
+            raise ValueError(f"--judge-model {by_role['']!r} is not of the form ROLE=MODEL")
+        named = []
+        for text in pairs:
+            first, comma, second = text.partition(",")
+            if text != EVERY_PAIR and not (first and comma and second):
+                raise ValueError(f"--pair {text!r} is not of the form MODEL,MODEL or {EVERY_PAIR}")
+            if text != EVERY_PAIR:
+                named.append((first, second))
+        return cls(parse_judges(judges), by_role, models, named, EVERY_PAIR in pairs, ratings_omitted)
+
+    def apply(self, request: EvaluateDialoguesRequest) -> None:
+        """Sets them in a request."""
+        set_judges(request.judges, self.judges, self.judge_models)
+        if self.models:
+            request.models[:] = self.models
+        pairs = self.pairs
+        if self.every_pair:
+            who = [*request.models, *(reply.model for reply in request.replies)]
+            pairs = list(combinations(who, 2))
+        if pairs:
+            del request.pairs[:]
+            request.pairs.extend(ModelPair(first_model=one, second_model=other) for one, other in pairs)
+        if self.ratings_omitted:
+            request.ratings_omitted = True
+        if any(role == TEXT_SCORER.name for role, _ in self.judges):
+            request.replies_scored = True
+
+
+@takes_groups
+def dialogues(
+    job: Job,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="A model that replies; may stand several times.")
+    ] = None,
+    pair: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL,MODEL", help="Two to compare, several times if need be; all: every two."),
+    ] = None,
+    judge: Judges = None,
+    judge_model: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
+    ] = None,
+    no_ratings: Annotated[bool, typer.Option("--no-ratings", help="Only compare, do not rate.")] = False,
+    keep_aced: Annotated[
+        bool, typer.Option("--keep-aced", help="Keep scripts in the figures that every model aces.")
+    ] = False,
+) -> None:
+    """Lets models continue test scripts, rates the replies from 1 to 10 and compares them (SimulBench).
+
+    Each line or row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
+    "dramaturg simulate" write them. All are checked before anything is asked. DIR/results.jsonl gets
+    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME" also
+    has each reply scored, for toxicity or whatever the scorer scores; none comes with the platform.
+
+    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate dialogues scripts.jsonl --model gpt-4o --model my-model --pair all
+
+        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge-model rating-judge=gpt-4o
+
+        dramaturg evaluate dialogues scripts.jsonl --model my-model --judge text-scorer=words
+    """
+    try:
+        overrides = DialogueOverrides.parse(
+            judge or (), judge_model or (), model or (), pair or (), ratings_omitted=no_ratings
+        )
+    except ValueError as error:
+        fail(str(error))
+    evaluate_file(
+        job,
+        Evaluation(
+            request=EvaluateDialoguesRequest,
+            roles=("author", "rating-judge", "pair-judge", TEXT_SCORER.name),
+            evaluate=lambda client, request, seconds: client.evaluate_dialogues(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="judgements",
+            judged=replies_judged,
+            aggregator=DialoguesAggregator(keep_aced=keep_aced),
+            show=show_dialogues,
+            judges=overrides.judges,
+        ),
+    )
+
+
+_UNDECIDED = (PREFERENCE_UNSPECIFIED, PREFERENCE_ABSTAIN)
+
+
+def replies_judged(event: EvaluateDialoguesResponse) -> JudgementCount:
+    """How many ratings, comparisons and scores an event brings."""
+    if event.HasField("rating"):
+        return JudgementCount(1, int(not event.rating.rating.HasField("value")))
+    if event.HasField("comparison"):
+        return JudgementCount(1, int(event.comparison.comparison.preference in _UNDECIDED))
+    if event.HasField("score"):
+        return JudgementCount(1, int(not event.score.score.HasField("value")))
+    return JudgementCount(0, 0)

@@ -1,0 +1,205 @@
+"""``dramaturg evaluate graphs``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg.api.evaluation.v1 import graphs_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
+from dramaturg.api.generation.v1 import edge_service_pb2
+from dramaturg.api.graph.v1 import graph_service_pb2
+from dramaturg.api.graph.v1.graph_service_pb2 import ScoreEdgesRequest
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.cli.evaluate.graph_tables import show_graphs
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, set_judges
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.platform import fail
+from dramaturg.cli.progress import JudgementCount
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+from dramaturg.summaries.graphs import GROUP, GraphsAggregator
+
+MOST_SCORES = 50_000
+"""The most scores that are summed up in one request (``graph.v1.ScoreEdgesRequest``)."""
+
+
+class TaskName(StrEnum):
+    """What models do (``evaluation.v1.GraphTask``)."""
+
+    PREDICT_EDGES = "predict-edges"
+    GENERATE = "generate"
+    PIPELINE = "pipeline"
+
+
+class MethodName(StrEnum):
+    """How edges are predicted (``generation.v1.EdgeMethod``)."""
+
+    END_TO_END = "end-to-end"
+    PAIRWISE = "pairwise"
+
+
+class CyclePolicyName(StrEnum):
+    """How cycles are broken (``graph.v1.CyclePolicy``)."""
+
+    PAPER_SCC = "paper-scc"
+    MIN_FAS = "min-fas"
+
+
+class DistanceModeName(StrEnum):
+    """What counts as an edit (``graph.v1.DistanceMode``)."""
+
+    PROSCRIPT = "proscript"
+    STRUCTURAL = "structural"
+    ANCHORED = "anchored"
+    LABEL_FREE = "label-free"
+
+
+@dataclass(frozen=True)
+class GraphOverrides:
+    """What the command line sets in every row; what it leaves out stays as the row has it."""
+
+    judges: tuple[tuple[str, str], ...] = ()
+    """(role, judge) pairs."""
+    models: tuple[str, ...] = ()
+    """The models that order or write."""
+    task: TaskName | None = None
+    """What they do."""
+    method: MethodName | None = None
+    """How edges are predicted."""
+    cycle_policy: CyclePolicyName | None = None
+    """How cycles are broken."""
+    distance_mode: DistanceModeName | None = None
+    """What counts as an edit; the distance is then measured whatever the task."""
+    reduce: bool | None = None
+    """Whether graphs are reduced before they are compared."""
+
+    def apply(self, request: EvaluateGraphsRequest) -> None:
+        """Sets them in a request."""
+        set_judges(request.judges, self.judges, {})
+        if self.models:
+            request.models[:] = self.models
+        if self.task is not None:
+            request.task = graphs_pb2.GraphTask.Value(f"GRAPH_TASK_{_constant(self.task)}")
+        if self.method is not None:
+            request.method = edge_service_pb2.EdgeMethod.Value(f"EDGE_METHOD_{_constant(self.method)}")
+        if self.cycle_policy is not None:
+            name = f"CYCLE_POLICY_{_constant(self.cycle_policy)}"
+            request.cycle_policy = graph_service_pb2.CyclePolicy.Value(name)
+        if self.distance_mode is not None:
+            name = f"DISTANCE_MODE_{_constant(self.distance_mode)}"
+            request.distance_mode = graph_service_pb2.DistanceMode.Value(name)
+        if self.reduce is not None:
+            request.reduce = self.reduce
+
+
+@takes_groups
+def graphs(
+    job: Job,
+    task: Annotated[
+        TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
+    ] = None,
+    method: Annotated[
+        MethodName | None,
+        typer.Option(help="How edges are predicted. Default: as whoever predicts them does."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL", help="A model to ask; may stand several times.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="Who serves a role: author, edges or graph."),
+    ] = None,
+    cycle_policy: Annotated[
+        CyclePolicyName | None, typer.Option(help="How cycles of pairwise predictions are broken.")
+    ] = None,
+    distance_mode: Annotated[
+        DistanceModeName | None,
+        typer.Option(help="Measures the edit distance so. Default: proscript where models write events."),
+    ] = None,
+    reduce: Annotated[
+        bool | None,
+        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: as the row says."),
+    ] = None,
+    group_by: Annotated[
+        str, typer.Option(metavar="TAG", help="A tag by whose values figures are broken down.")
+    ] = "",
+) -> None:
+    """Lets models order or write script graphs and measures them (proScript).
+
+    Each line or row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes
+    them. All are checked before anything is asked. DIR/results.jsonl gets one GraphsResult a line and
+    DIR/errors.jsonl the scripts that failed. Scores are macro and micro. Where a model abstained there is
+    nothing to score: it is counted, and beside F1 stands what it would be with abstentions as 0.
+
+    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate graphs dev.jsonl --model gpt-4o --model my-model --group-by degree
+
+        dramaturg evaluate graphs dev.jsonl --judge edges=trained --method pairwise --json
+
+        dramaturg evaluate graphs dev.jsonl --model my-model --task pipeline
+    """
+    try:
+        judges = tuple(parse_judges(judge or ()))
+    except ValueError as error:
+        fail(str(error))
+    overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
+    aggregator = GraphsAggregator(group_by)
+    evaluate_file(
+        job,
+        Evaluation(
+            request=EvaluateGraphsRequest,
+            roles=("author", "edges", "graph"),
+            evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
+            apply=overrides.apply,
+            noun="graphs",
+            judged=graphs_judged,
+            aggregator=aggregator,
+            show=show_graphs,
+            judges=judges,
+            conclude=lambda address: _sum_up(aggregator, address),
+        ),
+    )
+
+
+async def _sum_up(aggregator: GraphsAggregator, address: str) -> None:
+    """Has the scores of each setup summed up; where that fails the aggregator says why they are not."""
+    async with open_channel(address) as channel:
+        service = GraphServiceStub(channel)
+        for setup, scores in aggregator.scores.items():
+            if len(scores) > MOST_SCORES:
+                aggregator.missing_figures = (
+                    f"{len(scores)} graphs of {setup.model or 'the default model'} are scored; "
+                    f"at most {MOST_SCORES} can be summed up: evaluate the file in parts"
+                )
+                continue
+            request = ScoreEdgesRequest(
+                scored=scores, by=[GROUP] if aggregator.group_by else [], omit_scores=True
+            )
+            try:
+                response = await service.ScoreEdges(request)
+            except grpc.aio.AioRpcError as failure:
+                error = from_rpc_error(failure)
+                aggregator.missing_figures = f"{address} has no graph service that answers: {error.message}"
+                return
+            aggregator.summaries[setup] = response.summary
+            for group in response.groups:
+                aggregator.group_summaries[setup, group.value] = group.summary
+
+
+def _constant(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def graphs_judged(event: EvaluateGraphsResponse) -> JudgementCount:
+    """How many graphs an event brings."""
+    count = int(event.HasField("graph"))
+    return JudgementCount(count, count and int(not event.graph.HasField("graph")))

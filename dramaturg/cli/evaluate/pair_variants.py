@@ -1,0 +1,144 @@
+"""What the command line makes of each row: judges, roles, order, and one request for each number of roles."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.cli.judge_selection import set_judges
+from dramaturg.datasets import Row
+from dramaturg.formats.goyal import SEED_TAG
+from dramaturg.judge.role_sets import NAMES
+from dramaturg.summaries.texts import COUNT_TAG, LINE_TAG
+
+
+class OrderName(StrEnum):
+    """In which order texts are shown (``judging.v1.PresentationOrder``)."""
+
+    BOTH = "both"
+    AS_GIVEN = "as-given"
+    SWAPPED = "swapped"
+
+
+class BaselineName(StrEnum):
+    """What else compares (``evaluation.v1.CompareTextsRequest.baselines``)."""
+
+    LLM = "llm"
+    FIXED_ROLES = "fixed-roles"
+
+
+_ORDERS = {
+    OrderName.BOTH: pb.PRESENTATION_ORDER_BOTH,
+    OrderName.AS_GIVEN: pb.PRESENTATION_ORDER_AS_GIVEN,
+    OrderName.SWAPPED: pb.PRESENTATION_ORDER_SWAPPED,
+}
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What the command line sets; what it leaves out stays as the row has it."""
+
+    judges: Sequence[tuple[str, str]] = ()
+    """(role, judge) pairs."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """The model of every judge of a role, by role; the empty role stands for all others."""
+    order: OrderName | None = None
+    """In which order the texts are shown."""
+    baselines: Sequence[BaselineName] = ()
+    """What else compares."""
+    role_set: str = ""
+    """The set of objective roles."""
+    counts: Sequence[int] = ()
+    """How many subjective roles; several are a sweep. Of an odd number one more is coarse than fine."""
+    seed: int | None = None
+    """Decides which text stands first. None: the first of the row."""
+
+    def spread(self, row: Row[CompareTextsRequest]) -> Sequence[CompareTextsRequest]:
+        """The requests that a row stands for: one for each number of roles, the baselines in the first."""
+        request = row.request
+        request.tags[LINE_TAG] = str(row.line)
+        if self.seed is not None:
+            shuffle(request, self.seed, row.line)
+        self._apply(request)
+        if not self.counts:
+            return [request]
+        made = [self._with_count(request, count) for count in self.counts]
+        for repeated in made[1:]:
+            del repeated.baselines[:]
+        return made
+
+    def is_first(self, request: CompareTextsRequest) -> bool:
+        """Whether a request is the first one of its row."""
+        return not self.counts or request.tags[COUNT_TAG] == str(self.counts[0])
+
+    def _apply(self, request: CompareTextsRequest) -> None:
+        models = dict(self.models)
+        if model := models.pop("", ""):
+            request.options.model = model
+        set_judges(request.judges, self.judges, models)
+        if self.order is not None:
+            request.order = _ORDERS[self.order]
+        if self.baselines:
+            request.baselines[:] = self.baselines
+        if self.role_set:
+            request.roles.objective_set = self.role_set
+            del request.roles.objective_roles[:]
+
+    @staticmethod
+    def _with_count(request: CompareTextsRequest, count: int) -> CompareTextsRequest:
+        made = CompareTextsRequest()
+        made.CopyFrom(request)
+        made.tags[COUNT_TAG] = str(count)
+        made.roles.coarse_count = (count + 1) // 2
+        made.roles.fine_count = count // 2
+        del made.roles.subjective_roles[:]
+        return made
+
+
+SWAPPED_TAG = "swapped"
+"""The tag that records whether an evaluation swapped a row's texts."""
+
+_MIRRORED = {pb.PREFERENCE_FIRST: pb.PREFERENCE_SECOND, pb.PREFERENCE_SECOND: pb.PREFERENCE_FIRST}
+
+
+def shuffle(request: CompareTextsRequest, seed: int, line: int) -> None:
+    """Swaps the texts of a request, or does not, and records in its tags what was done.
+
+    The draw depends on the seed and the row alone, so any order of evaluation, and any part of a file, gives
+    the same presentation.
+
+    Args:
+        request: The request; changed.
+        seed: The seed.
+        line: The number of the row's line.
+    """
+    swapped = random.Random(f"{seed}/{line}/{request.id}").random() < 0.5  # noqa: S311 - an order, no secret
+    if swapped:
+        first = type(request.first)()
+        first.CopyFrom(request.first)
+        request.first.CopyFrom(request.second)
+        request.second.CopyFrom(first)
+        request.human_preference = _MIRRORED.get(request.human_preference, request.human_preference)
+    request.tags[SEED_TAG] = str(seed)
+    request.tags[SWAPPED_TAG] = "true" if swapped else "false"
+
+
+Order = Annotated[
+    OrderName | None,
+    typer.Option(help="In which order texts are shown. Default: as the row says, else both."),
+]
+Baselines = Annotated[
+    list[BaselineName] | None,
+    typer.Option(help="What else compares, in calls of its own; may stand several times."),
+]
+RoleSet = Annotated[
+    str,
+    typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: as the row says."),
+]

@@ -1,0 +1,208 @@
+"""``dramaturg evaluate pairs``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated
+
+import grpc
+import typer
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.cli.evaluate.pair_tables import show_pairs
+from dramaturg.cli.evaluate.pair_variants import Baselines, Order, RoleSet, Variants
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import JudgeModels, Judges
+from dramaturg.cli.platform import fail
+from dramaturg.cli.progress import JudgementCount
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.judge.role_sets import NAMES
+from dramaturg.service.channel import open_channel
+from dramaturg.service.errors import from_rpc_error
+from dramaturg.summaries.text_agreement import measure
+from dramaturg.summaries.text_metrics import METRICS, score_difference, unjudged
+from dramaturg.summaries.texts import LINE_TAG, TextsAggregator
+
+MOST_SUBJECTIVE = 50
+"""The most subjective roles that the command line asks for."""
+
+
+@takes_groups
+def pairs(
+    job: Job,
+    order: Order = None,
+    baseline: Baselines = None,
+    roles: RoleSet = "",
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k",
+            min=0,
+            max=MOST_SUBJECTIVE,
+            help="How many subjective roles; half of them, rounded up, coarse and the rest fine.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str, typer.Option(metavar="K,K,...", help="Several numbers of subjective roles, one after another.")
+    ] = "",
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Draws which text of a row stands first. Default: the row's first."),
+    ] = None,
+    judge: Judges = None,
+    model: JudgeModels = None,
+    no_judge: Annotated[
+        bool, typer.Option("--no-judge", "--offline", help="Only text metrics and length; no model is asked.")
+    ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"A text metric; may stand several times, or be none. Default: {', '.join(METRICS)}."
+        ),
+    ] = None,
+    group_by: Annotated[
+        str, typer.Option(metavar="TAG", help="A tag by whose values accuracy is also measured.")
+    ] = "",
+) -> None:
+    """Compares pairs of texts as readers would (DRPE), beside simpler measures and against people.
+
+    Each line or row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them.
+    All are checked before anything is asked. DIR/results.jsonl gets one TextsResult a line, a sweep one for
+    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people
+    with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams' test against
+    the best baseline. "longer" prefers the longer text and costs nothing.
+
+    Exit codes: 0 all pairs have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate pairs pairs.jsonl --no-judge
+
+        dramaturg evaluate pairs pairs.jsonl --model my-model --baseline llm --baseline fixed-roles
+
+        dramaturg evaluate pairs pairs.jsonl --order as-given --sweep 0,2,4,6 --seed 7 --json
+    """
+    try:
+        judges = parse_judges(judge or ())
+        variants = Variants(
+            judges=judges,
+            models=parse_models("--model", model or ()),
+            order=order,
+            baselines=tuple(dict.fromkeys(baseline or ())),
+            role_set=_role_set(roles),
+            counts=_counts(k, sweep),
+            seed=seed,
+        )
+        comparison = _Comparison(variants, TextsAggregator(group_by), _metrics(metric), judged=not no_judge)
+    except ValueError as error:
+        fail(str(error))
+    if no_judge and (judge or model or baseline or sweep or k is not None):
+        fail("--no-judge asks nobody: --judge, --model, --baseline, --k and --sweep do not go with it")
+    evaluate_file(
+        job,
+        Evaluation(
+            request=CompareTextsRequest,
+            roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
+            evaluate=comparison.compare,
+            apply=lambda _: None,
+            noun="votes",
+            unjudged=no_judge,
+            judged=comparisons_judged,
+            aggregator=comparison.aggregator,
+            show=show_pairs,
+            judges=judges,
+            conclude=comparison.conclude,
+            spread=variants.spread,
+            spread_count=max(1, len(variants.counts)),
+        ),
+    )
+
+
+class _Comparison:
+    """Compares pairs: scores the texts, then asks the judges.
+
+    Args:
+        variants: What is made of each row.
+        aggregator: Counts what is said.
+        metrics: The text metrics.
+        judged: Whether judges are asked.
+    """
+
+    def __init__(
+        self, variants: Variants, aggregator: TextsAggregator, metrics: tuple[str, ...], *, judged: bool
+    ) -> None:
+        self.aggregator = aggregator
+        self._variants = variants
+        self._metrics = metrics
+        self._judged = judged
+
+    async def compare(
+        self, client: DramaturgClient, request: CompareTextsRequest, timeout: float
+    ) -> AsyncGenerator[CompareTextsResponse]:
+        """Yields the events of a comparison; without judges only a result."""
+        if self._metrics and self._variants.is_first(request):
+            await self._score(client, request, timeout)
+        if not self._judged:
+            yield CompareTextsResponse(result=unjudged(request))
+            return
+        async with aclosing(client.compare_texts(request, timeout=timeout)) as events:
+            async for event in events:
+                yield event
+
+    async def conclude(self, address: str) -> None:
+        """Has the figures measured; where that fails the aggregator says why there are none."""
+        seed = self._variants.seed or 0
+        async with open_channel(address) as channel:
+            try:
+                self.aggregator.figures = await measure(AlignmentServiceStub(channel), self.aggregator, seed)
+            except grpc.aio.AioRpcError as error:
+                self._tell(f"no figures: the alignment service failed: {from_rpc_error(error).message}")
+
+    async def _score(self, client: DramaturgClient, request: CompareTextsRequest, timeout: float) -> None:
+        try:
+            found = await score_difference(client.channel, request, self._metrics, timeout)
+        except ServiceError as error:
+            # What judges say stands without the metrics.
+            found = dict.fromkeys(self._metrics)
+            self._tell(f"no text metrics: the alignment service failed: {error.message}")
+        self.aggregator.add_scores(request.tags[LINE_TAG], found)
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self.aggregator.problems:
+            self.aggregator.problems.append(problem)
+
+
+def _role_set(name: str) -> str:
+    if name and name not in NAMES:
+        raise ValueError(f"--roles {name!r}: the sets are {', '.join(NAMES)}")
+    return name
+
+
+def _metrics(names: list[str] | None) -> tuple[str, ...]:
+    if names == ["none"]:
+        return ()
+    if unknown := [name for name in names or () if name not in METRICS]:
+        raise ValueError(f"--metric {unknown[0]!r}: the metrics are {', '.join(METRICS)}")
+    return tuple(dict.fromkeys(names or METRICS))
+
+
+def _counts(k: int | None, sweep: str) -> tuple[int, ...]:
+    if k is not None and sweep:
+        raise ValueError("--k and --sweep exclude each other")
+    if k is not None:
+        return (k,)
+    parts = [part.strip() for part in sweep.split(",")] if sweep else []
+    if not all(part.isdecimal() and int(part) <= MOST_SUBJECTIVE for part in parts):
+        raise ValueError(f"--sweep {sweep!r} is not of the form K,K,... with K from 0 to {MOST_SUBJECTIVE}")
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def comparisons_judged(event: CompareTextsResponse) -> JudgementCount:
+    """How many votes an event of a comparison brings."""
+    votes = event.comparison.comparison.votes
+    return JudgementCount(len(votes), sum(vote.preference == pb.PREFERENCE_ABSTAIN for vote in votes))

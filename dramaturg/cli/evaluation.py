@@ -1,0 +1,180 @@
+"""What every command has in common that evaluates the rows of a file.
+
+All rows are checked before anything is asked; results and errors are written as they come; what was counted
+is reported also when the command is interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+import typer
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.cli.input_files import checked_rows
+from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.platform import UsageError, gateway, output, run
+from dramaturg.cli.progress import JudgementCount, ProgressBar
+from dramaturg.cli.sample_loop import evaluate_rows
+from dramaturg.cli.terminal import Terminal
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.datasets import Row
+from dramaturg.datasets.row_file import RowFile
+from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
+from dramaturg.summaries.samples import SampleAggregator
+
+Request = TypeVar("Request", bound=Message)
+Kept = TypeVar("Kept", bound=SampleAggregator[Any])
+
+WINDOW = 16
+"""How many rows a slow one may hold up, for each that is evaluated at once."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every such command is told: the options that all have (``dramaturg.cli.option_groups``)."""
+
+    file: File
+    """The file of rows; "-" is standard input."""
+    format: FileFormat = None
+    """How it is written. None: as the end of its name tells, else JSON Lines."""
+    limit: Limit = None
+    """Only the first so many samples. None: all."""
+    target: Target = None
+    """The gateway. None: one is started for the command."""
+    out: Out = None
+    """The folder of the results. None: one named by the time."""
+    as_json: AsJson = False
+    """Whether one JSON object is printed, and no table."""
+    concurrency: Concurrency = 8
+    """How many samples are evaluated at once."""
+    timeout: Timeout = 600.0
+    """The most seconds for one sample."""
+
+
+@dataclass(frozen=True)
+class Evaluation(Generic[Request, Kept]):
+    """What one such command does with a row."""
+
+    request: type[Request]
+    """What a row is."""
+    evaluate: Callable[[DramaturgClient, Request, float], AsyncGenerator[Any]]
+    """Evaluates a request within so many seconds."""
+    apply: Callable[[Request], None]
+    """Sets in a request what the command line sets."""
+    noun: str
+    """What judgements are called, such as "verdicts"."""
+    judged: Callable[[Any], JudgementCount]
+    """How many judgements an event brings."""
+    aggregator: Kept
+    """Counts the results."""
+    show: Callable[[Terminal, Kept], None]
+    """Prints the tables."""
+    roles: Sequence[str] = ()
+    """The roles that it asks; a gateway started for the command serves no others. Empty: all."""
+    judges: Sequence[tuple[str, str]] = ()
+    """The (role, judge) pairs that the command line names; they are looked up before anything is asked."""
+    unjudged: bool = False
+    """Whether nobody judges: nothing is said of judges, then."""
+    conclude: Callable[[str], Awaitable[None]] | None = None
+    """Works out the figures when every row is done, given the gateway's address."""
+    spread: Callable[[Row[Request]], Sequence[Request]] | None = None
+    """The requests that are made of a row, always equally many. None: the row's own."""
+    spread_count: int = 1
+    """How many those are."""
+
+
+def default_folder() -> Path:
+    """The folder of results that nobody named, by the time."""
+    return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
+    """Evaluates every row of a file and reports.
+
+    Raises:
+        typer.Exit: 0 all samples have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    """
+    folder = job.out or default_folder()
+    aggregator = evaluation.aggregator
+    with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
+        try:
+            run(_evaluate(job, evaluation, rows, total, folder))
+        finally:
+            if aggregator.samples:
+                _report(job, evaluation, folder)
+    raise typer.Exit(1 if aggregator.failed_samples else 0)
+
+
+async def _evaluate(
+    job: Job, evaluation: Evaluation[Request, Kept], rows: RowFile[Request], total: int, folder: Path
+) -> None:
+    async with (
+        gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
+        DramaturgClient(address) as client,
+    ):
+
+        def evaluate(request: Request) -> AsyncGenerator[Any]:
+            evaluation.apply(request)
+            return evaluation.evaluate(client, request, job.timeout)
+
+        await _check_judges(client, evaluation.judges)
+        try:
+            writer = ResultWriter(folder, WINDOW * job.concurrency)
+        except OSError as error:
+            raise UsageError(f"{folder}: {error.strerror or error}") from error
+        samples = rows if evaluation.spread is None else _spread(rows, evaluation.spread)
+        with (
+            writer,
+            ProgressBar(
+                total * evaluation.spread_count,
+                "" if evaluation.unjudged else evaluation.noun,
+                evaluation.judged,
+            ) as progress,
+        ):
+            await evaluate_rows(
+                evaluate, samples, writer, evaluation.aggregator, progress, concurrency=job.concurrency
+            )
+        if evaluation.conclude is not None:
+            await evaluation.conclude(address)
+
+
+def _spread(
+    rows: Iterable[Row[Request]], spread: Callable[[Row[Request]], Sequence[Request]]
+) -> Iterator[Row[Request]]:
+    for row in rows:
+        for request in spread(row):
+            yield Row(row.line, request)
+
+
+async def _check_judges(client: DramaturgClient, judges: Sequence[tuple[str, str]]) -> None:
+    """Refuses a judge that nobody knows before every row fails of it."""
+    for role, name in judges:
+        try:
+            await client.check_judge(role, name)
+        except ServiceError as error:
+            if error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN:
+                raise UsageError(f"--judge {role}={name}: {error.message}") from error
+            # Whatever else is wrong may pass, or shows in every sample.
+            return
+
+
+def _report(job: Job, evaluation: Evaluation[Request, Kept], folder: Path) -> None:
+    aggregator, results = evaluation.aggregator, folder / RESULTS
+    if job.as_json:
+        typer.echo(json.dumps({**aggregator.summary(), "results": str(results)}, ensure_ascii=False))
+        return
+    console = output()
+    evaluation.show(console, aggregator)
+    if aggregator.failed_samples:
+        console.print(
+            f"{aggregator.failed_samples} of {aggregator.samples} samples failed: see {folder / ERRORS}",
+            style="red",
+        )
+    console.print(f"results: {results}", soft_wrap=True)

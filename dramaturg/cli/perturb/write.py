@@ -1,0 +1,160 @@
+"""``dramaturg perturb write``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.cli.align.labels import read_labels
+from dramaturg.cli.input_files import checked_rows
+from dramaturg.cli.options import AsJson, Target
+from dramaturg.cli.output_files import check_writable, write_messages
+from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.terminal import echo
+from dramaturg.perturbations.by_model import Perturber
+from dramaturg.perturbations.categories import BY_MODEL, Category
+from dramaturg.perturbations.originals import Originals
+from dramaturg.perturbations.rules import RULES
+from dramaturg.perturbations.variants import UNTOUCHED, Skipped, Variant, by_rule, chosen_rules
+from dramaturg.service.channel import open_channel
+from dramaturg.service.validation import violations
+
+
+def write(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.jsonl", help="Rows of evaluate scripts; - reads standard input.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="OUT.jsonl", help="The rows of evaluate scripts to write.")
+    ],
+    category: Annotated[
+        list[Category] | None, typer.Option(help="What goes wrong; may stand several times. Default: all.")
+    ] = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help=f"A rule, of {', '.join(RULES)}; may stand several times."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of what rules leave open.")] = 0,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="LABELS", help="Only scripts that people found right in every criterion."),
+    ] = None,
+    by_model: Annotated[
+        bool, typer.Option("--by-model", help="A model makes the faults, not rules. Implied by --model.")
+    ] = False,
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that makes the faults.")] = "",
+    keep_others: Annotated[
+        bool,
+        typer.Option(
+            "--keep-others",
+            help="Keep the row's other candidates: a gold answer is learned from them, and they are judged.",
+        ),
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    target: Target = None,
+    as_json: AsJson = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Calls of the model at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
+) -> None:
+    """Writes each script untouched and with each fault, as rows of "evaluate scripts" (ABSEval, Table 4).
+
+    FILE holds scripts that are as good as can be had; with LABELS (see "dramaturg ablate") only those are
+    taken that people found no fault in. The tags of a row say what is wrong with it
+    (perturbation, operation), "none" for the untouched ones. OUT.changes.jsonl records every change, step by
+    step. Evaluate OUT, then see "dramaturg perturb report".
+
+    Exit codes: 0 fine, 1 the model failed for some, 2 wrong usage or rows.
+
+    For example:
+
+        dramaturg perturb tasks.jsonl -o perturbed.jsonl --category missing-steps --seed 7
+
+        dramaturg perturb tasks.jsonl -o perturbed.jsonl --model my-model
+    """
+    asks_model = by_model or bool(model)
+    if unknown := sorted(set(operation or ()) - RULES.keys()):
+        fail(f"--operation {unknown[0]!r}: the rules are {', '.join(RULES)}")
+    if asks_model and operation:
+        fail("--operation names rules: it does not go with a model")
+    categories = list(dict.fromkeys(category or Category))
+    rules = chosen_rules(categories, operation or ())
+    if not rules:
+        fail("--category and --operation have no rule in common")
+    # What annotators are split on is no label that finds it right.
+    people = None if labels is None else read_labels(labels, "more-than-half", "FAIL", target)
+    with checked_rows(file, EvaluateScriptsRequest, limit) as (rows, _):
+        originals = Originals.read(rows, people)
+    if not originals.scripts:
+        fail(f"{file}: there is no script that a fault can be put into")
+    record = out.with_suffix(".changes.jsonl")
+    check_writable(out, record)
+    skipped = Skipped()
+    if asks_model:
+        perturber = Perturber(model, concurrency, timeout)
+        faulty = run(_perturb(target, perturber, originals, categories, skipped))
+    else:
+        strangers = originals.strangers()
+        faulty = [list(by_rule(one, rules, strangers, seed, skipped)) for one in originals.scripts]
+    variants = [
+        variant
+        for original, made in zip(originals.scripts, faulty, strict=True)
+        for variant in (Variant(original, original.steps), *made)
+    ]
+    _write(out, record, variants, seed, keep_others=keep_others)
+    counts = Counter(one.perturbation.operation or UNTOUCHED for one in variants)
+    summary = {
+        "scripts": len(originals.scripts),
+        "left_out": dict(originals.left_out),
+        "rows": len(variants),
+        "by_category": dict(Counter(one.category or UNTOUCHED for one in variants)),
+        "by_operation": dict(counts),
+        "skipped": skipped.summary(),
+        "seed": seed,
+        "out": str(out),
+        "changes": str(record),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        listed = ", ".join(f"{count} {name}" for name, count in counts.items() if name != UNTOUCHED)
+        echo(f"{counts[UNTOUCHED]} scripts untouched, {listed or 'no fault'} to {out}; changes in {record}")
+    for why, count in originals.left_out.items():
+        echo(f"left out: {count} candidates, {why}", err=True)
+    for name, reasons in skipped.counts.items():
+        for why, count in reasons.items():
+            echo(f"not made: {count} {name}, {why}", err=True)
+    raise typer.Exit(1 if any(name.startswith(BY_MODEL) for name in skipped.counts) else 0)
+
+
+async def _perturb(
+    target: str | None,
+    perturber: Perturber,
+    originals: Originals,
+    categories: Sequence[Category],
+    skipped: Skipped,
+) -> list[list[Variant]]:
+    async with gateway(target, ["author"]) as address, open_channel(address) as channel:
+        return await perturber.perturb(channel, originals.scripts, categories, skipped)
+
+
+def _write(out: Path, record: Path, variants: Sequence[Variant], seed: int, *, keep_others: bool) -> None:
+    rows = [variant.row(keep_others=keep_others) for variant in variants]
+    for variant, row in zip(variants, rows, strict=True):
+        if broken := violations(row):
+            fail(f"line {variant.original.line} cannot be tagged: {broken[0].field} {broken[0].description}")
+    write_messages(out, rows)
+    records = [
+        json.dumps(variant.record(line, seed), ensure_ascii=False) + "\n"
+        for line, variant in enumerate(variants, start=1)
+        if variant.category is not None
+    ]
+    try:
+        record.write_text("".join(records), encoding="utf-8")
+    except OSError as error:
+        fail(f"{record}: {error.strerror or error}")

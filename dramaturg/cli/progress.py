@@ -1,0 +1,64 @@
+"""What an evaluation shows to people: progress while it runs, tables at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dramaturg.cli.cells import spent
+from dramaturg.cli.terminal import Terminal
+from dramaturg.summaries.samples import SampleAggregator
+
+
+class JudgementCount(NamedTuple):
+    """How many judgements an event brings."""
+
+    total: int
+    """All of them."""
+    abstained: int
+    """Those that abstain."""
+
+
+class ProgressBar:
+    """Shows the progress on standard error. Use it in ``with``.
+
+    Args:
+        total: How many samples there are.
+        noun: What judgements are called, such as "verdicts". Empty: there are none.
+        judged: How many of them an event brings.
+    """
+
+    def __init__(self, total: int, noun: str, judged: Callable[[Any], JudgementCount]) -> None:
+        judged_text = f"{{task.fields[count]}} {noun}, {{task.fields[abstained]}} abstained"
+        self._progress = Progress(
+            TextColumn("samples"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            *([TextColumn(f"{judged_text}{{task.fields[spent]}}")] if noun else []),
+            console=Terminal(stderr=True),
+        )
+        self._task = self._progress.add_task("", total=total, count=0, abstained=0, spent="")
+        self._judged = judged
+        self._count = 0
+        self._abstained = 0
+
+    def happened(self, event: Any) -> None:
+        """Counts the judgements of an event."""
+        judged = self._judged(event)
+        self._count += judged.total
+        self._abstained += judged.abstained
+        self._progress.update(self._task, count=self._count, abstained=self._abstained)
+
+    def finished(self, aggregator: SampleAggregator[Any]) -> None:
+        """Counts a sample."""
+        self._progress.update(self._task, completed=aggregator.samples, spent=spent(aggregator.usage))
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

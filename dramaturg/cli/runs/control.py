@@ -1,0 +1,146 @@
+"""``dramaturg runs cancel``, ``pause``, ``resume``, ``update``, ``rerun``, ``extend`` and ``delete``."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.run_pb2 import Run
+from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import fail
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.runs.overview import print_run
+from dramaturg.cli.runs.spec import MaxCost, MaxTokens, Priority, RunConcurrency
+from dramaturg.cli.runs.watch import Watch, follow
+from dramaturg.run_client import RunClient
+
+app = typer.Typer()
+
+
+class ScopeName(StrEnum):
+    """Which samples are evaluated anew (``evaluation.v1.RerunScope``)."""
+
+    FAILED = "failed"
+    FAILED_OR_ABSTAINED = "failed-or-abstained"
+    ALL = "all"
+
+
+@app.command("cancel")
+def cancel(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Ends a run: no further model call is begun, those under way are cancelled; what was judged is kept."""
+    print_run(ask(target, lambda runs: runs.cancel(run_id)), as_json=as_json)
+
+
+@app.command("pause")
+def pause(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Begins no further sample of a run until it is resumed; those begun are finished."""
+    print_run(ask(target, lambda runs: runs.pause(run_id)), as_json=as_json)
+
+
+@app.command("resume")
+def resume(
+    run_id: RunId, target: RunTarget = DEFAULT_TARGET, watch: Watch = False, as_json: AsJson = False
+) -> None:
+    """Goes on with a paused run."""
+    _begun(ask(target, lambda runs: runs.resume(run_id)), target, watch=watch, as_json=as_json)
+
+
+@app.command("update")
+def update(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    concurrency: RunConcurrency = None,
+    priority: Priority = None,
+    max_cost_usd: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Changes how fast a run goes and what it may cost, also while it runs. What is not named stays.
+
+    For example:
+
+        dramaturg runs update 01JD3Q --concurrency 64 --max-cost-usd 50
+    """
+    if concurrency is None and priority is None and max_cost_usd is None and max_tokens is None:
+        fail("nothing is to be changed: name --concurrency, --priority, --max-cost-usd or --max-tokens")
+
+    async def change(runs: RunClient) -> Run:
+        spec = (await runs.get(run_id)).spec
+        if concurrency is not None:
+            spec.limits.max_concurrent_samples = concurrency
+        if priority is not None:
+            spec.limits.priority = priority
+        if max_cost_usd is not None:
+            spec.budget.max_cost_usd = max_cost_usd
+        if max_tokens is not None:
+            spec.budget.max_token_count = max_tokens
+        return await runs.update(
+            run_id,
+            limits=spec.limits if concurrency is not None or priority is not None else None,
+            budget=spec.budget if max_cost_usd is not None or max_tokens is not None else None,
+        )
+
+    print_run(ask(target, change), as_json=as_json)
+
+
+@app.command("rerun")
+def rerun(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    scope: Annotated[ScopeName, typer.Option(help="Which samples.")] = ScopeName.FAILED_OR_ABSTAINED,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Make model calls anew instead of using what was bought.")
+    ] = False,
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Begins an ended run anew for some of its samples; completions that were bought are not bought again.
+
+    For example:
+
+        dramaturg runs rerun 01JD3Q --scope failed --watch
+    """
+    wanted = RerunScope.Value(f"RERUN_SCOPE_{scope.upper().replace('-', '_')}")
+    run = ask(target, lambda runs: runs.rerun(run_id, wanted, fresh=fresh))
+    _begun(run, target, watch=watch, as_json=as_json)
+
+
+@app.command("extend")
+def extend(
+    run_id: RunId,
+    model: Annotated[list[str], typer.Option(help="A further model under test; may stand several times.")],
+    target: RunTarget = DEFAULT_TARGET,
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    """Adds models under test to an ended run and begins it anew; what stands costs nothing.
+
+    For example:
+
+        dramaturg runs extend 01JD3Q --model another-model --watch
+    """
+    _begun(ask(target, lambda runs: runs.extend(run_id, model)), target, watch=watch, as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Deletes an ended run with its samples and results; completions stay in the ledger."""
+    if not yes:
+        typer.confirm(f"Delete the run {run_id} with all its results?", abort=True, err=True)
+    ask(target, lambda runs: runs.delete(run_id))
+    typer.echo(json.dumps({"deleted": run_id}) if as_json else f"deleted {run_id}")
+
+
+def _begun(run: Run, target: str, *, watch: bool, as_json: bool) -> None:
+    if watch:
+        follow(target, run.id, as_json=as_json)
+    print_run(run, as_json=as_json)

@@ -1,0 +1,165 @@
+"""What the commands of ``dramaturg runs create`` have in common: the options of every run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.options import AsJson, FileFormat, Judges, Limit, ModelsUnderTest
+from dramaturg.cli.platform import fail
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask
+from dramaturg.cli.runs.overview import Labels, print_run
+from dramaturg.cli.runs.spec import (
+    INLINE_BYTES,
+    MaxCost,
+    MaxTokens,
+    Priority,
+    RunConcurrency,
+    check_rows,
+    make_budget,
+    make_dataset,
+    make_limits,
+    make_policy,
+    parse_labels,
+)
+from dramaturg.cli.runs.watch import Watch, follow
+from dramaturg.cli.terminal import echo
+from dramaturg.datasets.row_file import STANDARD_INPUT
+
+
+def _create(
+    evaluation: str,
+    own: Message,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|ADDRESS",
+            help="The samples: JSON Lines, CSV or Parquet. A local file of at most "
+            f"{INLINE_BYTES >> 20} MiB is sent; an address such as s3://bucket/rows.parquet is read by the "
+            "gateway; - is standard input.",
+        ),
+    ],
+    target: RunTarget = DEFAULT_TARGET,
+    by_reference: Annotated[
+        bool, typer.Option("--by-reference", help="Have the gateway read the local file; send its path only.")
+    ] = False,
+    form: FileFormat = None,
+    limit: Limit = None,
+    model: ModelsUnderTest = None,
+    judge: Judges = None,
+    judge_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed that judges and models sample with.")] = None,
+    name: Annotated[str | None, typer.Option(help="What people call the run. Default: FILE's name.")] = None,
+    label: Labels = None,
+    concurrency: RunConcurrency = None,
+    priority: Priority = None,
+    max_cost_usd: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    max_failed: Annotated[
+        int | None, typer.Option(min=0, help="The run fails when more samples fail than so many.")
+    ] = None,
+    max_failed_fraction: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The run fails when a larger share of samples fails.")
+    ] = None,
+    max_abstained_fraction: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="The run fails when a larger share of judgements abstains."),
+    ] = None,
+    attempts: Annotated[
+        int,
+        typer.Option(min=0, max=20, help="How often a sample is tried that fails of what may pass. 0: 3."),
+    ] = 0,
+    sample_timeout: Annotated[
+        float | None, typer.Option(min=0.1, help="The most seconds for one attempt. Default: 600.")
+    ] = None,
+    request_id: Annotated[
+        str, typer.Option(metavar="UUID", help="Makes the command idempotent: given again, it gives the run.")
+    ] = "",
+    watch: Watch = False,
+    as_json: AsJson = False,
+) -> None:
+    try:
+        judges = parse_judges(judge or ())
+        judge_models = parse_models("--judge-model", judge_model or ())
+    except ValueError as error:
+        fail(str(error))
+    spec = RunSpec(
+        display_name=(PurePath(file).name if file != STANDARD_INPUT else "") if name is None else name,
+        dataset=make_dataset(file, form, by_reference=by_reference, limit=limit),
+        models=model or (),
+        seed=seed,
+        policy=make_policy(max_failed, max_failed_fraction, max_abstained_fraction, attempts, sample_timeout),
+        budget=make_budget(max_cost_usd, max_tokens),
+        limits=make_limits(concurrency, priority),
+        labels=parse_labels(label or ()),
+    )
+    # The models under test write the candidates.
+    check_rows(file, spec.dataset, type(own), ("candidates",) if evaluation == "scripts" and model else ())
+    getattr(spec, evaluation).SetInParent()
+    _copy_shared(own, getattr(spec, evaluation))
+    if of_all := judge_models.pop("", ""):
+        spec.options.model = of_all
+    set_judges(spec.judges, judges, judge_models)
+    run = ask(target, lambda runs: runs.create(spec, request_id=request_id))
+    if watch:
+        echo(run.id, err=as_json)
+        follow(target, run.id, as_json=as_json)
+    print_run(run, as_json=as_json)
+
+
+def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[..., None]]:
+    """A command that creates a run.
+
+    Its options are those of every run (the parameters of ``_create``) and those of the function, which sets
+    in an empty row what the run sets in every row.
+
+    Args:
+        evaluation: The evaluation's name in ``RunSpec``.
+    """
+    common = list(inspect.signature(_create, eval_str=True).parameters.values())[2:]
+
+    def decorate(own: Callable[..., Message]) -> Callable[..., None]:
+        mine = list(inspect.signature(own, eval_str=True).parameters.values())
+
+        def command(**given: Any) -> None:
+            passed = {one.name: given[one.name] for one in mine}
+            taken = {one.name: given[one.name] for one in common}
+            try:
+                row = own(**passed)
+            except ValueError as error:
+                fail(str(error))
+            _create(evaluation, row, **taken)
+
+        # One option may be both's: what a row is told of the models under test.
+        names = {one.name for one in common}
+        parameters = [*common, *(one for one in mine if one.name not in names)]
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        command.__doc__ = own.__doc__
+        return command
+
+    return decorate
+
+
+def _copy_shared(row: Message, options: Message) -> None:
+    """Copies to the options of a run what they share with a row, by name."""
+    shared = {field.name for field in options.DESCRIPTOR.fields}
+    for field, value in row.ListFields():
+        if field.name not in shared:
+            continue
+        if field.is_repeated:
+            getattr(options, field.name).extend(value)
+        elif field.message_type is not None:
+            getattr(options, field.name).CopyFrom(value)
+        else:
+            setattr(options, field.name, value)

@@ -1,0 +1,157 @@
+"""``dramaturg runs list`` and ``show``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import output
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.runs.run_text import (
+    describe,
+    describe_hindrance,
+    describe_progress,
+    kind_name,
+    state_name,
+)
+from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.run_client import RunClient
+
+app = typer.Typer()
+
+
+class StateName(StrEnum):
+    """Where a run stands (``evaluation.v1.RunState``)."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+Labels = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may stand several times.")
+]
+
+
+@app.command("list")
+def list_runs(
+    target: RunTarget = DEFAULT_TARGET,
+    state: Annotated[
+        list[StateName] | None, typer.Option(help="Only runs in this state; may stand several times.")
+    ] = None,
+    label: Labels = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most runs that are listed.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Lists runs, the newest first.
+
+    For example:
+
+        dramaturg runs list --state running --label team=summaries
+    """
+    states = [RunState.Value(f"RUN_STATE_{name.upper()}") for name in state or ()]
+    labels = parse_labels(label or ())
+    found = ask(target, lambda runs: _find(runs, states, labels, limit))
+    if as_json:
+        typer.echo(json.dumps({"runs": [describe(run) for run in found]}, ensure_ascii=False))
+    else:
+        print_tables(output(), _table(found) if found else "there are no such runs")
+
+
+@app.command("show")
+def show(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Shows where a run stands: state, progress, trouble, cost, and the rows of its dataset that are none."""
+    run = ask(target, lambda runs: runs.get(run_id))
+    print_run(run, as_json=as_json)
+
+
+def print_run(run: Run, *, as_json: bool) -> None:
+    """Prints a run, as one JSON object or for people."""
+    if as_json:
+        typer.echo(json.dumps(describe(run), ensure_ascii=False))
+        return
+    table = Grid(box=None, show_header=False, pad_edge=False)
+    for name, value in _members(run):
+        if value:
+            table.add_row(name, escape(value))
+    console = output()
+    console.print(table)
+    for error in run.dataset.row_errors[:SHOWN_ERRORS]:
+        field = f"{error.field}: " if error.field else ""
+        console.print(f"line {error.line}: {field}{error.description}")
+    more = run.dataset.invalid_row_count - SHOWN_ERRORS
+    if more > 0:
+        console.print(f"and {more:,} more; --json has the first {len(run.dataset.row_errors)}")
+
+
+async def _find(
+    runs: RunClient, states: Sequence[RunState.ValueType], labels: Mapping[str, str], limit: int
+) -> Sequence[Run]:
+    found: list[Run] = []
+    async with aclosing(runs.find(states, labels)) as listed:
+        async for run in listed:
+            found.append(run)
+            if len(found) == limit:
+                break
+    return found
+
+
+def _table(runs: Iterable[Run]) -> Table:
+    figures = ("samples", "failed", "abstained", "created")
+    table = Table("run", "name", texts=("evaluation", "state"), figures=figures)
+    for run in runs:
+        progress = run.progress
+        table.add_row(
+            run.id,
+            run.spec.display_name,
+            kind_name(run),
+            state_name(run.state),
+            f"{progress.succeeded_count + progress.failed_count:,}/{progress.sample_count:,}",
+            f"{progress.failed_count:,}",
+            f"{progress.abstention_count:,}/{progress.judgement_count:,}",
+            run.create_time.ToDatetime().isoformat(" ", "minutes"),
+        )
+    return table
+
+
+def _members(run: Run) -> Iterable[tuple[str, str]]:
+    described = describe(run)
+    yield "run", run.id
+    yield "name", run.spec.display_name
+    yield "evaluation", kind_name(run)
+    yield "state", state_name(run.state)
+    yield "why", run.state_reason
+    yield "attempt", str(run.attempt) if run.attempt > 1 else ""
+    yield "models", ", ".join(run.spec.models)
+    yield (
+        "judges",
+        ", ".join(
+            f"{one.role}={one.judge or 'default'}{f' ({one.model})' if one.model else ''}"
+            for one in run.spec.judges
+        ),
+    )
+    yield "labels", ", ".join(f"{key}={value}" for key, value in described["labels"].items())
+    yield "progress", describe_progress(run.progress, run.state)
+    yield "trouble", describe_hindrance(run.progress, time.time())
+    yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
+    yield "interrupted", str(run.progress.interrupted_sample_count or "")
+    yield "dataset", run.dataset.uri or "sent with the request"
+    yield "rows", f"{run.dataset.row_count:,} valid, {run.dataset.invalid_row_count:,} not"
+    yield "sha256", run.dataset.sha256
+    for name in ("create_time", "start_time", "end_time"):
+        yield name.removesuffix("_time"), described[name] or ""

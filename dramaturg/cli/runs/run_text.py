@@ -1,0 +1,144 @@
+"""Runs as they are printed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunProgress, RunState, RunTrouble
+from dramaturg.cli.cells import spent
+from dramaturg.summaries.samples import usage_summary
+
+IDLE_SECONDS = 30.0
+"""From then on it is told that no sample was done."""
+KINDS = {"texts": "pairs"}
+"""The evaluations that the command line calls by another name than the contract."""
+
+
+def state_name(state: int) -> str:
+    """A state as it is shown, such as "RUNNING"; one that is not known here by number."""
+    known = RunState.DESCRIPTOR.values_by_number.get(state)
+    return f"STATE_{state}" if known is None else str(known.name).removeprefix("RUN_STATE_")
+
+
+def kind_name(run: Run) -> str:
+    """What a run evaluates, as the command line calls it."""
+    evaluation = run.spec.WhichOneof("evaluation") or ""
+    return KINDS.get(evaluation, evaluation)
+
+
+def describe(run: Run) -> dict[str, Any]:
+    """A run as it is printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
+    progress, spec = run.progress, run.spec
+    running = run.state == RunState.RUN_STATE_RUNNING
+    known_rate = running and progress.HasField("samples_per_second")
+    known_rest = running and progress.HasField("remaining_time")
+    return {
+        "id": run.id,
+        "name": spec.display_name,
+        "evaluation": kind_name(run),
+        "state": state_name(run.state),
+        "state_reason": run.state_reason,
+        "attempt": run.attempt,
+        "models": list(spec.models),
+        "judges": [{"role": one.role, "judge": one.judge, "model": one.model} for one in spec.judges],
+        "labels": dict(sorted(spec.labels.items())),
+        "samples": progress.sample_count,
+        "succeeded": progress.succeeded_count,
+        "failed": progress.failed_count,
+        "running": progress.running_count,
+        "interrupted": progress.interrupted_sample_count,
+        "judgements": progress.judgement_count,
+        "abstained": progress.abstention_count,
+        "abstentions": dict(sorted(progress.abstentions_by_reason.items())),
+        "usage": usage_summary(progress.usage),
+        "samples_per_second": progress.samples_per_second if known_rate else None,
+        "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
+        "trouble": _describe_trouble(progress.trouble) if progress.HasField("trouble") else None,
+        "last_advance_time": _time(progress.last_advance_time),
+        "dataset": {
+            "uri": run.dataset.uri,
+            "format": DatasetFormat.Name(run.dataset.format).removeprefix("DATASET_FORMAT_"),
+            "sha256": run.dataset.sha256,
+            "bytes": run.dataset.byte_count,
+            "rows": run.dataset.row_count,
+            "invalid_rows": run.dataset.invalid_row_count,
+            "row_errors": [
+                {"line": error.line, "field": error.field, "description": error.description}
+                for error in run.dataset.row_errors
+            ],
+        },
+        "create_time": _time(run.create_time),
+        "start_time": _time(run.start_time),
+        "update_time": _time(run.update_time),
+        "end_time": _time(run.end_time),
+        "version": run.created_by_version,
+    }
+
+
+def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUNNING) -> str:
+    """How far a run is, in one line; how fast only while it runs."""
+    running = state == RunState.RUN_STATE_RUNNING
+    done = progress.succeeded_count + progress.failed_count
+    share = f" ({done / progress.sample_count:.1%})" if progress.sample_count else ""
+    parts = [f"{done:,} of {progress.sample_count:,} samples{share}"]
+    if progress.failed_count:
+        parts.append(f"{progress.failed_count:,} failed")
+    if running and progress.HasField("samples_per_second"):
+        parts.append(f"{progress.samples_per_second:.3g}/s")
+    if running and progress.HasField("remaining_time"):
+        parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
+    parts.append(f"{progress.judgement_count:,} judgements")
+    parts.append(f"{progress.abstention_count:,} abstained")
+    return ", ".join(parts) + spent(progress.usage)
+
+
+def describe_hindrance(progress: RunProgress, now: float) -> str:
+    """What keeps a run from getting further, in one line; empty where nothing does.
+
+    Args:
+        progress: How far it is.
+        now: The time, in seconds since 1970.
+    """
+    if not progress.HasField("trouble"):
+        idle = now - _seconds(progress.last_advance_time)
+        if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
+            return ""
+        return f"no sample was done for {duration(idle)}; {progress.running_count:,} are under way"
+    trouble = progress.trouble
+    failing = duration(max(0.0, now - _seconds(trouble.begin_time)))
+    if not trouble.failed_attempt_count:
+        return f"for {failing} no attempt has ended: {trouble.description}"
+    wait = _seconds(trouble.next_attempt_time) - now
+    again = f", the next is in {duration(wait)}" if wait >= 1 else ""
+    count = f"{trouble.failed_attempt_count:,} in all"
+    return f"for {failing} every attempt has failed, {count}{again}: {trouble.description}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it, such as "2 h 05 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def _describe_trouble(trouble: RunTrouble) -> dict[str, Any]:
+    return {
+        "description": trouble.description,
+        "begin_time": _time(trouble.begin_time),
+        "failed_attempts": trouble.failed_attempt_count,
+        "next_attempt_time": _time(trouble.next_attempt_time),
+    }
+
+
+def _seconds(moment: Timestamp) -> float:
+    return moment.ToNanoseconds() / 1e9
+
+
+def _time(moment: Timestamp) -> str | None:
+    # One that is absent reads as the epoch, at which no run was made.
+    return moment.ToJsonString() if moment.ToNanoseconds() else None

@@ -1,0 +1,172 @@
+"""Makes the parts of a run's spec from what the command line says."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Annotated, BinaryIO, cast
+
+import typer
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
+from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
+from dramaturg.datasets import DatasetError, DatasetReader, Format, format_of, local_path
+from dramaturg.datasets.row_file import STANDARD_INPUT
+
+RunConcurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", min=0, max=1024, help="Samples evaluated at once, by all gateways. 0: 16."),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        min=-100, max=100, help="Of a tenant's runs those of higher priority get their samples begun first."
+    ),
+]
+MaxCost = Annotated[
+    float | None, typer.Option(min=0, help="The run ends when so many US dollars are spent. 0: no limit.")
+]
+MaxTokens = Annotated[
+    int | None, typer.Option(min=0, help="The run ends when so many tokens are used. 0: no limit.")
+]
+
+SHOWN_ERRORS = 10
+"""The most rows that are no valid requests that are told one by one."""
+INLINE_BYTES = 15 << 20
+"""The largest file that is sent with the request, in bytes: a server takes requests of 16 MiB by default."""
+
+_FORMATS = {
+    Format.JSONL: run_pb2.DATASET_FORMAT_JSONL,
+    Format.CSV: run_pb2.DATASET_FORMAT_CSV,
+    Format.PARQUET: run_pb2.DATASET_FORMAT_PARQUET,
+}
+
+
+def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: int | None) -> Dataset:
+    """The dataset that a file or address names; a small local file is sent, anything else referred to.
+
+    Raises:
+        typer.Exit: 2 with a message where the file cannot be read or is too large to be sent.
+    """
+    form = form or format_of(file)
+    dataset = Dataset(row_limit=limit or 0)
+    path = local_path(file)
+    if path is None:
+        dataset.uri = file
+    elif by_reference:
+        if file == STANDARD_INPUT:
+            fail("--by-reference: standard input has no path that a gateway could read")
+        dataset.uri = str(path.absolute())
+    else:
+        dataset.content = _content(file, path)
+        form = form or Format.JSONL
+    if form is not None:
+        dataset.format = _FORMATS[form]
+    return dataset
+
+
+def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collection[str]) -> None:
+    """Looks at the rows that are sent and tells of those that are no valid requests.
+
+    Args:
+        file: What they are called.
+        dataset: The dataset. Nothing is looked at where it has an address.
+        kind: What a row is.
+        filled: Fields that rows may leave out.
+
+    Raises:
+        typer.Exit: 2 with a message where no row is valid, or the dataset cannot be read.
+    """
+    if dataset.WhichOneof("source") != "content":
+        return
+    form = next(name for name, value in _FORMATS.items() if value == dataset.format)
+    reader = DatasetReader(
+        io.BytesIO(dataset.content), kind, form, row_limit=dataset.row_limit or None, filled=filled
+    )
+    try:
+        count = sum(1 for _ in reader)
+    except DatasetError as error:
+        fail(f"{file} {error}")
+    manifest, name = reader.manifest, kind.DESCRIPTOR.name
+    problems = "".join(
+        f"\n  line {row.line}: {': '.join(part for part in row.violations[0] if part)}"
+        for row in manifest.errors[:SHOWN_ERRORS]
+    )
+    if not manifest.row_count:
+        fail(f"{file}: no row is a valid {name}{problems}")
+    if manifest.invalid_row_count:
+        share = f"{manifest.invalid_row_count:,} of {count:,} rows"
+        echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)
+
+
+def make_policy(
+    max_failed: int | None,
+    max_failed_fraction: float | None,
+    max_abstained_fraction: float | None,
+    attempts: int,
+    sample_timeout: float | None,
+) -> RunPolicy:
+    """When a run is a failure. None: as the gateway has it."""
+    policy = RunPolicy(
+        max_failed_count=max_failed,
+        max_failed_fraction=max_failed_fraction,
+        max_abstained_fraction=max_abstained_fraction,
+        sample_attempt_count=attempts,
+    )
+    if sample_timeout is not None:
+        policy.sample_timeout.FromNanoseconds(round(sample_timeout * 1e9))
+    return policy
+
+
+def make_budget(max_cost_usd: float | None, max_tokens: int | None) -> RunBudget | None:
+    """What a run may cost. None: nothing is said of it."""
+    if max_cost_usd is None and max_tokens is None:
+        return None
+    return RunBudget(max_cost_usd=max_cost_usd, max_token_count=max_tokens or 0)
+
+
+def make_limits(concurrency: int | None, priority: int | None) -> RunLimits | None:
+    """How fast a run goes. None: nothing is said of it."""
+    if concurrency is None and priority is None:
+        return None
+    return RunLimits(max_concurrent_samples=concurrency or 0, priority=priority or 0)
+
+
+def parse_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Reads KEY=VALUE.
+
+    Raises:
+        typer.Exit: 2 with a message where one is malformed.
+    """
+    labels = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            fail(f"--label {text!r} is not of the form KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+def _content(file: str, path: Path) -> bytes:
+    try:
+        if file == STANDARD_INPUT:
+            stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
+            content = cast("BinaryIO", stdin).read(INLINE_BYTES + 1)
+        else:
+            with path.open("rb") as opened:
+                content = opened.read(INLINE_BYTES + 1)
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+    if len(content) > INLINE_BYTES:
+        fail(
+            f"{file} has more than {INLINE_BYTES >> 20} MiB, the most that is sent with a request: put it "
+            "where the gateway can read it and name it with --by-reference, or by an object store's address"
+        )
+    if not content:
+        fail(f"{file}: there are no rows")
+    return content

@@ -1,0 +1,98 @@
+"""``dramaturg runs watch``: shows a run until it has ended."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from typing import Annotated, NoReturn
+
+import typer
+from rich.text import Text
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Run
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import INTERRUPTED, output
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
+from dramaturg.cli.runs.progress import RunDisplay
+from dramaturg.cli.runs.run_text import describe, describe_progress, state_name
+from dramaturg.cli.terminal import Terminal, echo, printable
+from dramaturg.client import ServiceError
+from dramaturg.run_client import RunClient
+
+PARTIAL = 4
+"""The exit code where a run ended at its budget."""
+
+EXIT_CODES = {
+    run_pb2.RUN_STATE_SUCCEEDED: 0,
+    run_pb2.RUN_STATE_FAILED: 1,
+    run_pb2.RUN_STATE_CANCELLED: 1,
+    run_pb2.RUN_STATE_PARTIAL: PARTIAL,
+}
+"""The exit codes of a command that waits for the end of a run."""
+
+Watch = Annotated[bool, typer.Option("--watch", help="Show the run until it has ended, as runs watch does.")]
+
+app = typer.Typer()
+
+
+@app.command("watch")
+def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Shows a run's progress until it has ended, and what it fails of while every attempt fails.
+
+    A lost connection is made again, and nothing is missed. Ctrl-C ends the command and not the run. With
+    --json the run as it ended is printed.
+
+    Exit codes: 0 the run succeeded, 1 it failed or was cancelled, 4 it ended at its budget, 130 interrupted.
+
+    For example:
+
+        dramaturg runs watch 01JD3Q
+    """
+    follow(target, run_id, as_json=as_json)
+
+
+def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
+    """Shows a run until it has ended.
+
+    Raises:
+        typer.Exit: With the code of the run's end.
+    """
+    try:
+        ended = ask(target, lambda runs: _follow(runs, run_id))
+    except typer.Exit as stopped:
+        if stopped.exit_code == INTERRUPTED:
+            echo(
+                "detached; the run goes on. To see it again: "
+                f"dramaturg runs watch {run_id} --target {target}",
+                err=True,
+            )
+        raise
+    if as_json:
+        typer.echo(json.dumps(describe(ended), ensure_ascii=False))
+    else:
+        reason = f": {printable(ended.state_reason)}" if ended.state_reason else ""
+        console = output()
+        console.print(Text.assemble((state_name(ended.state), "bold"), reason), soft_wrap=True)
+        console.print(describe_progress(ended.progress, ended.state), soft_wrap=True)
+    raise typer.Exit(EXIT_CODES.get(ended.state, 1))
+
+
+async def _follow(runs: RunClient, run_id: str) -> Run:
+    # Asked for first, so that a wrong address or id is told at once.
+    run = await runs.get(run_id)
+    with RunDisplay(Terminal(stderr=True)) as display:
+        display.show_run(run)
+
+        def lost(error: ServiceError) -> None:
+            display.tell(f"the connection is lost ({error.message}); trying again")
+
+        async with aclosing(runs.watch(run_id, on_lost=lost)) as events:
+            async for event in events:
+                if event.HasField("run"):
+                    run = event.run
+                    display.show_run(run)
+                elif event.HasField("progress"):
+                    display.show_progress(event.progress)
+    # The last event may have been made before the last sample was counted.
+    return await runs.get(run_id)

@@ -1,0 +1,164 @@
+"""``dramaturg simulate``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    EvaluateDialoguesRequest,
+    SimulatedDialogue,
+    SimulateDialogueRequest,
+    SimulateDialogueResponse,
+)
+from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import Timeout
+from dramaturg.cli.output_files import write_messages
+from dramaturg.cli.platform import fail
+from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
+from dramaturg.datasets import Row
+from dramaturg.results.files import RESULTS
+from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
+from dramaturg.summaries.simulations import SimulationsAggregator
+
+SCRIPTS = "scripts.jsonl"
+"""The file of the test scripts: rows of "evaluate dialogues", in the order of the dialogues."""
+app = typer.Typer()
+
+
+@dataclass(frozen=True)
+class Simulation(Job):
+    """What the command is told that others are too; a dialogue takes longer than a sample of theirs."""
+
+    timeout: Timeout = 1800.0
+
+
+@app.command("simulate")
+@takes_groups
+def simulate(
+    job: Simulation,
+    simulator: Annotated[str, typer.Option(metavar="MODEL", help="The model that simulates.")] = "",
+    user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = "",
+    dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
+    turns: Annotated[
+        int | None, typer.Option(min=1, max=50, help="The most turns. Default: as the row says, else 4.")
+    ] = None,
+    judge: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who serves author or challenge-judge.")
+    ] = None,
+    judge_model: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
+    ] = None,
+) -> None:
+    """Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).
+
+    Each line or row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench
+    --tasks" and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
+    DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
+    dialogues that failed.
+
+    Exit codes: 0 all dialogues have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+
+    For example:
+
+        dramaturg simulate tasks.jsonl --simulator gpt-3.5-turbo --user gpt-3.5-turbo --out sim
+
+        dramaturg evaluate dialogues sim/scripts.jsonl --model my-model
+    """
+    try:
+        judges = parse_judges(judge or ())
+        models = _models(judge_model or ())
+    except ValueError as error:
+        fail(str(error))
+
+    def apply(request: SimulateDialogueRequest) -> None:
+        set_judges(request.judges, judges, models)
+        request.simulator_model = simulator or request.simulator_model
+        request.user_model = user or request.user_model
+        request.max_turn_count = turns or request.max_turn_count
+
+    folder = job.out or default_folder()
+    evaluate_file(
+        replace(job, out=folder),
+        Evaluation(
+            request=SimulateDialogueRequest,
+            roles=("author", "challenge-judge"),
+            evaluate=lambda client, request, seconds: client.simulate_dialogue(request, timeout=seconds),
+            apply=apply,
+            noun="utterances",
+            judged=_spoken,
+            aggregator=SimulationsAggregator(),
+            show=_show,
+            judges=judges,
+            conclude=lambda _: _write_scripts(folder),
+            spread=lambda row: _number(row, dialogues),
+            spread_count=dialogues,
+        ),
+    )
+
+
+def _models(texts: Sequence[str]) -> Mapping[str, str]:
+    models = parse_models("--judge-model", texts)
+    if "" in models:
+        raise ValueError(f"--judge-model {models['']!r} is not of the form ROLE=MODEL")
+    return models
+
+
+def _number(row: Row[SimulateDialogueRequest], count: int) -> Sequence[SimulateDialogueRequest]:
+    """As many copies of a row as its task has dialogues, each with its number."""
+    copies = []
+    for index in range(count):
+        copy = SimulateDialogueRequest()
+        copy.CopyFrom(row.request)
+        copy.dialogue_index += index
+        copies.append(copy)
+    return copies
+
+
+def _spoken(event: SimulateDialogueResponse) -> JudgementCount:
+    return JudgementCount(int(event.HasField("utterance")), 0)
+
+
+async def _write_scripts(folder: Path) -> None:
+    """Makes rows of the scripts of every result, one result in memory at a time."""
+
+    def rows() -> Any:
+        with (folder / RESULTS).open(encoding="utf-8") as lines:
+            for line in lines:
+                dialogue = ParseDict(json.loads(line), SimulatedDialogue())
+                for script in dialogue.scripts:
+                    tags = {**dialogue.tags, "subset": SUBSET_NAMES[script.subset]}
+                    if kind := KIND_NAMES.get(script.task.kind):
+                        tags["kind"] = kind
+                    yield EvaluateDialoguesRequest(script=script, tags=tags)
+
+    write_messages(folder / SCRIPTS, rows())
+
+
+def _show(console: Terminal, aggregator: SimulationsAggregator) -> None:
+    scripts = {", ".join(filter(None, key)): count for key, count in sorted(aggregator.scripts.items())}
+    print_tables(
+        console,
+        _counts("whole turns", "dialogues", dict(sorted(aggregator.turns.items()))),
+        _counts("first challenging turn", "dialogues", dict(sorted(aggregator.challenging_turns.items()))),
+        _counts("ended early", "dialogues", dict(aggregator.ended_early.most_common())),
+        _counts("user's strategy", "requests", dict(aggregator.strategies.most_common())),
+        _counts("test scripts of", "scripts", scripts),
+    )
+
+
+def _counts(name: str, noun: str, numbers: Mapping[Any, int]) -> Table:
+    table = Table(name, figures=(noun,))
+    for label, number in numbers.items():
+        table.add_row(str(label), str(number))
+    return table

@@ -1,0 +1,44 @@
+"""``dramaturg tasks review``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.authoring.simulation_tasks import read_review
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.output_files import write_messages
+from dramaturg.cli.sheet_review import reviewed
+from dramaturg.cli.terminal import echo
+
+
+def review(
+    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The sheet that people filled in.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="TASKS.jsonl", help="The rows of simulate to write.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Makes rows of "simulate" of the simulation tasks that people accepted or edited.
+
+    SHEET is what "tasks write --sheet" wrote, as CSV or JSON Lines. Rows whose status is empty are counted as
+    not reviewed.
+
+    Exit codes: 0 fine, 2 the sheet is not in order.
+
+    For example:
+
+        dramaturg tasks review out/tasks/review.csv -o tasks.jsonl
+    """
+    found = reviewed(file, read_review)
+    write_messages(out, found.requests)
+    statuses = dict(sorted(found.statuses.items()))
+    if as_json:
+        summary = {"statuses": statuses, "rows": len(found.requests), "out": str(out)}
+        typer.echo(json.dumps(summary, ensure_ascii=False))
+    else:
+        listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
+        echo(f"{listed}; {len(found.requests)} tasks to {out}")

@@ -1,0 +1,35 @@
+"""Names of outcomes and of reasons for abstentions, as tables, JSON and exports show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+
+UNSPECIFIED = "UNSPECIFIED"
+"""The reason of an abstention that states none."""
+
+
+def outcome_name(outcome: int) -> str:
+    """The name of an Outcome without its prefix, e.g. "PASS"; empty for 0."""
+    return _name(Outcome, outcome, "OUTCOME_")
+
+
+def reason_name(abstain_reason: int) -> str:
+    """The name of an AbstainReason without its prefix, e.g. "TIMED_OUT"; empty for 0.
+
+    A number that this version does not know is shown as "REASON_<number>".
+    """
+    return _name(AbstainReason, abstain_reason, "ABSTAIN_REASON_")
+
+
+def abstention_name(abstain_reason: int) -> str:
+    """The reason of an abstention: ``reason_name``, or ``UNSPECIFIED`` for 0."""
+    return reason_name(abstain_reason) or UNSPECIFIED
+
+
+def _name(enum: Any, number: int, prefix: str) -> str:
+    if not number:
+        return ""
+    known = enum.DESCRIPTOR.values_by_number.get(number)
+    return f"{prefix.split('_')[-2]}_{number}" if known is None else str(known.name).removeprefix(prefix)

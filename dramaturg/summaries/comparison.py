@@ -1,0 +1,141 @@
+"""Runs: folders of results that the evaluate commands wrote, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest, SystemOutcome
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.results.files import read_results
+from dramaturg.summaries.judgements import KINDS, Judgement, judgements
+from dramaturg.summaries.labels import HumanLabels
+
+CRITERION, SAMPLE = "criterion", "sample"
+"""The tags that items get: what they are grouped by, and what they are drawn as wholes by."""
+
+Key = tuple[str, str, str]
+"""The sample, what of it was judged, and by what."""
+
+
+class RunsError(ValueError):
+    """Runs that cannot be compared; the message says why."""
+
+
+@dataclass
+class Run:
+    """One run."""
+
+    name: str
+    items: dict[Key, Judgement] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    """The samples that have no result."""
+    kind: str = ""
+
+
+def read_run(path: Path, name: str, *, by_sample: bool) -> Run:
+    """Reads the results of a folder, or of one file.
+
+    Args:
+        path: The folder or file.
+        name: What the run is called.
+        by_sample: Whether a sample has one thing judged, whatever it is called, such as the script of the
+            one model that the run is of.
+
+    Raises:
+        RunsError: There are no results, a sample has no id, or something was judged twice.
+        ResultsError: A line is no result.
+        OSError: A file cannot be read.
+    """
+    run = Run(name)
+    for sample in read_results(path):
+        _add(run, sample, by_sample=by_sample)
+    if not run.items:
+        raise RunsError(f"{path}: has no results with anything to be compared")
+    return run
+
+
+def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRunsRequest, list[str]]:
+    """The items of all runs as a request, and in words what is in no figure.
+
+    A sample that failed in a run is an abstention on all that the other runs have of it.
+
+    Args:
+        runs: The runs, the baseline first.
+        gold: People's labels: then it is compared how often verdicts agree with them, not what they are.
+
+    Raises:
+        RunsError: The runs are of different evaluations, or no item is in two of them.
+    """
+    kinds = {run.kind for run in runs}
+    if len(kinds) > 1:
+        raise RunsError(f"the runs are of different evaluations: {', '.join(sorted(kinds))}")
+    (kind,) = kinds
+    if gold is not None and kind != "scripts":
+        raise RunsError(
+            "labels of people are for verdicts on scripts; other results hold their right answers"
+        )
+    request = CompareRunsRequest(baseline=runs[0].name)
+    lowest, highest = KINDS[kind].lowest, KINDS[kind].highest
+    if lowest is not None and highest is not None:
+        request.lowest_score, request.highest_score = lowest, highest
+    unlabelled = 0
+    keys = sorted({key for run in runs for key in run.items})
+    for key in keys:
+        label = None if gold is None else _label(runs, key, gold)
+        if gold is not None and label is None:
+            unlabelled += 1
+            continue
+        item = request.items.add(id="/".join(filter(None, key)), tags={CRITERION: key[2], SAMPLE: key[0]})
+        for run in runs:
+            if key in run.items:
+                _set(item.outcomes[run.name], run.items[key], label)
+            elif key[0] in run.failed:
+                item.outcomes[run.name].SetInParent()
+    if not any(len(item.outcomes) > 1 for item in request.items):
+        raise RunsError(
+            "no item is in two of the runs: they judged other samples, or candidates of other names "
+            "(then try --match sample)"
+        )
+    left_out = [f"{unlabelled} items without a label of people"] if unlabelled else []
+    return request, left_out + _failures(runs)
+
+
+def _add(run: Run, sample: RunSample, *, by_sample: bool) -> None:
+    kind = sample.WhichOneof("result")
+    if kind is None:
+        run.failed.add(sample.sample_id)
+        return
+    run.kind = run.kind or kind
+    if kind != run.kind:
+        raise RunsError(f"{run.name}: holds results of different evaluations: {run.kind} and {kind}")
+    for one in judgements(sample):
+        if not one.sample:
+            raise RunsError(f"{run.name}: a sample has no id, so it cannot be found in another run")
+        key = one.sample, "" if by_sample else one.subject, one.aspect
+        if key in run.items:
+            named = f"sample {one.sample!r} has {one.aspect!r} judged twice"
+            hint = "; without --match sample its candidates stay apart" if by_sample else ""
+            raise RunsError(f"{run.name}: {named}{hint}")
+        run.items[key] = one
+
+
+def _label(runs: Sequence[Run], key: Key, gold: HumanLabels) -> bool | None:
+    subjects = dict.fromkeys(run.items[key].subject for run in runs if key in run.items)
+    labels = (gold.of(key[0], subject, key[2]) for subject in subjects)
+    return next((label for label in labels if label is not None), None)
+
+
+def _set(outcome: SystemOutcome, one: Judgement, label: bool | None) -> None:
+    if one.value is None:
+        outcome.abstain_reason = one.reason
+    elif isinstance(one.value, bool):
+        outcome.passed = one.value if label is None else one.value == label
+    else:
+        outcome.score = one.value
+
+
+def _failures(runs: Sequence[Run]) -> list[str]:
+    counts: Mapping[str, int] = {run.name: len(run.failed) for run in runs if run.failed}
+    return [f"{count} samples of {name} failed and count as abstentions" for name, count in counts.items()]

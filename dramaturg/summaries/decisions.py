@@ -1,0 +1,98 @@
+"""Collects what models chose, and what MeasureAccuracy needs of it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem
+from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
+from dramaturg.results.names import abstention_name
+from dramaturg.summaries.decision_accuracy import Figures, PositionBias
+from dramaturg.summaries.samples import SampleAggregator
+
+KEPT_TAGS = ("format", "level")
+"""The tags by which accuracy is broken down (Choice-75, Table 3)."""
+
+
+class Setup(NamedTuple):
+    """One way in which decisions were put to one model."""
+
+    model: str
+    """The model. Empty: the author's own."""
+    prompt: str
+    """"naive" or "story"."""
+    order: str
+    """The order in which the options were shown, "as-given" or "swapped"."""
+
+
+def choice_name(choice: int) -> str:
+    """A choice as it is shown, such as "option-1". Empty: an abstention."""
+    if not choice:
+        return ""
+    return Choice.Name(Choice.ValueType(choice)).removeprefix("CHOICE_").lower().replace("_", "-")
+
+
+class DecisionsAggregator(SampleAggregator[DecisionResult]):
+    """The choices of an evaluation. It keeps a label for each, no text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.choices = 0
+        self.abstentions: Counter[str] = Counter()
+        self.unscored = 0
+        self.items: defaultdict[Setup, list[LabelledItem]] = defaultdict(list)
+        self.bias: defaultdict[tuple[str, str], PositionBias] = defaultdict(PositionBias)
+        self.figures: Sequence[Figures] = ()
+        self.missing_figures = ""
+        """Why there are no figures. Empty: there are, or nothing can be scored."""
+
+    def add(self, result: DecisionResult) -> None:
+        """Counts a decision."""
+        super().add(result)
+        gold = choice_name(result.gold)
+        tags = {tag: result.tags[tag] for tag in KEPT_TAGS if tag in result.tags}
+        orders: defaultdict[tuple[str, str], dict[bool, int]] = defaultdict(dict)
+        for choice in result.choices:
+            self.choices += 1
+            setup = _setup(choice)
+            orders[setup.model, setup.prompt][choice.options_swapped] = choice.choice
+            if not choice.choice:
+                self.abstentions[abstention_name(choice.abstain_reason)] += 1
+            if gold:
+                self.items[setup].append(
+                    LabelledItem(
+                        gold=gold,
+                        predicted=choice_name(choice.choice),
+                        abstain_reason=choice.abstain_reason,
+                        tags=tags,
+                    )
+                )
+            else:
+                self.unscored += 1
+        for key, chosen in orders.items():
+            if len(chosen) > 1:
+                self.bias[key].add(chosen[False], chosen[True])
+
+    def summary(self) -> dict[str, Any]:
+        """The counts and figures as ``--json`` prints them (documented in docs/cli.md)."""
+        return {
+            **super().summary(),
+            "choices": self.choices,
+            "unscored_choices": self.unscored,
+            "abstentions": dict(sorted(self.abstentions.items())),
+            "accuracy": [figures.describe() for figures in self.figures],
+            "missing_figures": self.missing_figures,
+            "position_bias": [
+                {"model": model, "prompt": prompt, **bias.describe()}
+                for (model, prompt), bias in self.bias.items()
+            ],
+        }
+
+
+def _setup(choice: ModelChoice) -> Setup:
+    prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
+    return Setup(choice.model, prompt, "swapped" if choice.options_swapped else "as-given")

@@ -1,0 +1,77 @@
+"""Estimates of AlignmentService as JSON values: figures, intervals, and the reasons where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+
+COEFFICIENTS = ("pearson", "spearman", "kendall")
+AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
+
+
+def estimate(found: Estimate) -> dict[str, float | None]:
+    """A figure with its interval, absent ends as None."""
+    return {
+        name: getattr(found, name) if found.HasField(name) else None for name in ("value", "lower", "upper")
+    }
+
+
+def rests_on(estimate: Estimate) -> dict[str, Any]:
+    """How many items a figure rests on, and which share of all that is: ``null`` where there are none."""
+    coverage = estimate.count / estimate.total if estimate.total else None
+    return {"n": estimate.count, "coverage": coverage}
+
+
+def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Each figure under its name, ``null`` where undefined; its interval and the reasons beside it."""
+    found: dict[str, Any] = {}
+    undefined: dict[str, str] = {}
+    for name in names:
+        estimate: Estimate = getattr(message, name)
+        found[name] = estimate.value if estimate.HasField("value") else None
+        if estimate.HasField("lower"):
+            found[f"{name}_interval"] = [estimate.lower, estimate.upper]
+        if estimate.undefined:
+            undefined[name] = estimate.undefined
+    return {**found, "undefined": undefined} if undefined else found
+
+
+def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
+    """Correlations by measure, and differences: figures and ``n``, ``null`` where undefined."""
+    return {
+        "measures": {
+            one.measure: {**rests_on(one.pearson), **figures(one, COEFFICIENTS)} for one in response.measures
+        },
+        "differences": [
+            {
+                "first": one.first_measure,
+                "second": one.second_measure,
+                "n": one.williams_t.count,
+                **figures(one, ("williams_t", "kendall_difference")),
+                "williams_p": one.williams_p if one.HasField("williams_p") else None,
+            }
+            for one in response.differences
+        ],
+    }
+
+
+def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
+    """The agreement on one group: figures and ``n``, ``null`` where undefined."""
+    return {
+        "group": group.group,
+        **rests_on(group.observed_agreement),
+        **figures(group, AGREEMENTS),
+        "pairs": [
+            {
+                "first": pair.first_annotator,
+                "second": pair.second_annotator,
+                "n": pair.cohen_kappa.count,
+                **figures(pair, ("cohen_kappa",)),
+            }
+            for pair in group.pairs
+        ],
+        "majority_labels": dict(sorted(group.majority_labels.items())),
+    }

@@ -1,0 +1,168 @@
+"""The figures of replies: mean ratings (SimulBench, Table 4), pairs (Table 1) and tasks (Table 2).
+
+A figure rests on what was judged; what abstained is counted beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dramaturg.summaries.means import Mean, mean_of
+
+LOWEST, HIGHEST = 1.0, 10.0
+"""The ends of the scale of ratings."""
+LAST_ONLY, FIRST, SUBSEQUENT = "last_only", "first_challenge", "subsequent_challenge"
+"""The kinds of test script (section 4.2.2)."""
+HARD = frozenset({FIRST, SUBSEQUENT})
+"""The kinds that make the hard part."""
+STATELESS, STATEFUL = "stateless", "stateful"
+"""The kinds of simulation (section 4.2.1)."""
+
+
+class Script(NamedTuple):
+    """What figures need to know of a test script."""
+
+    id: str
+    """The script."""
+    task: str
+    """The name of what is simulated."""
+    subset: str
+    """Which kind of script it is; empty where that is not stated."""
+    kind: str
+    """Which kind of simulation; empty where that is not stated."""
+
+
+GROUPS: Mapping[str, Callable[[Script], bool]] = {
+    "all": lambda _: True,
+    "hard": lambda script: script.subset in HARD,
+    LAST_ONLY: lambda script: script.subset == LAST_ONLY,
+    FIRST: lambda script: script.subset == FIRST,
+    SUBSEQUENT: lambda script: script.subset == SUBSEQUENT,
+    STATELESS: lambda script: script.kind == STATELESS,
+    STATEFUL: lambda script: script.kind == STATEFUL,
+    # The paper's own columns of kinds: they leave out all but the first challenging turn (section 4.2.1).
+    f"{FIRST}, {STATELESS}": lambda script: (script.subset, script.kind) == (FIRST, STATELESS),
+    f"{FIRST}, {STATEFUL}": lambda script: (script.subset, script.kind) == (FIRST, STATEFUL),
+}
+"""The groups of scripts, by name."""
+
+
+class Rated(NamedTuple):
+    """The rating of one reply: the mean of its judges', where there are several."""
+
+    script: Script
+    """The script."""
+    model: str
+    """Who replied."""
+    value: float | None
+    """The rating. None: every judge abstained."""
+
+
+class Score(NamedTuple):
+    """The mean rating of a model on a group of scripts."""
+
+    model: str
+    """The model."""
+    group: str
+    """The group, a key of ``GROUPS``."""
+    scripts: int
+    """How many scripts the group has."""
+    mean: Mean
+    """The mean over those that were rated."""
+
+
+class TaskScore(NamedTuple):
+    """How hard a task is: the mean rating over its scripts and all models (section 4.2.3)."""
+
+    task: str
+    """The task."""
+    kind: str
+    """Its kind."""
+    mean: Mean
+    """The mean."""
+
+
+@dataclass
+class PairCount:
+    """How often one model's reply was preferred to another's."""
+
+    win: int = 0
+    """The first model's was."""
+    tie: int = 0
+    """Neither was, or the orders disagreed."""
+    lose: int = 0
+    """The second model's was."""
+    abstained: int = 0
+    """No judgement was reached."""
+
+    @property
+    def difference(self) -> float | None:
+        """Wins less losses as a share of what was judged (Table 1)."""
+        judged = self.win + self.tie + self.lose
+        return (self.win - self.lose) / judged if judged else None
+
+    def describe(self) -> dict[str, Any]:
+        """As members of a JSON object."""
+        return {
+            "win": self.win,
+            "tie": self.tie,
+            "lose": self.lose,
+            "abstained": self.abstained,
+            "difference": self.difference,
+        }
+
+
+def aced_scripts(ratings: Iterable[Rated]) -> frozenset[str]:
+    """The scripts that every model has the highest rating on; none where only one model was rated.
+
+    They tell models apart no more than a blank page does; the paper leaves them out (section 2.4).
+    """
+    values: defaultdict[str, list[float | None]] = defaultdict(list)
+    for rated in ratings:
+        values[rated.script.id].append(rated.value)
+    return frozenset(
+        name for name, found in values.items() if len(found) > 1 and all(one == HIGHEST for one in found)
+    )
+
+
+def scores(ratings: Sequence[Rated]) -> Sequence[Score]:
+    """The mean ratings, by model in the order met, then by group; groups without scripts are left out."""
+    found = []
+    for model in dict.fromkeys(rated.model for rated in ratings):
+        mine = [rated for rated in ratings if rated.model == model]
+        for group, holds in GROUPS.items():
+            values = [rated.value for rated in mine if holds(rated.script)]
+            if values:
+                judged = [value for value in values if value is not None]
+                found.append(Score(model, group, len(values), mean_of(judged, LOWEST, HIGHEST)))
+    return found
+
+
+def task_scores(ratings: Iterable[Rated]) -> Sequence[TaskScore]:
+    """The tasks that were rated, the hardest first."""
+    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for rated in ratings:
+        if rated.value is not None:
+            values[rated.script.task, rated.script.kind].append(rated.value)
+    found = [TaskScore(*key, mean_of(judged, LOWEST, HIGHEST)) for key, judged in values.items()]
+    return sorted(found, key=lambda one: (one.mean.value or 0.0, one.task))
+
+
+def pair_counts(
+    compared: Iterable[tuple[Script, str, str, str, str]],
+) -> Mapping[tuple[str, str, str, str], PairCount]:
+    """Counts comparisons by first model, second model, judge and group ("all" or "hard").
+
+    Args:
+        compared: Script, first model, second model, judge, and "win", "tie", "lose" or "abstained" for the
+            first model.
+    """
+    counts: dict[tuple[str, str, str, str], Counter[str]] = defaultdict(Counter)
+    for script, first, second, judge, outcome in compared:
+        for group in ("all", "hard"):
+            if GROUPS[group](script):
+                counts[first, second, judge, group][outcome] += 1
+    return {key: PairCount(**count) for key, count in counts.items()}

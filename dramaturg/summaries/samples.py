@@ -1,0 +1,56 @@
+"""Counts that every evaluation has: samples, failures, consumption."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Protocol, TypeVar
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.judge.usage import add_usage
+
+
+class Result(Protocol):
+    """What every result has."""
+
+    @property
+    def usage(self) -> Usage:
+        """What it cost."""
+
+
+SomeResult = TypeVar("SomeResult", bound=Result)
+
+
+class SampleAggregator(Generic[SomeResult]):
+    """The counts of any evaluation."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.failed_samples = 0
+        self.usage = Usage()
+
+    def add(self, result: SomeResult) -> None:
+        """Counts a sample."""
+        self.samples += 1
+        self.usage = add_usage(self.usage, result.usage)
+
+    def add_failure(self) -> None:
+        """Counts a sample that has no result."""
+        self.samples += 1
+        self.failed_samples += 1
+
+    def summary(self) -> dict[str, Any]:
+        """The counts as they are printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
+        return {
+            "samples": self.samples,
+            "failed_samples": self.failed_samples,
+            "usage": usage_summary(self.usage),
+        }
+
+
+def usage_summary(usage: Usage) -> dict[str, int | float | None]:
+    """What was consumed, every member as a number; a cost that is not known is None."""
+    members: dict[str, int | float | None] = {
+        field.name: getattr(usage, field.name) for field in usage.DESCRIPTOR.fields
+    }
+    if not usage.HasField("cost_usd"):
+        members["cost_usd"] = None
+    return members

@@ -1,0 +1,278 @@
+"""``dramaturg evaluate graphs`` as a user runs it, against a gateway over real gRPC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.json_format import MessageToDict, ParseDict
+from typer.testing import CliRunner, Result
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1.graphs_pb2 import (
+    EvaluateGraphsRequest,
+    EvaluateGraphsResponse,
+    GivenGraph,
+    GraphsResult,
+    MeasuredGraph,
+)
+from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
+from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesRequest, PredictEdgesResponse
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.cli.evaluate.graphs import graphs_judged
+from dramaturg.cli.main import app
+from dramaturg.service.errors import ServiceError
+from tests.support.evaluations import Method, in_a_thread
+from tests.support.graph_evaluations import end_to_end, graphs_gateway, serve_graph_service, texts_of
+from tests.support.graphs import message
+
+
+def run(command: str, *arguments: object, columns: int = 80) -> Result:
+    return CliRunner().invoke(app, [command, *map(str, arguments)], env={"COLUMNS": str(columns)})
+
+
+def evaluate(*arguments: object, columns: int = 80) -> Result:
+    return run("evaluate", "graphs", *arguments, columns=columns)
+
+
+def summary(result: Result) -> Any:
+    assert result.exit_code in {0, 1}, result.output
+    return json.loads(result.stdout)
+
+
+@contextmanager
+def gateway(predict: Method | None = None, write: Method | None = None) -> Iterator[str]:
+    @asynccontextmanager
+    async def serve() -> AsyncIterator[str]:
+        async with serve_graph_service() as graph, graphs_gateway(graph, predict, write) as target:
+            yield target
+
+    with in_a_thread(serve) as target:
+        yield target
+
+
+def scripts() -> list[ScriptGraph]:
+    """A chain, a fork and a join; each event's text tells its script."""
+    edges = ("a>b b>c", "a>b a>c", "a>c b>c")
+    made = []
+    for number, text in enumerate(edges, start=1):
+        graph = message(text, {name: f"{name} of {number}" for name in "abc"}, f"s{number}")
+        graph.scenario = f"script {number}"
+        made.append(graph)
+    return made
+
+
+def write(file: Path, *requests: EvaluateGraphsRequest) -> Path:
+    file.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in requests), encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    requests = [
+        EvaluateGraphsRequest(reference=graph, tags={"degree": degree})
+        for graph, degree in zip(scripts(), ("1", "2", "2"), strict=True)
+    ]
+    return write(tmp_path / "rows.jsonl", *requests)
+
+
+KNOWN = {graph.scenario: texts_of(graph) for graph in scripts()}
+
+
+async def known(request: PredictEdgesRequest) -> PredictEdgesResponse:
+    """A model that knows the scripts; one that answers with cycles; one that fails on the second script."""
+    ids = {event.text: event.id for event in request.events}
+    edges = [(ids[first], ids[second]) for first, second in KNOWN[request.scenario]]
+    if request.options.model == "circular":
+        edges += [(second, first) for first, second in edges]
+    if request.options.model == "partial" and request.scenario == "script 2":
+        raise ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "spent"
+        )
+    return end_to_end(request, edges)
+
+
+def test_models_side_by_side(rows: Path, tmp_path: Path) -> None:
+    models = [part for name in ("sure", "circular", "partial") for part in ("--model", name)]
+    with gateway(known) as target:
+        result = evaluate(
+            rows, "--target", target, *models, "--group-by", "degree", "--json", "--out", tmp_path / "out"
+        )
+    assert result.exit_code == 0
+    found = summary(result)
+    assert (found["samples"], found["failed_samples"], found["missing_figures"]) == (3, 0, "")
+    assert found["usage"]["provider_call_count"] == 8
+    sure, circular, partial = found["models"]
+    assert [one["model"] for one in found["models"]] == ["sure", "circular", "partial"]
+    assert sure["task"] == "predict-edges"
+    assert sure["edges"]["exact_matches"] == 3
+    assert sure["edges"]["macro"]["f1"] == sure["edges"]["micro"]["f1"] == 1
+    assert (circular["cyclic"], circular["edges"]["exact_matches"]) == (3, 0)
+    assert circular["edges"]["macro"]["precision"] == 0.5
+    assert circular["edges"]["micro"]["extra_edges"] == 6
+    assert (partial["graphs"], partial["abstained"]) == (3, 1)
+    assert partial["abstentions"] == {"OVER_BUDGET": 1}
+    assert (partial["edges"]["scored"], partial["edges"]["macro"]["f1"]) == (2, 1)
+    assert partial["edges"]["macro_f1_abstentions_zero"] == pytest.approx(2 / 3)
+    groups = partial["by_tag"]["degree"]
+    assert {value: (one["graphs"], one["abstained"]) for value, one in groups.items()} == {
+        "1": (1, 0),
+        "2": (2, 1),
+    }
+    assert groups["2"]["edges"]["scored"] == 1
+    lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+    results = [ParseDict(json.loads(line), GraphsResult()) for line in lines]
+    assert [one.reference.id for one in results] == ["s1", "s2", "s3"]
+    assert (tmp_path / "out" / "errors.jsonl").read_text() == ""
+
+
+def test_tables_fit_a_terminal_and_say_who_abstained(rows: Path, tmp_path: Path) -> None:
+    with gateway(known) as target:
+        options = ["--model", "partial", "--distance-mode", "proscript", "--group-by", "degree"]
+        result = evaluate(rows, "--target", target, *options, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "partial, predict-edges" in result.stdout
+    assert "abstained because: 1 OVER_BUDGET; macro F1 with abstentions as 0: 0.667" in result.stdout
+    assert "all, macro" in result.stdout
+    assert "V-Del" in result.stdout
+    assert "…" not in result.stdout
+
+
+def test_what_the_command_line_sets_reaches_the_models(rows: Path, tmp_path: Path) -> None:
+    asked: list[WriteScriptGraphRequest] = []
+    methods: list[int] = []
+
+    async def predict(request: PredictEdgesRequest) -> PredictEdgesResponse:
+        methods.append(request.method)
+        raise ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_UNSPECIFIED, "no")
+
+    async def author(request: WriteScriptGraphRequest) -> WriteScriptGraphResponse:
+        asked.append(request)
+        return WriteScriptGraphResponse(graph=scripts()[0])
+
+    with gateway(predict, author) as target:
+        common = ["--target", target, "--json", "--limit", 1, "--out", tmp_path / "out"]
+        written = summary(evaluate(rows, *common, "--task", "generate", "--model", "w"))
+        piped = summary(evaluate(rows, *common, "--task", "pipeline", "--method", "pairwise"))
+    assert [request.options.model for request in asked] == ["w", ""]
+    assert methods == [2]
+    (model,) = written["models"]
+    assert (model["task"], model["model"]) == ("generate", "w")
+    distance = model["distances"]["proscript"]
+    assert (distance["measured"], distance["proven"], distance["mean"]) == (1, 1, 0)
+    (model,) = piped["models"]
+    assert (model["task"], model["abstentions"], model["edges"]) == (
+        "pipeline",
+        {"JUDGE_UNAVAILABLE": 1},
+        None,
+    )
+
+
+def test_reduced_and_in_another_mode(rows: Path, tmp_path: Path) -> None:
+    shortcut = scripts()[0]
+    shortcut.edges.add(source_id="a", target_id="c")
+    request = EvaluateGraphsRequest(
+        reference=scripts()[0], graphs=[GivenGraph(model="given", graph=shortcut)], reduce=True
+    )
+    file = write(tmp_path / "given.jsonl", request)
+    with gateway() as target:
+        common = [
+            file,
+            "--target",
+            target,
+            "--json",
+            "--out",
+            tmp_path / "out",
+            "--distance-mode",
+            "anchored",
+        ]
+        (reduced,) = summary(evaluate(*common))["models"]
+        (plain,) = summary(evaluate(*common, "--no-reduce"))["models"]
+    assert (reduced["edges"]["exact_matches"], reduced["distances"]["anchored"]["mean"]) == (1, 0)
+    assert (plain["edges"]["exact_matches"], plain["distances"]["anchored"]["mean"]) == (0, 1)
+
+
+def test_scripts_that_are_refused_are_written_apart_and_end_in_1(tmp_path: Path) -> None:
+    nameless = scripts()[0]
+    nameless.scenario = ""
+    good = EvaluateGraphsRequest(reference=scripts()[1])
+    file = write(tmp_path / "rows.jsonl", EvaluateGraphsRequest(reference=nameless), good)
+    with gateway(known) as target:
+        result = evaluate(file, "--target", target, "--json", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert summary(result)["failed_samples"] == 1
+    (error,) = map(json.loads, (tmp_path / "out" / "errors.jsonl").read_text().splitlines())
+    assert (error["index"], error["task_id"], error["code"]) == (0, "s1", "INVALID_ARGUMENT")
+    assert error["violations"][0]["field"] == "reference.scenario"
+
+
+def test_rows_and_usage_that_are_wrong_end_in_2(rows: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"reference": {"events": [{"id": 1}]}, "tusk": 1}\n')
+    result = evaluate(bad, "--target", "127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "line 1" in result.stderr
+    assert evaluate(rows, "--judge", "nonsense").exit_code == 2
+    with gateway(known) as target:
+        result = evaluate(rows, "--target", target, "--judge", "edges=nobody", "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "nobody" in result.stderr
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_a_predictor_that_knows_proscript_is_perfect_on_it(data_dir: Path, tmp_path: Path) -> None:
+    rows = tmp_path / "dev.jsonl"
+    assert run("convert", "proscript", data_dir / "proscript" / "proscript_dev.json", rows).exit_code == 0
+    truth: dict[tuple[str, frozenset[str]], set[tuple[str, str]]] = {}
+    for line in rows.read_text(encoding="utf-8").splitlines():
+        reference = ParseDict(json.loads(line), EvaluateGraphsRequest()).reference
+        truth[reference.scenario, frozenset(event.text for event in reference.events)] = texts_of(reference)
+
+    async def predict(request: PredictEdgesRequest) -> PredictEdgesResponse:
+        ids = {event.text: event.id for event in request.events}
+        edges = truth[request.scenario, frozenset(ids)]
+        return end_to_end(request, [(ids[first], ids[second]) for first, second in edges])
+
+    with gateway(predict) as target:
+        result = evaluate(rows, "--target", target, "--group-by", "degree", "--json", "--out", tmp_path)
+    (model,) = summary(result)["models"]
+    assert (model["graphs"], model["abstained"], model["cyclic"]) == (1085, 0, 0)
+    assert model["edges"]["macro"]["f1"] == 1
+    degrees = {value: one["graphs"] for value, one in model["by_tag"]["degree"].items()}
+    assert degrees == {"1": 724, "2": 320, "3": 32, "4": 6, "5": 3}
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_published_predictions_have_their_published_scores(data_dir: Path, tmp_path: Path) -> None:
+    folder, rows = data_dir / "proscript", tmp_path / "rows.jsonl"
+    given = f"v4-flash={folder / 'results_v4-flash.json'}"
+    source = folder / "reference_for_eval_summary.json"
+    assert run("convert", "proscript", source, rows, "--graphs", given).exit_code == 0
+    with gateway() as target:
+        found = summary(evaluate(rows, "--target", target, "--json", "--out", tmp_path / "out"))
+    edges = found["models"][0]["edges"]
+    assert (edges["scored"], edges["exact_matches"]) == (1078, 457)
+    published = {
+        "precision": 0.77696,
+        "recall": 0.76161,
+        "f1": 0.76802,
+        "iou": 0.68488,
+        "edge_difference": 3.06401,
+    }
+    for name, value in published.items():
+        assert edges["macro"][name] == pytest.approx(value, abs=5e-6)
+
+
+def test_progress_counts_graphs_and_abstentions() -> None:
+    assert graphs_judged(EvaluateGraphsResponse(graph=MeasuredGraph(graph=ScriptGraph()))) == (1, 0)
+    assert graphs_judged(
+        EvaluateGraphsResponse(graph=MeasuredGraph(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED))
+    ) == (1, 1)
+    assert graphs_judged(EvaluateGraphsResponse()) == (0, 0)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides
+
+
+def request(**fields: Any) -> EvaluateScriptsRequest:
+    judges = [JudgeSelection(role="critic", judge="theirs"), JudgeSelection(role="execute", judge="strict")]
+    return EvaluateScriptsRequest(judges=judges, **fields)
+
+
+def applied(*, judges: list[str] = [], models: list[str] = []) -> set[tuple[str, str, str]]:  # noqa: B006
+    changed = request()
+    Overrides.parse(judges, models, None, None).apply(changed)
+    return {(judge.role, judge.judge, judge.model) for judge in changed.judges}
+
+
+def test_what_is_not_set_stays() -> None:
+    changed = request()
+    Overrides.parse([], [], None, None).apply(changed)
+    assert changed == request()
+
+
+def test_judges_replace_those_of_their_role_and_several_are_a_panel() -> None:
+    assert applied(judges=["critic=a", "critic=b"]) == {
+        ("critic", "a", ""),
+        ("critic", "b", ""),
+        ("execute", "strict", ""),
+    }
+
+
+def test_a_roles_model_is_set_for_all_its_judges_or_for_its_default() -> None:
+    assert applied(models=["critic=m", "commonsense=org/n=1"]) == {
+        ("critic", "theirs", "m"),
+        ("execute", "strict", ""),
+        ("commonsense", "", "org/n=1"),
+    }
+
+
+def test_a_model_without_a_role_is_everyones() -> None:
+    changed = request()
+    Overrides.parse([], ["general"], None, None).apply(changed)
+    assert changed.options.model == "general"
+    assert list(changed.judges) == list(request().judges)
+
+
+def test_the_mechanism_and_the_source_of_the_gold_answer_are_set() -> None:
+    changed = request(gold_answer_source=pb.GOLD_ANSWER_SOURCE_GIVEN, gold_answer=Script())
+    Overrides.parse([], [], MechanismName.SINGLE_JUDGE, GoldAnswerName.DIRECT).apply(changed)
+    assert changed.mechanism == pb.MECHANISM_SINGLE_JUDGE
+    assert changed.gold_answer_source == pb.GOLD_ANSWER_SOURCE_DIRECT
+    assert not changed.HasField("gold_answer")
+
+
+@pytest.mark.parametrize(
+    ("judges", "models"),
+    [
+        (["critic"], []),
+        (["critic="], []),
+        (["=a"], []),
+        ([], ["critic="]),
+        ([], ["=m"]),
+        ([], ["a", "b"]),
+        ([], [""]),
+    ],
+)
+def test_what_is_malformed_is_refused(judges: list[str], models: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"^--(judge|model) "):
+        Overrides.parse(judges, models, None, None)
