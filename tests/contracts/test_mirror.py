@@ -1,0 +1,120 @@
+"""Tests mirror the tree.
+
+- A test module ``tests/PACKAGE/test_NAME.py`` tests the module or subpackage ``NAME`` of the product package
+  ``PACKAGE``. ``NAME`` may be followed by an aspect: ``test_NAME_ASPECT.py``.
+- A test module of a whole package is named after the package or is listed in ``PACKAGE_TESTS``.
+- Every product package has tests in its mirrored folder, or is listed in ``TESTED_THROUGH``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("dramaturg", "services", "gateway")
+
+PACKAGE_TESTS: dict[str, set[str]] = {
+    "dramaturg": {"init"},
+    "dramaturg/cli/align": {"reports"},
+    "dramaturg/cli/decisions": {"evaluate_decisions"},
+    "dramaturg/cli/dialogues": {"evaluate_dialogues", "review_tasks", "simulate", "whole_path"},
+    "dramaturg/cli/graphs": {"evaluate_graphs"},
+    "dramaturg/cli/pairs": {"evaluate_pairs"},
+    "dramaturg/cli/perturb": {"report", "whole_path", "write"},
+    "dramaturg/cli/scenarios": {"review", "write"},
+    "dramaturg/cli/scripts": {"expand", "whole_path", "write"},
+    "dramaturg/datasets": {"csv", "hostile"},
+    "dramaturg/service": {"contracts_have_limits", "run", "traps"},
+    "dramaturg/service/auth": {"matrix"},
+    "dramaturg/service/telemetry": {"metrics"},
+    "gateway/evaluations": {"simulation"},
+    "gateway/evaluations/graphs": {"abstaining", "measuring", "predicting", "refusing", "writing"},
+    "gateway/evaluations/scripts": {"failing_judges", "requests"},
+    "gateway/quotas": {"documentation"},
+    "gateway/runs": {"sharing"},
+    "gateway/runs/engine": {"evaluations"},
+    "gateway/runs/service": {"results", "runs", "tenants"},
+    "gateway/runs/store": {"counts", "outages"},
+    "services/agents": {"apps", "injections", "llm_agents", "messages", "through_generation"},
+    "services/alignment": {"published_data", "published_ranks", "service"},
+    "services/edges": {"service"},
+    "services/embedding": {"service"},
+    "services/generation": {
+        "failures",
+        "generate",
+        "generate_batch",
+        "openai_server",
+        "secrets",
+        "tenants",
+    },
+    "services/generation/authoring": {"dialogues", "forms"},
+    "services/generation/ledger": {"every_store"},
+    "services/graph": {"published_data", "service"},
+    "services/judging/challenges": {"challenge_judge"},
+    "services/judging/pairs": {"confidence", "properties", "service"},
+    "services/judging/ratings": {"rating_judge"},
+    "services/roles": {"calls"},
+}
+"""Test modules of a whole package, by package: ``NAME`` of each ``test_NAME.py``."""
+
+TESTED_THROUGH = {
+    "dramaturg/report/views": "dramaturg/report",
+    "services/agents/commonsense": "services/agents",
+    "services/agents/critic": "services/agents",
+    "services/agents/execute": "services/agents",
+    "services/alignment/codec": "services/alignment",
+    "services/graph/codec": "services/graph",
+}
+"""Packages without tests of their own, and the package whose tests cover them."""
+
+
+def modules_of_tests() -> Iterator[Path]:
+    for top in PRODUCT:
+        yield from sorted((ROOT / "tests" / top).rglob("test_*.py"))
+
+
+def product_packages() -> Iterator[str]:
+    """Packages with modules besides ``__init__`` and ``__main__``; generated stubs are left out."""
+    for top in PRODUCT:
+        for init in sorted((ROOT / top).rglob("__init__.py")):
+            package = init.parent.relative_to(ROOT)
+            modules = {path.stem for path in init.parent.glob("*.py")} - {"__init__", "__main__"}
+            if modules and "api" not in package.parts:
+                yield package.as_posix()
+
+
+def subject_names(package: Path) -> set[str]:
+    modules = {path.stem for path in package.glob("*.py")}
+    folders = {path.name for path in package.iterdir() if any(path.glob("*.py"))}
+    return {*modules, *folders, package.name}
+
+
+def is_mirrored(path: Path) -> bool:
+    package = path.parent.relative_to(ROOT / "tests")
+    name = path.stem.removeprefix("test_")
+    if name in PACKAGE_TESTS.get(package.as_posix(), ()):
+        return True
+    if not (ROOT / package).is_dir():
+        return False
+    return any(name == subject or name.startswith(f"{subject}_") for subject in subject_names(ROOT / package))
+
+
+def test_every_test_module_has_its_place() -> None:
+    misplaced = [path.relative_to(ROOT).as_posix() for path in modules_of_tests() if not is_mirrored(path)]
+    assert not misplaced, (
+        "name each test_MODULE[_ASPECT].py in the mirrored folder of MODULE, "
+        f"or list it in PACKAGE_TESTS: {misplaced}"
+    )
+
+
+@pytest.mark.parametrize("package", list(product_packages()))
+def test_every_package_has_tests(package: str) -> None:
+    tests = ROOT / "tests" / package
+    own = [*tests.glob("test_*.py"), *tests.parent.glob(f"test_{tests.name}*.py")]
+    through = TESTED_THROUGH.get(package)
+    assert own or through, f"no tests in tests/{package}; add some, or list it in TESTED_THROUGH"
+    if through:
+        assert list((ROOT / "tests" / through).glob("test_*.py")), f"tests/{through} has no tests"
