@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 
 import dramaturg
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.script_pb2 import Task
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_USER, GenerateRequest, Message
+from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.judge.steps import split_steps
+from dramaturg.judge.verdicts import failed, passed
+from dramaturg.service.channel import open_channel
+from dramaturg.testing import FakeGeneration, FakeJudge, PlatformMissingError, serve, serve_gateway
 
 ABSENT = ("services", "gateway", "jinja2", "numpy", "openai", "rich", "torch", "typer")
 
@@ -14,3 +25,37 @@ for package in ABSENT:
 for name in dramaturg.__all__:
     getattr(dramaturg, name)
 assert split_steps("1. Boil water. 2. Add tea.") == ("Boil water.", "Add tea.")
+
+
+def judge_length(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+    """Passes candidates of at most three words."""
+    del request
+    words = len(candidate.text.split())
+    return [passed("brief") if words <= 3 else failed("brief", rationale=f"{words} words")]
+
+
+async def main() -> None:
+    """Serves a judge and a generation service and calls them."""
+    request = JudgeRequest(task=Task(goal="Make tea"))
+    request.candidates.add(id="a", text="Boil water.")
+    request.candidates.add(id="b", text="Put the kettle on the stove.")
+    judge = FakeJudge(judge_length, criteria=["brief"])
+    async with serve(judge.contract()) as server, open_channel(server.target) as channel:
+        found = {one.candidate_id: one async for one in JudgeServiceStub(channel).Judge(request)}
+    outcomes = {name: one.assessment.verdicts[0].outcome for name, one in found.items()}
+    assert outcomes == {"a": verdict_pb2.OUTCOME_PASS, "b": verdict_pb2.OUTCOME_FAIL}, outcomes
+
+    generation = FakeGeneration([{"verdict": "pass"}])
+    async with serve(generation.contract()) as server, open_channel(server.target) as channel:
+        asked = GenerateRequest(messages=[Message(role=MESSAGE_ROLE_USER, text="Is it brief?")])
+        answer = await GenerationServiceStub(channel).Generate(asked)
+    assert answer.completion.json == '{"verdict": "pass"}', answer
+
+    try:
+        async with serve_gateway():
+            raise AssertionError("the gateway came with the wheel")
+    except PlatformMissingError:
+        pass
+
+
+asyncio.run(main())

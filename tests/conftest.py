@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from tests.support.postgres import postgres_server, postgres_url
 __all__ = ["postgres_server", "postgres_url"]  # fixtures that any test may ask for
 
 ROOT = Path(__file__).resolve().parent.parent
+TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT"}
+"""Variables that configure the tests themselves."""
 
-# How long drawing an input takes says something of the machine's load, nothing of the code.
+# The time to draw an input depends on the load of the machine.
 settings.register_profile("dramaturg", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("dramaturg")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So it is where a shell without job control runs the tests in the background. Commands that the tests
-    # start would inherit it, and Ctrl-C could not be tried on them.
+    # A shell without job control starts background processes so. Commands that the tests start would inherit
+    # it, and Ctrl-C could not be tested.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The third-party data beside the checkout, or named by DRAMATURG_DATA; skips where there is none."""
+    """The folder of third-party data: DRAMATURG_DATA, or beside the checkout. Skips where it is absent."""
     named = os.environ.get("DRAMATURG_DATA")
     folder = Path(named) if named else ROOT.parent / "shared" / "data"
     if not folder.is_dir():
@@ -37,11 +39,11 @@ def data_dir() -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_outside_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keeps the developer's own providers, settings and ledger out of the tests."""
+    """Hides the developer's providers, settings and ledger from the tests."""
     for name in list(os.environ):
-        if name.startswith(("DRAMATURG_", "OPENAI_", "OTEL_")) and name != "DRAMATURG_DATA":
+        if name.startswith(("DRAMATURG_", "OPENAI_", "OTEL_")) and name not in TEST_VARIABLES:
             monkeypatch.delenv(name)
     monkeypatch.delenv("MODEL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
-    # A process has one engine of runs, and most tests that start a gateway do not need it.
+    # A process has one engine of runs, and most tests of a gateway do not need it.
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "false")

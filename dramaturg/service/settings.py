@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
@@ -136,6 +136,25 @@ class ServerSettings(Settings):
     """How long calls under way may go on after that."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe level that is logged."""
+
+    @classmethod
+    def loopback(cls, **settings: Any) -> Self:
+        """Settings of a server that only this machine reaches: plain text, on a free port.
+
+        Args:
+            settings: Other settings. Those that are not given are read from the environment.
+        """
+        plain: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": 0,
+            "probe_port": 0,
+            "tls_certificate_file": None,
+            "tls_private_key_file": None,
+            "tls_client_ca_file": None,
+            "drain_delay_seconds": 0,
+            "drain_grace_seconds": 5,
+        }
+        return cls(**plain | settings)
 
     @model_validator(mode="after")
     def _consistent(self) -> ServerSettings:

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from dramaturg.service.app import App
+from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
 from dramaturg.service.server import run
-from gateway.launch.apps import UnknownServiceError, backends, find_app, service_names, settings_type
 from gateway.launch.platform import Overview, Platform, local_platform
 
 __all__ = ["app", "local_platform"]

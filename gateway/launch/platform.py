@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.contract import Contract
+from dramaturg.service.installed import backends, find_app, service_names, settings_type
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, Settings
 from gateway.app import App as Gateway
-from gateway.launch.apps import backends, find_app, service_names, settings_type
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 
@@ -117,23 +117,9 @@ async def local_platform(
     """
     async with (
         Platform(roles, announce, RunsSettings(enabled=False)).open() as contracts,
-        Server(contracts, loopback()) as gateway,
+        Server(contracts, ServerSettings.loopback()) as gateway,
     ):
         yield gateway.target
-
-
-def loopback() -> ServerSettings:
-    """Settings of a server that only this machine reaches, on a free port."""
-    return ServerSettings(
-        host="127.0.0.1",
-        port=0,
-        probe_port=0,
-        tls_certificate_file=None,
-        tls_private_key_file=None,
-        tls_client_ca_file=None,
-        drain_delay_seconds=0,
-        drain_grace_seconds=5,
-    )
 
 
 class _Launcher:
@@ -177,7 +163,7 @@ class _Launcher:
         app = find_app(name)
         settings = await self.settings(settings_type(app), given)
         contracts = await self._stack.enter_async_context(app(settings=settings).open())
-        server = await self._stack.enter_async_context(Server(contracts, loopback()))
+        server = await self._stack.enter_async_context(Server(contracts, ServerSettings.loopback()))
         self.running.append(Running(name, given.get("backend", ""), server.target))
         return server.target
 

@@ -12,8 +12,8 @@ import pytest
 import gateway
 import services
 from dramaturg.service import telemetry
+from dramaturg.service.installed import find_app, settings_type
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
-from gateway.launch.apps import find_app, settings_type
 from tests.k8s.rendered import Pod, Rendering
 
 

@@ -1,31 +1,31 @@
-"""Finds services by name, and what can be configured of them, without importing any by its path."""
+"""Finds installed services by name, and reads from a service's class what can be configured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.metadata import entry_points
-from typing import Protocol, get_args, get_type_hints
+from typing import Any, Protocol, get_args, get_type_hints
 
 from dramaturg.service.app import App
 from dramaturg.service.settings import Settings
 
 GROUP = "dramaturg.services"
-"""The entry points whose names are services and whose objects are their ``App`` classes."""
+"""The group of entry points whose names are services and whose objects are their ``App`` classes."""
 
 
 class UnknownServiceError(LookupError):
-    """No service has the name; the message lists those that there are."""
+    """No service has the name; the message lists the installed ones."""
 
 
 class AppClass(Protocol):
     """A service's ``App`` class (see ``dramaturg.service.app.App``)."""
 
     def __call__(self, *, settings: Settings | None = None) -> App:
-        """Makes the service; without settings it reads those of the environment."""
+        """Creates the service; without settings it reads those of the environment."""
 
 
 def service_names() -> Sequence[str]:
-    """The names of all services that are installed, sorted."""
+    """The names of all installed services, sorted."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
@@ -34,28 +34,33 @@ def find_app(name: str) -> AppClass:
 
     Raises:
         UnknownServiceError: No such service is installed.
+        ImportError: A package that the service needs is not installed.
     """
     found = next(iter(entry_points(group=GROUP, name=name)), None)
     if found is None:
-        raise UnknownServiceError(f"{name!r} is no service; there are {', '.join(service_names())}")
+        raise UnknownServiceError(f"{name!r} is not a service; the services are {', '.join(service_names())}")
     app: AppClass = found.load()
     return app
 
 
-def settings_type(app: AppClass) -> type[Settings]:
+def settings_type(app: AppClass, parameter: str = "settings") -> type[Settings]:
     """The class of a service's settings, as its constructor declares it.
 
+    Args:
+        app: The service's class.
+        parameter: The parameter of the constructor.
+
     Raises:
-        TypeError: The constructor takes no settings.
+        TypeError: The constructor has no such parameter for settings.
     """
-    hint = get_type_hints(getattr(app, "__init__")).get("settings")  # noqa: B009
+    hint: Any = get_type_hints(getattr(app, "__init__")).get(parameter)  # noqa: B009
     for choice in (hint, *get_args(hint)):
         if isinstance(choice, type) and issubclass(choice, Settings):
             return choice
-    raise TypeError(f"{app!r} takes no settings")
+    raise TypeError(f"{app!r} has no settings {parameter!r}")
 
 
 def backends(settings: type[Settings]) -> Sequence[str]:
-    """The backends that a service can be started with. Empty: it has just one way to work."""
+    """The backends that a service offers. Empty: it has no choice of backends."""
     field = settings.model_fields.get("backend")
     return () if field is None else get_args(field.annotation)
