@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from dramaturg.datasets.json_lines import json_array_or_lines
 from services.embedding.light import LightEncoder
 from services.embedding.local import plan_batches
 from services.embedding.weights import locate
@@ -37,7 +38,7 @@ def main() -> int:
     if not file.is_file():
         print(f"skipped: no {file}")
         return 0
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [row for _, row in json_array_or_lines(file)]
     cosines = np.triu(measure([row["Specific Goal"] for row in rows]), 1)
     abstract, constraint = (np.array([row[name] for row in rows]) for name in ("Abstract Goal", "Constraint"))
     upper = np.triu(np.ones_like(cosines, dtype=bool), 1)

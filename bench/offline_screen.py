@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from dramaturg.datasets.json_lines import json_array_or_lines
 from services.agents.offline import calibration, screens
 from services.agents.offline.constraints import Features, LogisticModel, measure, undecidable_word
 from services.agents.offline.duplicates import repeated_meanings, repeated_wordings
@@ -73,8 +74,7 @@ def main() -> int:
 def read(file: Path, goals: int | None = None) -> list[Row]:
     """The rows of the first ``goals`` abstract goals."""
     rows = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
+    for _, row in json_array_or_lines(file):
         steps = tuple(step.split(". ", 1)[-1] if step[:1].isdigit() else step for step in row["Script"])
         rows.append(
             Row(row["Specific Goal"], row["Abstract Goal"], row["Constraint"], row["Category"], steps)

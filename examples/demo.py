@@ -19,6 +19,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from dramaturg.datasets.json_lines import json_objects
 from dramaturg.report.page import write_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,8 +97,7 @@ def evaluate(*, replayed: bool) -> dict[str, Any] | None:
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSONL file."""
-    with path.open(encoding="utf-8") as lines:
-        yield from (json.loads(line) for line in lines)
+    yield from (value for _, value in json_objects(path))
 
 
 def verdicts(results: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, str]]]:

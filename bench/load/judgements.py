@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRe
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunSpec, ScriptsRunOptions
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, GenerateResponse
 from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
+from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge.excerpts import ExcerptLimits
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
@@ -94,6 +94,4 @@ def require_all_passed(verdicts: Iterable[Verdict]) -> None:
 
 @cache
 def _sample() -> dict[str, Any]:
-    with SAMPLES.open(encoding="utf-8") as file:
-        row: dict[str, Any] = json.loads(file.readline())
-    return row
+    return next(row for _, row in json_objects(SAMPLES))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseDict, ParseError
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.datasets.json_lines import LineError, json_objects
 
 COLUMNS = (
     "script_id",
@@ -86,23 +86,30 @@ def read_checked(rows: Sequence[Mapping[str, Any]]) -> Checked:
 
 
 def rated_replies(results: Path) -> Iterator[Mapping[str, str]]:
-    """The rows of the sheet, one for each rating in a results file; abstentions are left out."""
-    with results.open(encoding="utf-8") as lines:
-        for line in lines:
-            result = ParseDict(json.loads(line), DialogueResult())
-            replies = {reply.model: reply.text for reply in result.replies}
-            for rated in result.ratings:
-                if rated.rating.HasField("value"):
-                    yield {
-                        "script_id": result.script.id,
-                        "task": result.script.task.name,
-                        "dialogue": _told(result),
-                        "model": rated.model,
-                        "reply": replies[rated.model],
-                        "judge": rated.judge,
-                        "rating": f"{rated.rating.value:g}",
-                        "rationale": rated.rating.rationale,
-                    }
+    """The rows of the sheet, one for each rating in a results file; abstentions are left out.
+
+    Raises:
+        LineError: A line is not a result of ``evaluate dialogues``.
+        OSError: The file cannot be read.
+    """
+    for line, record in json_objects(results):
+        try:
+            result = ParseDict(record, DialogueResult())
+        except ParseError as error:
+            raise LineError(results, line, str(error)) from error
+        replies = {reply.model: reply.text for reply in result.replies}
+        for rated in result.ratings:
+            if rated.rating.HasField("value"):
+                yield {
+                    "script_id": result.script.id,
+                    "task": result.script.task.name,
+                    "dialogue": _told(result),
+                    "model": rated.model,
+                    "reply": replies.get(rated.model, ""),
+                    "judge": rated.judge,
+                    "rating": f"{rated.rating.value:g}",
+                    "rationale": rated.rating.rationale,
+                }
 
 
 def _told(result: DialogueResult) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.datasets.spreadsheet import read_table, write_table
 
 ACCEPTED, EDITED, REJECTED = "accepted", "edited", "rejected"
 """What can stand in the column "status"."""
@@ -33,30 +33,28 @@ def write_sheet(folder: Path, columns: Sequence[str], rows: Sequence[Mapping[str
     """
     folder.mkdir(parents=True, exist_ok=True)
     table, lines = folder / "review.csv", folder / "review.jsonl"
-    filled = [{name: row.get(name, "") for name in columns} for row in rows]
-    # The mark lets spreadsheets read the file as UTF-8.
-    with table.open("w", encoding="utf-8-sig", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        writer.writeheader()
-        writer.writerows(filled)
-    lines.write_text(_dump(filled), encoding="utf-8")
+    write_table(table, columns, rows)
+    filled = ({name: row.get(name, "") for name in columns} for row in rows)
+    lines.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in filled), encoding="utf-8")
     return table, lines
 
 
 def read_sheet(file: Path) -> list[tuple[int, Mapping[str, str]]]:
-    """Reads rows of JSON Lines, where the first character is ``{``, or of CSV, each with its line's number.
+    """Reads a sheet, as CSV or as JSON Lines.
+
+    Returns:
+        The cells of each row by column, without blanks around them, with the number of the row's line.
 
     Raises:
+        LineError: The file is not a sheet; the message names the line or the column.
         OSError: The file cannot be read.
-        ValueError: It is not such a file; the message names the line or the column.
     """
-    text = file.read_text(encoding="utf-8-sig")
-    rows = list(_json_rows(text) if text.lstrip().startswith("{") else _csv_rows(text))
+    rows = read_table(file)
     if not rows:
-        raise ValueError("has no rows")
+        raise LineError(file, 0, "has no rows")
     for column in REQUIRED:
         if not any(column in row for _, row in rows):
-            raise ValueError(f"has no column {column!r}: is it such a sheet?")
+            raise LineError(file, 0, f"has no column {column!r}: is it such a sheet?")
     return [
         (line, {name: "" if value is None else str(value).strip() for name, value in row.items()})
         for line, row in rows
@@ -93,31 +91,3 @@ def status_problems(row: Mapping[str, str], status: str, edited: Sequence[str]) 
     if status == EDITED and not any(row.get(name) for name in edited):
         missing = "must" if len(edited) == 1 else "one must"
         yield f"{', '.join(edited)}: {missing} not be empty where the status is edited"
-
-
-def _dump(rows: Iterable[Mapping[str, str]]) -> str:
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
-def _json_rows(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise TypeError(f"line {number} is not an object")
-        yield number, row
-
-
-def _csv_rows(text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                raise ValueError(f"line {reader.line_num} has not as many cells as the header")
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise ValueError(f"line {reader.line_num} is not CSV: {error}") from error

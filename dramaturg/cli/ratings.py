@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Annotated
 
 import grpc
 import typer
-from google.protobuf.json_format import ParseError
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
@@ -20,6 +17,8 @@ from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.datasets.spreadsheet import read_table, write_table
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.estimates import estimate
 
@@ -44,14 +43,11 @@ def sample(
     """
     try:
         drawn = draw(rated_replies(results), count, seed)
-        with destination.open("w", encoding="utf-8-sig", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(drawn)
+        write_table(destination, COLUMNS, drawn)
     except OSError as error:
         fail(f"{error.filename}: {error.strerror or error}")
-    except (ValueError, ParseError) as error:
-        fail(f"{results}: {error}")
+    except LineError as error:
+        fail(str(error))
     echo(f"{len(drawn)} ratings to {destination}", err=True)
 
 
@@ -68,11 +64,12 @@ def review(
         dramaturg ratings review sheet.csv
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(sheet.read_text(encoding="utf-8-sig"), newline="")))
-        found = read_checked(rows)
+        found = read_checked([row for _, row in read_table(sheet)])
     except OSError as error:
         fail(f"{sheet}: {error.strerror or error}")
-    except (ValueError, csv.Error) as error:
+    except LineError as error:
+        fail(str(error))
+    except ValueError as error:
         fail(f"{sheet}: {error}")
     try:
         share = run(_share(target, found))

@@ -9,8 +9,8 @@ import typer
 
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.report.page import SAMPLES_SHOWN, write_report
-from dramaturg.results.files import ResultsError
 
 app = typer.Typer()
 
@@ -44,7 +44,7 @@ def report(
     """
     try:
         aggregates = write_report(results, out, title=title, limit=samples)
-    except ResultsError as error:
+    except LineError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import grpc
 import typer
@@ -23,6 +23,7 @@ from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.judge.role_sets import NAMES, SUMMARISATION, role_set
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
@@ -102,8 +103,10 @@ def roles(
         texts = list(_read(file))
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
-    except ValueError as error:
-        fail(f"{file}: {error}")
+    except UnicodeDecodeError as error:
+        fail(f"{file}: is not UTF-8: {error.reason} at byte {error.start}")
+    except LineError as error:
+        fail(str(error))
     check_writable(out)
     wish = Wish("" if objective == "none" else objective, coarse, fine, eps, model, timeout)
     found = run(_find_all(texts, wish, target, concurrency))
@@ -124,26 +127,20 @@ def roles(
 
 
 def _read(file: Path) -> Iterator[Text]:
-    content = file.read_text(encoding="utf-8-sig")
     if file.suffix == ".txt":
+        content = file.read_text(encoding="utf-8-sig")
         if not content.strip():
-            raise ValueError("there is no text")
+            raise LineError(file, 0, "there is no text")
         yield Text(file.stem, content)
         return
-    number = 0
-    for number, line in enumerate(content.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row: Any = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"line {number}: is not JSON: {error}") from error
-        source = row.get("source") or row.get("text") if isinstance(row, dict) else None
+    line = 0
+    for line, row in json_objects(file):
+        source = row.get("source") or row.get("text")
         if not isinstance(source, str) or not source.strip():
-            raise ValueError(f'line {number}: has no string "source" or "text"')
-        yield Text(str(row.get("id") or number), source)
-    if not content.strip():
-        raise ValueError("there are no rows")
+            raise LineError(file, line, 'has no string "source" or "text"')
+        yield Text(str(row.get("id") or line), source)
+    if not line:
+        raise LineError(file, 0, "there are no rows")
 
 
 async def _find_all(

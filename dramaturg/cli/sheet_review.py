@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from dramaturg.authoring.sheets import read_sheet
 from dramaturg.cli.cells import counted
 from dramaturg.cli.platform import fail
+from dramaturg.datasets.json_lines import LineError
 
 
 class Review(Protocol):
@@ -36,8 +37,8 @@ def reviewed(file: Path, read: Callable[[list[tuple[int, Mapping[str, str]]]], S
         found = read(read_sheet(file))
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
-    except (ValueError, TypeError) as error:
-        fail(f"{file}: {error}")
+    except LineError as error:
+        fail(str(error))
     if found.problems:
         fail(f"{file}: {counted(len(found.problems), 'problem')}\n" + "\n".join(found.problems))
     return found

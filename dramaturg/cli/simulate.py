@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.datasets import Row
+from dramaturg.datasets.json_lines import json_objects
 from dramaturg.results.files import RESULTS
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
 from dramaturg.summaries.simulations import SimulationsAggregator
@@ -133,14 +133,13 @@ async def _write_scripts(folder: Path) -> None:
     """Makes rows of the scripts of every result, one result in memory at a time."""
 
     def rows() -> Any:
-        with (folder / RESULTS).open(encoding="utf-8") as lines:
-            for line in lines:
-                dialogue = ParseDict(json.loads(line), SimulatedDialogue())
-                for script in dialogue.scripts:
-                    tags = {**dialogue.tags, "subset": SUBSET_NAMES[script.subset]}
-                    if kind := KIND_NAMES.get(script.task.kind):
-                        tags["kind"] = kind
-                    yield EvaluateDialoguesRequest(script=script, tags=tags)
+        for _, record in json_objects(folder / RESULTS):
+            dialogue = ParseDict(record, SimulatedDialogue())
+            for script in dialogue.scripts:
+                tags = {**dialogue.tags, "subset": SUBSET_NAMES[script.subset]}
+                if kind := KIND_NAMES.get(script.task.kind):
+                    tags["kind"] = kind
+                yield EvaluateDialoguesRequest(script=script, tags=tags)
 
     write_messages(folder / SCRIPTS, rows())
 

@@ -1,19 +1,49 @@
-"""Reads JSON Lines: one request a line in protobuf's JSON. Blank lines are none."""
+"""Reads JSON Lines: one JSON value a line. Blank lines are skipped.
+
+``read_json_lines`` yields what is wrong with a line in place of its value. ``json_values`` and
+``json_objects`` read a file by its path and stop at the first invalid line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from dramaturg.datasets.lines import Lines, LongLineError
+from dramaturg.datasets.formats import MAX_LINE_BYTES
+from dramaturg.datasets.lines import BYTE_ORDER_MARK, Lines, LongLineError
 from dramaturg.datasets.records import Record
 from dramaturg.datasets.requests import parse_json
 from dramaturg.service.errors import Violation
 
+MAX_VALUE_BYTES = 4 * MAX_LINE_BYTES
+"""The longest line of ``json_values``, in bytes: a result is longer as JSON than as a message."""
 
-def read_json_lines(file: BinaryIO) -> Iterator[Record]:
-    """The rows of a file that is open in binary."""
-    lines = Lines(file)
+
+class LineError(ValueError):
+    """A line of a file is invalid. The message is ``FILE: line N: PROBLEM``.
+
+    Attributes:
+        file: The file's path.
+        line: The number of the line, from 1. 0: the error is about the file as a whole.
+        problem: What is wrong.
+    """
+
+    def __init__(self, file: Path | str, line: int, problem: str) -> None:
+        super().__init__(f"{file}: line {line}: {problem}" if line else f"{file}: {problem}")
+        self.file = str(file)
+        self.line = line
+        self.problem = problem
+
+
+def read_json_lines(file: BinaryIO, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
+    """The rows of a file that is open in binary.
+
+    Args:
+        file: The file.
+        max_line_bytes: The longest line, in bytes. A longer one is invalid.
+    """
+    lines = Lines(file, max_line_bytes)
     while True:
         try:
             text = next(lines, None)
@@ -23,3 +53,69 @@ def read_json_lines(file: BinaryIO) -> Iterator[Record]:
                 yield Record(lines.number, parse_json(text))
         except (LongLineError, ValueError) as error:
             yield Record(lines.number, None, Violation("", str(error)))
+
+
+def json_values(file: Path) -> Iterator[tuple[int, Any]]:
+    """The values of a file of JSON Lines, each with the number of its line, from 1.
+
+    Raises:
+        LineError: A line is not JSON or is too long.
+        OSError: The file cannot be read.
+    """
+    with file.open("rb") as opened:
+        for line, value, fault in read_json_lines(opened, MAX_VALUE_BYTES):
+            if fault is not None:
+                raise LineError(file, line, fault.description)
+            yield line, value
+
+
+def json_objects(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a file of JSON Lines, each with the number of its line, from 1.
+
+    Raises:
+        LineError: A line is not a JSON object.
+        OSError: The file cannot be read.
+    """
+    for line, value in json_values(file):
+        if not isinstance(value, dict):
+            raise LineError(file, line, f"is not a JSON object but {type(value).__name__}")
+        yield line, value
+
+
+def json_document(file: Path) -> Any:
+    """The value of a file that is one JSON document.
+
+    Raises:
+        LineError: The file is not JSON.
+        OSError: The file cannot be read.
+    """
+    try:
+        return parse_json(file.read_bytes().removeprefix(BYTE_ORDER_MARK))
+    except ValueError as error:
+        raise LineError(file, 0, str(error)) from error
+
+
+def json_array_or_lines(file: Path) -> list[tuple[int, Any]]:
+    """The elements of a JSON array, or the values of JSON Lines, each with its position or line, from 1.
+
+    Raises:
+        LineError: The file is neither.
+        OSError: The file cannot be read.
+    """
+    if first_character(file) == "[":
+        return list(enumerate(json_document(file), start=1))
+    return list(json_values(file))
+
+
+def first_character(file: Path) -> str:
+    """The first character of a file that is not blank; empty for a blank file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with file.open("rb") as opened:
+        opened.seek(len(BYTE_ORDER_MARK) if opened.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0)
+        while piece := opened.read(1 << 12):
+            if text := piece.strip():
+                return chr(text[0])
+    return ""

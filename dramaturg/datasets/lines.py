@@ -12,8 +12,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 class LongLineError(ValueError):
     """A line is longer than the limit; it was passed over."""
 
-    def __init__(self) -> None:
-        super().__init__(f"is longer than {MAX_LINE_BYTES >> 20} MiB, the longest that a line may be")
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"is longer than {max_bytes >> 20} MiB, the longest that a line may be")
 
 
 class Lines:
@@ -21,12 +21,17 @@ class Lines:
 
     Iteration goes on after an error: the line at fault is passed over.
 
+    Args:
+        file: The file, open in binary.
+        max_bytes: The longest line, in bytes.
+
     Raises:
         LongLineError: From the iteration.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._file = file
+        self._max_bytes = max_bytes
         self.number = 0
         """The number of the last line read, from 1."""
 
@@ -34,12 +39,12 @@ class Lines:
         return self
 
     def __next__(self) -> bytes:
-        line = self._file.readline(MAX_LINE_BYTES + 1)
+        line = self._file.readline(self._max_bytes + 1)
         if not line:
             raise StopIteration
         self.number += 1
-        if len(line) > MAX_LINE_BYTES:
+        if len(line) > self._max_bytes:
             while line and not line.endswith(b"\n"):
-                line = self._file.readline(MAX_LINE_BYTES)
-            raise LongLineError
+                line = self._file.readline(self._max_bytes)
+            raise LongLineError(self._max_bytes)
         return line.removeprefix(BYTE_ORDER_MARK) if self.number == 1 else line

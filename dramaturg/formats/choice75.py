@@ -7,7 +7,6 @@ either).
 
 from __future__ import annotations
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstration
+from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.service.validation import violations
 
 FORMATS = ("verb_phrase_manual", "verb_phrase_machine", "user_profile")
@@ -70,9 +70,9 @@ def read_folder(folder: Path) -> Reading:
         for file in sorted(place.glob("*.json"), key=lambda file: (len(file.stem), file.stem)):
             path = f"{name}/{split}/{file.name}"
             try:
-                _read_script(json.loads(file.read_text(encoding="utf-8")), path, reading)
-            except (ValueError, RecursionError) as error:
-                reading.skipped.append(Note(path, f"is not JSON: {error}"))
+                _read_script(json_document(file), path, reading)
+            except LineError as error:
+                reading.skipped.append(Note(path, error.problem))
     return reading
 
 

@@ -6,14 +6,15 @@ numbered steps) and "Category". A file is a JSON array of rows, or has one a lin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.datasets.json_lines import json_array_or_lines
 from dramaturg.service.validation import violations
 
 # "2.5 cups of flour" has no number of its own.
@@ -41,25 +42,14 @@ class Conversion:
     """The rows that do not fit."""
 
 
-def parse_file(text: str) -> Sequence[Any]:
+def read_file(file: Path) -> Sequence[Any]:
     """The rows of a file.
 
     Raises:
-        ValueError: The text is neither a JSON array nor JSON Lines.
+        LineError: The file is neither a JSON array nor JSON Lines.
+        OSError: The file cannot be read.
     """
-    text = text.removeprefix("\ufeff")
-    if text.lstrip().startswith("["):
-        rows = json.loads(text)
-        assert isinstance(rows, list)
-        return rows
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise ValueError(f"line {number} is not JSON: {error}") from error
-    return rows
+    return [row for _, row in json_array_or_lines(file)]
 
 
 def convert(files: Iterable[tuple[str, Sequence[Any]]]) -> Conversion:

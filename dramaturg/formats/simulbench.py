@@ -7,7 +7,6 @@ dialogue), "turn_num" and "dialogue_history"; a task "id", "act", "task_descript
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,22 +56,6 @@ class Tasks:
     """One for each task, in order; tagged "kind"."""
     skipped: list[Skipped] = field(default_factory=list)
     """The rows and overrides that do not fit."""
-
-
-def parse_lines(text: str) -> Sequence[tuple[int, Any]]:
-    """The rows of a file, each with the number of its line.
-
-    Raises:
-        ValueError: A line is not JSON.
-    """
-    rows = []
-    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
-        if line.strip():
-            try:
-                rows.append((number, json.loads(line)))
-            except ValueError as error:
-                raise ValueError(f"line {number} is not JSON: {error}") from error
-    return rows
 
 
 def read_scripts(rows: Sequence[tuple[int, Any]]) -> Scripts:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from dramaturg.datasets.json_lines import LineError, json_document, json_values
 
 
 class FileError(ValueError):
@@ -40,9 +41,8 @@ def read_rows(path: Path) -> list[Row]:
     Raises:
         FileError: The file is unreadable, an element is not an object, or an id repeats.
     """
-    text = read_text(path)
     rows: dict[str, Row] = {}
-    for position, record in enumerate(_records(path, text), start=1):
+    for position, record in enumerate(_records(path), start=1):
         if not isinstance(record, Mapping):
             raise FileError(f"{path}: record {position} is not a JSON object")
         row = Row(str(record.get("id", position)), record)
@@ -64,11 +64,13 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path}: {error}") from error
 
 
-def _records(path: Path, text: str) -> list[Any]:
+def _records(path: Path) -> list[Any]:
     try:
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: {error}") from error
+            return [value for _, value in json_values(path)]
+        value = json_document(path)
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except LineError as error:
+        raise FileError(str(error)) from error
     return value if isinstance(value, list) else [value]

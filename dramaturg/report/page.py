@@ -105,7 +105,7 @@ def write_report(
         The aggregates of all samples.
 
     Raises:
-        ResultsError: A line is not a result.
+        LineError: A line is not a result.
         OSError: A file cannot be read or written.
     """
     aggregator = ReportAggregator()

@@ -16,6 +16,7 @@ from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.datasets import Row, sample_id
+from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.service.errors import ServiceError
 
 RESULTS = "results.jsonl"
@@ -33,50 +34,32 @@ _KINDS = (
 )
 
 
-class ResultsError(ValueError):
-    """A line is not a result of an evaluation; the message names the file and the line."""
-
-
 def read_results(path: Path) -> Iterator[RunSample]:
     """Yields the samples of a folder or file: those with a result first, then those that failed.
 
     Raises:
-        ResultsError: A line is not a result.
+        LineError: A line is not a result.
         OSError: A file cannot be read.
     """
     results = path / RESULTS if path.is_dir() else path
     count = 0
-    for count, (line, record) in enumerate(_records(results), start=1):
-        yield _succeeded(record, count - 1, f"{results}:{line}")
+    for count, (line, record) in enumerate(json_objects(results), start=1):
+        yield _succeeded(record, count - 1, results, line)
     errors = results.with_name(ERRORS)
     if errors.is_file():
-        for position, (_, record) in enumerate(_records(errors)):
+        for position, (_, record) in enumerate(json_objects(errors)):
             yield _failed(record, count + position)
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ResultsError(f"{path}:{number}: is not JSON: {error}") from error
-            if not isinstance(record, dict):
-                raise ResultsError(f"{path}:{number}: is not a JSON object")
-            yield number, record
-
-
-def _succeeded(record: dict[str, Any], index: int, place: str) -> RunSample:
+def _succeeded(record: dict[str, Any], index: int, file: Path, line: int) -> RunSample:
     kind = next((name for member, name in _KINDS if member in record), None)
     if kind is None:
-        raise ResultsError(f"{place}: is not a result of an evaluation")
+        raise LineError(file, line, "is not a result of an evaluation")
     sample = RunSample(index=index, line=index + 1, state=run_pb2.SAMPLE_STATE_SUCCEEDED)
     try:
         ParseDict(record, getattr(sample, kind), ignore_unknown_fields=True)
     except ParseError as error:
-        raise ResultsError(f"{place}: {error}") from error
+        raise LineError(file, line, str(error)) from error
     getattr(sample, kind).SetInParent()
     sample.tags.update(getattr(sample, kind).tags)
     return sample

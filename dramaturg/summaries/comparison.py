@@ -45,7 +45,7 @@ def read_run(path: Path, name: str, *, by_sample: bool) -> Run:
 
     Raises:
         RunsError: There are no results, a sample has no id, or something was judged twice.
-        ResultsError: A line is no result.
+        LineError: A line is no result.
         OSError: A file cannot be read.
     """
     run = Run(name)

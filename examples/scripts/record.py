@@ -21,6 +21,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
+from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge.criteria import EXECUTABLE, NO_MISSING_STEPS, SATISFIES_CONSTRAINTS
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, JudgeRole, Question
@@ -171,8 +172,8 @@ def generation(written: Written) -> Contract:
 async def record() -> int:
     """Records every answer; returns how many completions there are."""
     RECORDING.unlink(missing_ok=True)
-    tasks = [ParseDict(json.loads(line), EvaluateScriptsRequest()) for line in lines("tasks.jsonl")]
-    rows = [json.loads(line) for line in lines("answers.jsonl")]
+    tasks = [ParseDict(row, EvaluateScriptsRequest()) for row in objects("tasks.jsonl")]
+    rows = objects("answers.jsonl")
     answers = {(row["task_id"], row.get("candidate_id"), row["agent"]): row["answer"] for row in rows}
     written = Written()
     async with AsyncExitStack() as stack:
@@ -199,7 +200,7 @@ async def record() -> int:
                     written.answer = completion(answer, candidate, sample.task.constraints)
                     reference = response.script if role is CRITIC else None
                     await ask(role, channels[role.name], sample, candidate, reference)
-    return len(lines("completions.jsonl"))
+    return len(objects("completions.jsonl"))
 
 
 async def ask(
@@ -214,9 +215,9 @@ async def ask(
     await role.ask(channel, question, timeout=30)
 
 
-def lines(name: str) -> Sequence[str]:
-    """The lines of one of the samples' files."""
-    return (FOLDER / name).read_text(encoding="utf-8").splitlines()
+def objects(name: str) -> Sequence[dict[str, Any]]:
+    """The rows of one of the samples' files."""
+    return [row for _, row in json_objects(FOLDER / name)]
 
 
 if __name__ == "__main__":

@@ -6,11 +6,8 @@ counted.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +15,8 @@ from typing import Any, NoReturn
 import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.datasets.spreadsheet import read_table
 
 _NAMES = frozenset({"id", "item"})
 _LEAST_SCORED = 2
@@ -39,11 +38,9 @@ class Rows:
             typer.BadParameter: It cannot be read; the message names the line.
         """
         try:
-            text = file.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise typer.BadParameter(f"{file.name} is not UTF-8: {error}", param_hint="FILE") from error
-        parse = _json_rows if text.lstrip().startswith("{") else _csv_rows
-        rows = cls(file, list(parse(file, text)))
+            rows = cls(file, read_table(file))
+        except LineError as error:
+            _refuse(file, error.line, error.problem)
         if not rows.rows:
             _refuse(file, 0, "has no rows")
         return rows
@@ -144,30 +141,6 @@ def add_annotations(request: agreement_pb2.MeasureAgreementRequest, rows: Rows) 
     return [f"{unlabelled} rows without a label"] if unlabelled else []
 
 
-def _json_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for line, content in enumerate(text.split("\n"), 1):
-        if not content.strip():
-            continue
-        try:
-            row = json.loads(content)
-        except ValueError as error:
-            _refuse(file, line, f"is not JSON: {error}")
-        if not isinstance(row, dict):
-            _refuse(file, line, "is not an object")
-        yield line, row
-
-
-def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    try:
-        for row in reader:
-            if None in row or None in row.values():
-                _refuse(file, reader.line_num, "has not as many cells as the header")
-            yield reader.line_num, row
-    except csv.Error as error:
-        _refuse(file, reader.line_num, f"is not CSV: {error}")
-
-
 def _labels(label: Any, *, separated: bool) -> list[str]:
     if isinstance(label, list):
         return [_text(one) for one in label]
@@ -193,7 +166,7 @@ def number(value: Any) -> float | None:
 
 
 def _refuse(file: Path, line: int, problem: str) -> NoReturn:
-    place = f"{file.name}, line {line}" if line else file.name
+    place = f"{file.name}: line {line}:" if line else f"{file.name}:"
     raise typer.BadParameter(f"{place} {problem}", param_hint="FILE")
 
 

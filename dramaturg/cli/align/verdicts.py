@@ -16,7 +16,8 @@ from dramaturg.cli.compare.report import policy_name
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table
-from dramaturg.results.files import ResultsError, read_results
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.files import read_results
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.judgements import judgements
 from dramaturg.summaries.labels import HumanLabels
@@ -103,7 +104,7 @@ def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Huma
                     abstain_reason=one.reason,
                     tags={_CRITERION: one.aspect, _SAMPLE: one.sample},
                 )
-    except ResultsError as error:
+    except LineError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror or error}")

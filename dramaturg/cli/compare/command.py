@@ -14,7 +14,7 @@ from dramaturg.cli.align.options import Level, Resamples, Seed, print_json, tell
 from dramaturg.cli.compare import report
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output
-from dramaturg.results.files import ResultsError
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.summaries.comparison import CRITERION, SAMPLE, Run, RunsError, comparison, read_run
 from dramaturg.summaries.labels import HumanLabels
 
@@ -150,7 +150,7 @@ def _read(results: list[Path], *, by_sample: bool) -> list[Run]:
         raise typer.BadParameter("a folder is named twice", param_hint="RESULTS")
     try:
         return [read_run(path, name, by_sample=by_sample) for path, name in zip(results, names, strict=True)]
-    except (RunsError, ResultsError) as error:
+    except (RunsError, LineError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror or error}")

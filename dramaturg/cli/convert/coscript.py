@@ -11,6 +11,7 @@ import typer
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.formats import coscript as released
 
 
@@ -40,11 +41,11 @@ def coscript(
     files = []
     for source in sources:
         try:
-            files.append((source.stem, released.parse_file(source.read_text(encoding="utf-8"))))
+            files.append((source.stem, released.read_file(source)))
         except OSError as error:
             fail(f"{source}: {error.strerror or error}")
-        except (ValueError, RecursionError) as error:
-            fail(f"{source}: {error}")
+        except LineError as error:
+            fail(str(error))
     for source, (_, rows) in zip(sources, files, strict=True):
         if not rows:
             fail(f"{source}: there are no rows")

@@ -19,6 +19,7 @@ from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.formats.goyal import BEST, SEED_TAG, WORST, Study, agreement_request, read_study, vote_shares
 from dramaturg.service.errors import from_rpc_error
 
@@ -44,12 +45,12 @@ def goyal(
         dramaturg convert goyal cnn_human.json pairs.jsonl --seed 7
     """
     try:
-        study = read_study(json.loads(source.read_text(encoding="utf-8")), seed)
+        study = read_study(json_document(source), seed)
     except OSError as error:
         fail(f"{source}: {error.strerror or error}")
-    except json.JSONDecodeError as error:
-        fail(f"{source}: is not JSON: {error}")
-    except (ValueError, TypeError, RecursionError) as error:
+    except LineError as error:
+        fail(str(error))
+    except TypeError as error:
         fail(f"{source}: {error}")
     write_messages(destination, study.requests)
     malformed = [one for one in study.left_out if one.malformed]

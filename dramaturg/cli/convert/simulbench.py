@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, 
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
-from dramaturg.formats.simulbench import Skipped, parse_lines, read_scripts, read_tasks
+from dramaturg.datasets.json_lines import LineError, json_document, json_values
+from dramaturg.formats.simulbench import Skipped, read_scripts, read_tasks
 
 
 def simulbench(
@@ -65,11 +65,11 @@ def simulbench(
 
 def _read(file: Path) -> Sequence[tuple[int, Any]]:
     try:
-        rows = parse_lines(file.read_text(encoding="utf-8"))
+        rows = list(json_values(file))
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
-    except (ValueError, RecursionError) as error:
-        fail(f"{file}: {error}")
+    except LineError as error:
+        fail(str(error))
     if not rows:
         fail(f"{file}: there are no rows")
     return rows
@@ -77,11 +77,11 @@ def _read(file: Path) -> Sequence[tuple[int, Any]]:
 
 def _read_object(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json_document(file)
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
-    except (ValueError, RecursionError) as error:
-        fail(f"{file}: {error}")
+    except LineError as error:
+        fail(str(error))
     if not isinstance(found, dict):
         fail(f"{file}: is not an object but {type(found).__name__}")
     return found

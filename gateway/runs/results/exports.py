@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.datasets.spreadsheet import csv_record
 
 PIECE_BYTES = 256 << 10
 """Pieces are about so large."""
@@ -93,18 +92,9 @@ def _split(piece: bytes) -> Iterator[bytes]:
 
 
 def _csv_lines(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:
-    line = io.StringIO(newline="")
-    writer = csv.writer(line)
-
-    def write(cells: Sequence[Any]) -> bytes:
-        line.seek(0)
-        line.truncate()
-        writer.writerow(cells)
-        return line.getvalue().encode()
-
-    yield write(header(tags))
+    yield csv_record(header(tags)).encode()
     for result in results:
-        yield write(table_row(result, tags))
+        yield csv_record(table_row(result, tags)).encode()
 
 
 def _json(value: Any) -> str | None:

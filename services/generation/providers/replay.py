@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dramaturg.datasets.json_lines import LineError, json_objects
 from services.generation.calls import Answer, Call
 from services.generation.deadlines import Deadline
 from services.generation.errors import NotRecordedError
@@ -65,18 +66,18 @@ class ReplayProvider(Provider):
 
     def _read(self) -> None:
         try:
-            with self._path.open(encoding="utf-8") as file:
-                for number, line in enumerate(file, start=1):
-                    self._read_line(number, line)
-        except (OSError, UnicodeDecodeError) as error:
+            for number, record in json_objects(self._path):
+                self._read_record(number, record)
+        except OSError as error:
             raise RecordingError(f"the recording {self._path} cannot be read: {error}") from error
+        except LineError as error:
+            raise RecordingError(f"the recording {error}") from error
 
-    def _read_line(self, number: int, line: str) -> None:
+    def _read_record(self, number: int, record: dict[str, Any]) -> None:
         try:
-            if line.strip():
-                self._add(json.loads(line))
+            self._add(record)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise RecordingError(f"the recording {self._path}, line {number}: {error!r}") from error
+            raise RecordingError(f"the recording {self._path}: line {number}: {error!r}") from error
 
     def _add(self, record: dict[str, Any]) -> None:
         self._answers[record["fingerprint"]] = answer_from_record(record["answer"])

@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.main import app
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.row_file import open_rows
-from dramaturg.formats.coscript import convert, parse_file, strip_number
+from dramaturg.formats.coscript import convert, read_file, strip_number
 
 
 def row(number: int = 1, goal: str = "Brew tea without a kettle", **fields: Any) -> dict[str, Any]:
@@ -96,12 +97,15 @@ def test_a_number_is_stripped_where_it_is_one(step: str, expected: str) -> None:
     assert strip_number(step) == expected
 
 
-def test_both_forms_of_the_file_are_read() -> None:
+def test_both_forms_of_the_file_are_read(tmp_path: Path) -> None:
     rows = [row(1), row(2)]
-    assert parse_file("\ufeff" + json.dumps(rows)) == rows
-    assert parse_file("\n".join(map(json.dumps, rows)) + "\n\n") == rows
-    with pytest.raises(ValueError, match="line 2"):
-        parse_file('{"id": 1}\n{')
+    file = tmp_path / "model.json"
+    for text in ("\ufeff" + json.dumps(rows), "\n".join(map(json.dumps, rows)) + "\n\n"):
+        file.write_text(text, encoding="utf-8")
+        assert read_file(file) == rows
+    file.write_text('{"id": 1}\n{', encoding="utf-8")
+    with pytest.raises(LineError, match=r"model\.json: line 2: is not JSON"):
+        read_file(file)
 
 
 def test_the_command_writes_rows_that_can_be_evaluated(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_wrong_usage_of_convert_is_exit_code_two(arguments: list[str]) -> None:
 
 @pytest.mark.data
 def test_the_released_test_set_converts_whole(data_dir: Path) -> None:
-    rows = parse_file((data_dir / "coscript" / "test_data.json").read_text(encoding="utf-8"))
+    rows = read_file(data_dir / "coscript" / "test_data.json")
     conversion = convert([("human", rows)])
     assert len(rows) == len(conversion.requests) == 3000
     assert not conversion.skipped

@@ -134,7 +134,7 @@ def test_tasks_take_their_overrides_by_id_or_by_name(tmp_path: Path) -> None:
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text('{"id": 1}\n{', encoding="utf-8")
-    assert "line 2 is not JSON" in convert(file, tmp_path / "out.jsonl").stderr
+    assert "line 2: is not JSON" in convert(file, tmp_path / "out.jsonl").stderr
     assert convert(tmp_path / "none", tmp_path / "out.jsonl").exit_code == 2
     result = convert(file, tmp_path / "out.jsonl", "--overrides", file)
     assert (result.exit_code, "--tasks only" in result.stderr) == (2, True)

@@ -13,7 +13,8 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.datasets import Row
-from dramaturg.results.files import ResultsError, ResultWriter, read_results
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.files import ResultWriter, read_results
 from dramaturg.service.errors import ServiceError, Violation
 from tests.dramaturg.report.samples import RESULTS, sample
 
@@ -102,6 +103,6 @@ def test_the_kind_of_a_result_is_recognised_by_its_members(kind: str, tmp_path: 
 def test_an_invalid_line_is_named(line: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "some.jsonl"
     file.write_text(f"\n{line}\n", encoding="utf-8")
-    with pytest.raises(ResultsError, match=message) as caught:
+    with pytest.raises(LineError, match=message) as caught:
         list(read_results(file))
-    assert "some.jsonl:2" in str(caught.value)
+    assert "some.jsonl: line 2:" in str(caught.value)

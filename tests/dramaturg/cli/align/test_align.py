@@ -115,12 +115,15 @@ def test_rows_that_people_did_not_score_are_counted(tmp_path: Path) -> None:
     ("content", "problem"),
     [
         ("", "has no rows"),
-        ('{"human": 1, "m": 2}\n{"human": 1, "m": "x"}\n', "line 2 has something other than a finite number"),
-        ('{"human": 1, "m": 2}\n{"human": 1, "m": NaN}\n', "line 2 has something other than a finite number"),
-        ('{"human": 1}\n\n[1]\n', "line 3 is not an object"),
-        ('{"human": 1}\n{"human": \n', "line 2 is not JSON"),
+        (
+            '{"human": 1, "m": 2}\n{"human": 1, "m": "x"}\n',
+            "line 2: has something other than a finite number",
+        ),
+        ('{"human": 1, "m": 2}\n{"human": 1, "m": NaN}\n', "line 2: is not JSON: NaN is no number"),
+        ('{"human": 1}\n\n[1]\n', "line 3: is not a JSON object"),
+        ('{"human": 1}\n{"human": \n', "line 2: is not JSON"),
         ('{"m": 1}\n{"m": 2}\n', "0 rows with a number in column"),
-        ("human,m\n1,2\n1\n", "line 3 has not as many cells as the header"),
+        ("human,m\n1,2\n1\n", "line 3: has 1 cells; the header has 2"),
     ],
 )
 def test_bad_scores_are_refused_with_their_line(tmp_path: Path, content: str, problem: str) -> None:
@@ -183,9 +186,9 @@ def test_sets_and_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([{"item": 1, "annotator": "a", "label": "x"}] * 2, "line 2 labels item '1' a second time"),
+        ([{"item": 1, "annotator": "a", "label": "x"}] * 2, "line 2: labels item '1' a second time"),
         ([{"item": 1, "label": "x"}], "no column 'annotator'"),
-        ([{"item": 1, "label": "x", "annotator": ""}], "line 1 names no annotator"),
+        ([{"item": 1, "label": "x", "annotator": ""}], "line 1: names no annotator"),
         ([{"item": 1, "annotator": "a", "label": ""}], "no row with something in column"),
     ],
 )

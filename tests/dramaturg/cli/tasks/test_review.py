@@ -90,7 +90,7 @@ def test_a_sheet_that_is_not_in_order_is_refused_with_every_line(
 
 def test_a_file_that_is_no_sheet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.jsonl").write_text(json.dumps(ROW) + "\n{", encoding="utf-8")
-    assert "line 2 is not JSON" in review(tmp_path / "broken.jsonl", "-o", tmp_path / "x").stderr
+    assert "line 2: is not JSON" in review(tmp_path / "broken.jsonl", "-o", tmp_path / "x").stderr
     assert review(tmp_path / "absent.csv", "-o", tmp_path / "x").exit_code == 2
 
 

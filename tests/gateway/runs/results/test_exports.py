@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1.verdict_pb2 import Finding
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.datasets.spreadsheet import unescape_cell
 from gateway.runs.results.exports import PIECE_BYTES, as_csv, as_json_lines, header, in_pieces, table_row
 from gateway.runs.results.parquet import as_parquet
 
@@ -31,10 +32,23 @@ results = st.lists(
 TAGS = ["a", "b,c"]
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 @given(results)
 def test_a_table_in_csv_says_what_the_rows_say(found: list[RunResult]) -> None:
     data = b"".join(as_csv(found, TAGS)).decode()
-    read = list(csv.reader(io.StringIO(data, newline="")))
+    cells = list(csv.reader(io.StringIO(data, newline="")))
+    assert not any(cell.startswith(FORMULA) for row in cells for cell in row if not _is_number(cell))
+    read = [[unescape_cell(cell) for cell in row] for row in cells]
     assert read[0] == header(TAGS)
     assert read[1:] == [["" if c is None else str(c) for c in table_row(result, TAGS)] for result in found]
 
