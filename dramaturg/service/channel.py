@@ -1,4 +1,4 @@
-"""Opens a channel: one way for every client.
+"""Channels of clients.
 
 Calls are balanced over all addresses of the target, skip replicas that report not serving, are retried where
 they never reached a handler, and carry the deadline and the request id of the call that they are made for.
@@ -7,15 +7,15 @@ they never reached a handler, and carry the deadline and the request id of the c
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import grpc
 
-from dramaturg.service.auth.outgoing import identifying
-from dramaturg.service.propagation import PropagatingChannel
-from dramaturg.service.rotation import RotatingChannel
+from dramaturg.service.auth.credentials import bearer_token
+from dramaturg.service.client_channel import ClientChannel
+from dramaturg.service.connection import Connection
 from dramaturg.service.settings import ChannelSettings
-from dramaturg.service.telemetry.calls import ObservedChannel
 from dramaturg.service.tls import channel_credentials
 
 SERVICE_CONFIG: dict[str, Any] = {
@@ -43,7 +43,12 @@ LOOKUP_SECONDS = 10
 """How often a name is looked up at most. Replicas that come and go faster may all be unknown to a client."""
 
 
-def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.aio.Channel:
+def open_channel(
+    target: str,
+    settings: ChannelSettings | None = None,
+    *,
+    interceptors: Sequence[grpc.aio.ClientInterceptor] = (),
+) -> grpc.aio.Channel:
     """Opens a channel to a server, or to all replicas behind a name.
 
     A channel belongs to the event loop of its first call. Close it, or use it in ``async with``.
@@ -52,26 +57,56 @@ def open_channel(target: str, settings: ChannelSettings | None = None) -> grpc.a
         target: ``host:port`` or a gRPC name such as ``dns:///critic.eval.svc:50051``. For several replicas
             the name must resolve to each one's address (on Kubernetes: a headless Service).
         settings: Certificates and limits; by default those of the environment.
+        interceptors: Interceptors of gRPC, the first one outermost. They see each call as the channel makes
+        it, with
+            its deadline and metadata. One object may intercept several kinds of calls.
 
     Raises:
         SettingsError: A certificate or the token cannot be read, or the token would pass a network in plain
             text.
+        ValueError: An interceptor is none of gRPC's.
     """
     settings = settings or ChannelSettings()
     options = _options(settings)
-    identified = identifying(target, settings)
+    token = bearer_token(target, settings)
+    kinds = _one_kind_each(interceptors)
 
     def connect() -> grpc.aio.Channel:
         credentials = channel_credentials(settings)
         if credentials is None:
-            return grpc.aio.insecure_channel(target, options=options)
-        return grpc.aio.secure_channel(target, credentials, options=options)
+            return grpc.aio.insecure_channel(target, options=options, interceptors=kinds)
+        return grpc.aio.secure_channel(target, credentials, options=options, interceptors=kinds)
 
-    files = settings.tls_files
-    channel = RotatingChannel(connect, files, grace=settings.timeout_seconds) if files else connect()
-    channel = identified(channel)
-    reserve = settings.deadline_reserve_seconds
-    return ObservedChannel(PropagatingChannel(channel, settings.timeout_seconds, reserve=reserve), target)
+    return ClientChannel(
+        Connection(connect, settings.tls_files, grace=settings.timeout_seconds),
+        target,
+        timeout=settings.timeout_seconds,
+        reserve=settings.deadline_reserve_seconds,
+        token=token,
+    )
+
+
+def _one_kind_each(interceptors: Sequence[grpc.aio.ClientInterceptor]) -> list[grpc.aio.ClientInterceptor]:
+    """Interceptors of one kind of calls: of an object that has several kinds gRPC uses the first alone."""
+    found: list[grpc.aio.ClientInterceptor] = []
+    for interceptor in interceptors:
+        kinds = [(base, name) for base, name in _KINDS if isinstance(interceptor, base)]
+        if len(kinds) <= 1:
+            found.append(interceptor)
+            continue
+        for base, name in kinds:
+            adapter = type(f"{type(interceptor).__name__}_{name}", (base,), {name: None})()
+            setattr(adapter, name, getattr(interceptor, name))
+            found.append(adapter)
+    return found
+
+
+_KINDS: Final = (
+    (grpc.aio.UnaryUnaryClientInterceptor, "intercept_unary_unary"),
+    (grpc.aio.UnaryStreamClientInterceptor, "intercept_unary_stream"),
+    (grpc.aio.StreamUnaryClientInterceptor, "intercept_stream_unary"),
+    (grpc.aio.StreamStreamClientInterceptor, "intercept_stream_stream"),
+)
 
 
 def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service.gate import OPEN_GATE, Gate
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+_NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Contract:
     """
     gate: Gate = OPEN_GATE
     """Whether, and how often, a caller may call it now."""
+    weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
+    """How many items a request of a method has, by the method's name. They count against
+    ``server.max_concurrent_calls``; a request of any other method counts as one.
+    """
 
     @classmethod
     def make(
@@ -63,6 +68,7 @@ class Contract:
         capabilities: Iterable[str] = (),
         limits: Mapping[str, int] = _NO_LIMITS,
         permission: str = "",
+        weights: Mapping[str, Callable[[Any], int]] = _NO_WEIGHTS,
     ) -> Contract:
         """Makes a contract; the keyword arguments are the fields of ``identity.v1.Identity`` and of this."""
         identity = Identity(
@@ -74,7 +80,7 @@ class Contract:
             capabilities=capabilities,
             limits=limits,
         )
-        return cls(descriptor, add, servicer, identity, permission)
+        return cls(descriptor, add, servicer, identity, permission, weights=weights)
 
     @property
     def full_name(self) -> str:

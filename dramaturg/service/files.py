@@ -14,15 +14,15 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-class Reread(Generic[_T]):
-    """What is read from files, and is read again when one of them changes.
+class ReloadingFile(Generic[_T]):
+    """A value that is read from files, and read again when one of them changes.
 
     The files are looked at whenever the value is asked for (a ``stat`` each). The old value stays until the
-    new one can be read: a renewal may be seen half done.
+    new one can be read: some of the files may be renewed, and some not yet.
 
     Args:
-        files: What the value is read from.
-        load: Reads it. Raises SettingsError where it cannot.
+        files: The files.
+        load: Reads it; raises SettingsError where it cannot.
 
     Raises:
         SettingsError: It cannot be read.
@@ -31,31 +31,31 @@ class Reread(Generic[_T]):
     def __init__(self, files: Iterable[Path], load: Callable[[], _T]) -> None:
         self._files = tuple(files)
         self._load = load
-        self._versions = versions(self._files)  # first: a change while the files are read is then seen
+        self._times = modification_times(self._files)  # first: a change while the files are read is then seen
         self._value = load()
 
     def current(self) -> _T:
         """The value of the files as they are, or as they could last be read."""
-        self.renewed()
+        self.changed()
         return self._value
 
-    def renewed(self) -> _T | None:
-        """The value where the files have changed since the last time, else ``None``."""
+    def changed(self) -> _T | None:
+        """The new value where the files have changed since the last call, else ``None``."""
         try:
-            found = versions(self._files)
-            if found == self._versions:
+            found = modification_times(self._files)
+            if found == self._times:
                 return None
             value = self._load()
         except SettingsError:
             logger.exception("a file that changed could not be read again")
             return None
-        self._versions, self._value = found, value
+        self._times, self._value = found, value
         logger.info("files were read again", extra={"fields": {"files": [str(file) for file in self._files]}})
         return value
 
 
-def versions(files: Iterable[Path]) -> Sequence[int]:
-    """Tells whether files have changed: equal for as long as none has.
+def modification_times(files: Iterable[Path]) -> Sequence[int]:
+    """The times at which files were changed last: equal as long as none changes.
 
     Kubernetes replaces a mounted secret by turning a symbolic link: the file behind the path is then another.
 

@@ -1,8 +1,8 @@
-"""What is sent with a call besides its message."""
+"""Metadata of the calls that a client makes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -12,7 +12,7 @@ Pair = tuple[str, Any]
 
 
 class Pairs(grpc.aio.Metadata):
-    """Metadata as gRPC takes it, made to be sent and for nothing else.
+    """Metadata that is sent, and not looked into.
 
     gRPC's own sorts the pairs by key when it is made and takes them out again one by one when it is sent.
 
@@ -30,10 +30,20 @@ class Pairs(grpc.aio.Metadata):
         return len(self._pairs)
 
 
-def added(metadata: Iterable[Pair] | None, *pairs: Pair) -> Iterable[Pair]:
-    """The metadata with pairs, unless it has such keys already: what a caller states stands."""
-    if not metadata:
-        return Pairs(pairs)
-    given = tuple(metadata)
-    named = {key for key, _ in given}
-    return Pairs((*given, *(pair for pair in pairs if pair[0] not in named)))
+def appended(
+    stated: Iterable[Pair] | None, pairs: Sequence[Pair], always: Sequence[Pair] = ()
+) -> Iterable[Pair] | None:
+    """The metadata of a call.
+
+    Args:
+        stated: What the caller states.
+        pairs: What is added, unless the caller states such keys.
+        always: What is added behind it.
+    """
+    if not stated:
+        return Pairs((*pairs, *always)) if pairs or always else None
+    given = tuple(stated)
+    if not pairs and not always:
+        return Pairs(given)
+    keys = {key for key, _ in given}
+    return Pairs((*given, *(pair for pair in pairs if pair[0] not in keys), *always))

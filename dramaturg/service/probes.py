@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from dramaturg.service.health import HealthServicer
-from dramaturg.service.listening import EXCLUSIVE, Option, bind
+from dramaturg.service.listener import EXCLUSIVE, Option, bind
 
 _OPTIONS: tuple[Option, ...] = (
     EXCLUSIVE,

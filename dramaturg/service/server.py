@@ -1,4 +1,4 @@
-"""Starts a server: one way for every service.
+"""The server of a service, and the process that runs it.
 
 A ``Server`` serves contracts together with the standard health service, reflection and ``IdentityService``;
 ``run`` makes a process of it.
@@ -25,16 +25,15 @@ from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2
 from dramaturg.service import logs
 from dramaturg.service.app import App
 from dramaturg.service.auth import audit
+from dramaturg.service.auth.credentials import is_loopback
 from dramaturg.service.auth.guard import guard
-from dramaturg.service.auth.outgoing import is_loopback
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
-from dramaturg.service.interceptors import call_interceptor
-from dramaturg.service.listening import bind, server_options
+from dramaturg.service.interceptors import server_interceptor
+from dramaturg.service.listener import Registration, bind, server_options
 from dramaturg.service.probes import ProbeServer
-from dramaturg.service.registration import Registration
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
 from dramaturg.service.tls import server_credentials
@@ -59,9 +58,11 @@ class Server:
     loop.
 
     Args:
-        contracts: What it serves.
-        settings: How it listens.
-        auth: How callers are recognised. Absent: they are not told apart, and may do everything.
+        contracts: The contracts.
+        settings: Its settings.
+        auth: How callers are authenticated. Absent: they are not, and may call everything.
+        interceptors: Further interceptors of gRPC. They run inside those of the server
+            (see ``dramaturg.service.interceptors``), the first one outermost.
 
     Attributes:
         port: The port it listens on, once started.
@@ -69,9 +70,15 @@ class Server:
     """
 
     def __init__(
-        self, contracts: Sequence[Contract], settings: ServerSettings, auth: AuthSettings | None = None
+        self,
+        contracts: Sequence[Contract],
+        settings: ServerSettings,
+        auth: AuthSettings | None = None,
+        *,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         self.port = 0
+        self._interceptors = tuple(interceptors)
         self._auth = auth
         self._contracts = tuple(contracts)
         self._settings = settings
@@ -93,8 +100,9 @@ class Server:
             SettingsError: A certificate or a file of tokens cannot be read, or it is not known who may call a
                 method.
         """
-        calls = call_interceptor(self._settings, guard(self._auth, self._contracts), self._contracts)
-        server = grpc.aio.server(interceptors=[calls], options=server_options(self._settings))
+        calls = server_interceptor(self._settings, guard(self._auth, self._contracts), self._contracts)
+        interceptors = [calls, *self._interceptors]
+        server = grpc.aio.server(interceptors=interceptors, options=server_options(self._settings))
         # Generated code asks a server for no more than this.
         registration = cast("grpc.aio.Server", Registration(server))
         for contract in self._contracts:
@@ -117,7 +125,7 @@ class Server:
         if (self._auth is None or not self._auth.enabled) and not is_loopback(
             f"{self._settings.host}:{self.port}"
         ):
-            logger.warning("callers are not told apart: everybody who reaches the address may do everything")
+            logger.warning("callers are not authenticated: everybody may call everything")
 
     async def drain(self) -> None:
         """Stops without a failed call.
@@ -158,7 +166,12 @@ class Server:
         ]
 
 
-def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None:
+def run(
+    app: App | Callable[[], App],
+    argv: Sequence[str] | None = None,
+    *,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> None:
     """Runs a service as a process until SIGTERM or SIGINT, then drains it.
 
     The settings are read here when ``app`` is the class and not an instance, so that bad ones end with a
@@ -168,6 +181,7 @@ def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None
     Args:
         app: The service's ``App`` class, or an instance.
         argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
+        interceptors: Further interceptors of gRPC (see ``Server``).
     """
     parser = argparse.ArgumentParser(description="Serves one of dramaturg's services.")
     parser.add_argument("--host", help=f"the address to listen on (or {ServerSettings.variable('host')})")
@@ -181,7 +195,7 @@ def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None
         audit.configure(auth.audit)
         service: App = app() if callable(app) else app
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(service, settings, auth))
+            runner.run(_serve(service, settings, auth, interceptors))
     except ValidationError as error:
         _fail(explain(error), code=2)
     except SettingsError as error:
@@ -192,13 +206,18 @@ def run(app: App | Callable[[], App], argv: Sequence[str] | None = None) -> None
         sys.exit(128 + signal.SIGINT)
 
 
-async def _serve(app: App, settings: ServerSettings, auth: AuthSettings) -> None:
+async def _serve(
+    app: App,
+    settings: ServerSettings,
+    auth: AuthSettings,
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def stop() -> None:
-        # Whoever asks twice does not want to wait for the drain.
+        # A second signal ends the process without the drain.
         for number in signals:
             loop.remove_signal_handler(number)
         stopping.set()
@@ -208,10 +227,10 @@ async def _serve(app: App, settings: ServerSettings, auth: AuthSettings) -> None
     async with (
         telemetry(app.name, settings.host),
         app.open() as contracts,
-        Server(contracts, settings, auth),
+        Server(contracts, settings, auth, interceptors=interceptors),
     ):
-        # What stands now stands to the end: to look for garbage among it again and again is a seventh of all
-        # processor time under load (docs/generation.md).
+        # Objects that exist now live to the end: to look for garbage among them again and again is a seventh
+        # of all processor time under load (docs/generation.md).
         gc.collect()
         gc.freeze()
         await stopping.wait()

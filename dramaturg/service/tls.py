@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from dramaturg.service.files import Reread, read
+from dramaturg.service.files import ReloadingFile, read
 from dramaturg.service.settings import ChannelSettings, ServerSettings
 
 
@@ -24,10 +24,10 @@ def server_credentials(settings: ServerSettings) -> grpc.ServerCredentials | Non
     if settings.tls_certificate_file is None or settings.tls_private_key_file is None:
         return None
     files = settings.tls_certificate_file, settings.tls_private_key_file, settings.tls_client_ca_file
-    source = Reread((file for file in files if file), partial(_server_certificate, *files))
+    source = ReloadingFile((file for file in files if file), partial(_server_certificate, *files))
     return grpc.dynamic_ssl_server_credentials(
         source.current(),
-        source.renewed,  # type: ignore[arg-type] # the stub leaves out None, which means no change
+        source.changed,  # type: ignore[arg-type] # the stub leaves out None, which means no change
         require_client_authentication=settings.tls_client_ca_file is not None,
     )
 

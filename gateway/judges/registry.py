@@ -13,7 +13,6 @@ from dramaturg.judge.roles import ROLES, Role
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from gateway.judges.call_gate import CallGate
-from gateway.judges.method_cache import MethodCachingChannel
 from gateway.judges.pending_calls import noted
 from gateway.settings import JudgeEntry
 
@@ -89,9 +88,7 @@ async def open_registry(
     Yields:
         The registry of the judges.
     """
-    channels = {
-        target: MethodCachingChannel(connect(target)) for target in {entry.target for entry in entries}
-    }
+    channels = {target: connect(target) for target in {entry.target for entry in entries}}
     sizes = Counter(entry.role for entry in entries)
     try:
         yield Registry(

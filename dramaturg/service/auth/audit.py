@@ -56,6 +56,11 @@ def configure(place: str) -> None:
     logger.disabled = False
 
 
+def is_enabled() -> bool:
+    """Whether there is an audit log."""
+    return not logger.disabled
+
+
 def is_kept(method: str) -> bool:
     """Whether calls of a method are written down when they are not refused: it changes or costs something."""
     return not logger.disabled and RULES.get(method) not in _HARMLESS

@@ -5,28 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
 
 from dramaturg.service.auth.caller import TENANT_METADATA, TENANT_PATTERN, Caller
+from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import SERVICE
-from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
 from dramaturg.service.auth.web_tokens import WebTokens
-
-if TYPE_CHECKING:
-    from dramaturg.service.interceptors.calls import Context
-
-AUTHORIZATION_METADATA = "authorization"
-"""The metadata key of the bearer token (RFC 6750, section 2.1)."""
+from dramaturg.service.rpc import Context, Metadata
 
 _LONGEST_TOKEN = 8192
 _WEB_TOKEN_DOTS = 2
 _TENANT = re.compile(TENANT_PATTERN)
-
-Metadata: TypeAlias = Iterable[tuple[str, str | bytes]]
-"""What a call brings besides its message."""
 
 
 class Authenticator:
@@ -50,20 +42,20 @@ class Authenticator:
         """Who makes the call, by its metadata alone; ``None`` where the certificate has to say so.
 
         Raises:
-            UnrecognisedError: Nobody that is known.
+            UnauthenticatedError: Nobody that is known.
         """
         given = _all(metadata, AUTHORIZATION_METADATA)
         if given:
             return _believed(self._bearer(given), metadata)
         if self._takes_certificates:
             return None
-        raise UnrecognisedError("there is no token")
+        raise UnauthenticatedError("there is no token")
 
     def by_certificate(self, context: Context) -> Caller:
         """Who makes the call, by the certificate of its connection.
 
         Raises:
-            UnrecognisedError: Nobody that is known.
+            UnauthenticatedError: Nobody that is known.
         """
         caller = self._identities.find(_spiffe_id(context.auth_context()))
         return _believed(caller, context.invocation_metadata() or ())
@@ -71,26 +63,26 @@ class Authenticator:
     def _bearer(self, given: list[str]) -> Caller:
         scheme, _, token = given[0].partition(" ")
         if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(token) <= _LONGEST_TOKEN:
-            raise UnrecognisedError("the authorization is no bearer token")
+            raise UnauthenticatedError("the authorization is no bearer token")
         caller = self._tokens.find(token) if self._tokens is not None else None
         if caller is not None:
             return caller
         if self._web_tokens is not None and token.count(".") == _WEB_TOKEN_DOTS:
             return self._web_tokens.find(token)
-        raise UnrecognisedError("the token is unknown")
+        raise UnauthenticatedError("the token is unknown")
 
 
 def for_tenant(caller: Caller, metadata: Metadata) -> Caller:
     """The caller, for the tenant that it names.
 
     Raises:
-        UnrecognisedError: What it names is no tenant.
+        UnauthenticatedError: What it names is no tenant.
     """
     if TENANT_METADATA not in dict(metadata):
         return caller
     named = _all(metadata, TENANT_METADATA)
     if len(named) != 1 or not _TENANT.fullmatch(named[0]):
-        raise UnrecognisedError(f"{caller.principal or 'somebody'} calls for a tenant that is no name")
+        raise UnauthenticatedError(f"{caller.principal or 'somebody'} calls for a tenant that is no name")
     return replace(caller, tenant=named[0])
 
 
@@ -107,5 +99,5 @@ def _spiffe_id(auth_context: Mapping[str, Iterable[bytes]]) -> str:
     """The SPIFFE id of the client's certificate, whose chain gRPC has verified by then."""
     found = list(auth_context.get("peer_spiffe_id", ()))
     if len(found) != 1:
-        raise UnrecognisedError("there is neither a token nor a certificate with a SPIFFE id")
+        raise UnauthenticatedError("there is neither a token nor a certificate with a SPIFFE id")
     return found[0].decode("utf-8", errors="replace")

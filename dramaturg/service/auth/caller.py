@@ -1,4 +1,4 @@
-"""Who makes the call that is being served, for whoever works on it."""
+"""The caller of the call that is being served."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 import grpc
 
 TENANT_METADATA = "x-dramaturg-tenant"
-"""The metadata key by which a service says for which tenant it calls. Nobody else is believed."""
+"""The metadata key by which a service names the tenant that it calls for. Of other callers it is ignored."""
 TENANT_PATTERN = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
 """What a tenant's name looks like; 1 to 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was recognised, or nobody in particular."""
+    """An authenticated caller, or [ANONYMOUS]."""
 
     principal: str
-    """Who it is, such as "ci@team-a" or a SPIFFE id. Empty: callers are not told apart."""
+    """Who it is, such as "ci@team-a" or a SPIFFE id. Empty: callers are not authenticated."""
     tenant: str
     """For which tenant the call is made. Empty: for none."""
     roles: frozenset[str]
     """The roles that the caller has (see ``permissions``)."""
 
 
-NOBODY = Caller("", "", frozenset())
-"""The caller where callers are not told apart."""
+ANONYMOUS = Caller("", "", frozenset())
+"""The caller where callers are not authenticated."""
 
-_current: ContextVar[Caller] = ContextVar("dramaturg_caller", default=NOBODY)
+_current: ContextVar[Caller] = ContextVar("dramaturg_caller", default=ANONYMOUS)
 
 
 def current() -> Caller:
-    """Who makes the call that is being served here; NOBODY outside of any."""
+    """Who makes the call that is being served here; ANONYMOUS outside of any."""
     return _current.get()
 
 
@@ -45,7 +45,7 @@ def enter(caller: Caller) -> None:
 
 
 def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The tenant that a call is made for. Empty where callers are not told apart.
+    """The tenant that a call is made for. Empty where callers are not authenticated.
 
     Args:
         context: The call that is being served, in whose task this is asked.

@@ -1,26 +1,23 @@
-"""Decides whether a call may be made."""
+"""Authenticates and authorizes the callers of a server."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.auth.authenticator import Authenticator, Metadata, for_tenant
-from dramaturg.service.auth.caller import NOBODY, Caller, enter
+from dramaturg.service.auth.authenticator import Authenticator, for_tenant
+from dramaturg.service.auth.caller import ANONYMOUS, Caller, enter
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.permissions import OPEN, RULES, SERVE, permissions_of
-from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.rpc import Context, Metadata
 from dramaturg.service.settings import SettingsError
-
-if TYPE_CHECKING:
-    from dramaturg.service.interceptors.calls import Context
 
 logger = logging.getLogger(__name__)
 
@@ -28,18 +25,21 @@ REFLECTION = "/grpc.reflection."
 """How the names of reflection's methods begin, of which there are several versions."""
 
 
-# Who makes the call that is being served, as its metadata says. None: the certificate has to say so.
-_greeted: ContextVar[Caller | UnrecognisedError | None] = ContextVar("dramaturg_greeted", default=None)
+# The caller of the call being served, by its metadata. None: the certificate identifies it.
+_authenticated: ContextVar[Caller | UnauthenticatedError | None] = ContextVar(
+    "dramaturg_authenticated", default=None
+)
 
 
 class Guard:
-    """Recognises the caller of each call, and refuses the one that may not make it.
+    """Authenticates the caller of each call, and refuses the one that lacks the permission.
 
     Args:
-        authenticator: Recognises callers. ``None``: they are not told apart, and may do everything; also ask
-            a service behind the gateway for any tenant.
-        rules: What a caller of a method must be allowed, by the method's full name.
-        reflection: What it takes to be told the contracts by reflection.
+        authenticator: Authenticates callers. ``None``: they are not authenticated, and may call everything, a
+        service
+            behind the gateway for any tenant included.
+        rules: The permission that a method needs, by the method's full name.
+        reflection: The permission that reflection needs.
     """
 
     def __init__(
@@ -53,34 +53,34 @@ class Guard:
         """Whether everybody may call the method."""
         return self._authenticator is None or self._rule(method) == OPEN
 
-    def greet(self, method: str, metadata: Metadata) -> bool:
-        """Looks at what a call brings besides its message.
+    def authenticate(self, method: str, metadata: Metadata) -> bool:
+        """Looks at the credentials in the metadata of a call, before its request is read.
 
-        A message of up to ``server.max_message_bytes`` is not worth reading for somebody unknown.
+        A request may have up to ``server.max_message_bytes``: it is not read for an unknown caller.
 
         Args:
             method: The full name of the method.
-            metadata: That of the call, in whose task this is asked.
+            metadata: The metadata of the call, in whose task this is asked.
 
         Returns:
-            Whether the caller may be somebody who is known. Where it is not, the call is to be refused.
+            Whether the caller may be a known one. Where it is not, the call is to be refused by [authorize].
         """
         if self._authenticator is None or self._rule(method) == OPEN:
             return True
         try:
-            _greeted.set(self._authenticator.by_metadata(metadata))
-        except UnrecognisedError as error:
-            _greeted.set(error)
+            _authenticated.set(self._authenticator.by_metadata(metadata))
+        except UnauthenticatedError as error:
+            _authenticated.set(error)
             return False
         return True
 
-    def admit(self, method: str, context: Context, metadata: Metadata) -> None:
-        """Enters the caller, for whoever works on the call.
+    def authorize(self, method: str, context: Context, metadata: Metadata) -> None:
+        """Enters the caller, for all code that works on the call.
 
         Args:
             method: The full name of the method.
             context: The call, in whose task this is asked.
-            metadata: What the call brings.
+            metadata: The metadata of the call.
 
         Raises:
             ServiceError: UNAUTHENTICATED, without a word on what was wrong; PERMISSION_DENIED; UNIMPLEMENTED
@@ -90,9 +90,9 @@ class Guard:
         if rule == OPEN:
             return
         try:
-            caller = self._recognise(rule, context, metadata)
-        except UnrecognisedError as error:
-            logger.info("a caller was not recognised: %s", error, extra={"fields": {"method": method}})
+            caller = self._caller(rule, context, metadata)
+        except UnauthenticatedError as error:
+            logger.info("a caller was not authenticated: %s", error, extra={"fields": {"method": method}})
             raise _unauthenticated() from None
         enter(caller)
         if self._authenticator is None:
@@ -102,13 +102,13 @@ class Guard:
         if rule not in permissions_of(caller.roles):
             raise _denied(method)
 
-    def _recognise(self, rule: str | None, context: Context, metadata: Metadata) -> Caller:
+    def _caller(self, rule: str | None, context: Context, metadata: Metadata) -> Caller:
         if self._authenticator is None:
-            return for_tenant(NOBODY, metadata) if rule == SERVE else NOBODY
-        greeted = _greeted.get()
-        if isinstance(greeted, UnrecognisedError):
-            raise greeted
-        return greeted or self._authenticator.by_certificate(context)
+            return for_tenant(ANONYMOUS, metadata) if rule == SERVE else ANONYMOUS
+        authenticated = _authenticated.get()
+        if isinstance(authenticated, UnauthenticatedError):
+            raise authenticated
+        return authenticated or self._authenticator.by_certificate(context)
 
     def _rule(self, method: str) -> str | None:
         return self._reflection if method.startswith(REFLECTION) else self._rules.get(method)

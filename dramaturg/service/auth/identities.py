@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dramaturg.service.auth.caller import TENANT_PATTERN, Caller
-from dramaturg.service.auth.refusal import UnrecognisedError
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.settings import IdentityGrant
 
 _HOLES = {"*": "[^/:]+", "{tenant}": f"(?P<tenant>{TENANT_PATTERN})"}
@@ -22,13 +22,13 @@ class Identities:
         """Who has the identity.
 
         Raises:
-            UnrecognisedError: No pattern matches it.
+            UnauthenticatedError: No pattern matches it.
         """
         for pattern, grant in self._grants:
             if found := pattern.fullmatch(identity):
                 tenant = found.groupdict().get("tenant") or grant.tenant
                 return Caller(identity, tenant, frozenset(grant.roles))
-        raise UnrecognisedError(f"no pattern of auth.identities matches {identity[:200]!r}")
+        raise UnauthenticatedError(f"no pattern of auth.identities matches {identity[:200]!r}")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -50,7 +50,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
     },
     "dramaturg.api.generation.v1.GenerationService": {
-        SERVE: "Generate GenerateBatch ListModels GetLedgerStatus"
+        SERVE: "Generate GenerateBatch ListModels CheckProvider GetLedgerStatus"
     },
     "dramaturg.api.generation.v1.AuthoringService": {
         SERVE: (

@@ -66,7 +66,7 @@ class IdentityGrant(Grant):
 
 
 class AuthSettings(Settings):
-    """Section ``auth``: how callers are recognised. Without any source they are not told apart."""
+    """Section ``auth``: how callers are authenticated. Without any source of identities they are not."""
 
     section: ClassVar[str] = "auth"
 
@@ -110,5 +110,5 @@ class AuthSettings(Settings):
 
     @property
     def enabled(self) -> bool:
-        """Whether callers are told apart: some source of identities is named."""
+        """Whether callers are authenticated: some source of identities is named."""
         return self.tokens_file is not None or self.jwks_file is not None or bool(self.identities)

@@ -13,9 +13,9 @@ from pathlib import Path
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from dramaturg.service.auth.caller import Caller
-from dramaturg.service.auth.refusal import UnrecognisedError
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.settings import Grant
-from dramaturg.service.files import Reread, read
+from dramaturg.service.files import ReloadingFile, read
 from dramaturg.service.settings import SettingsError, explain
 
 MOST_TOKENS = 1000
@@ -47,7 +47,7 @@ class StaticTokens:
     """
 
     def __init__(self, file: Path) -> None:
-        self._entries = Reread([file], lambda: _load(file))
+        self._entries = ReloadingFile([file], lambda: _load(file))
 
     def find(self, token: str) -> Caller | None:
         """Who has the token; ``None`` where it is none of these.
@@ -55,7 +55,7 @@ class StaticTokens:
         Every hash is compared, each in constant time (RFC 6750, section 5.2, asks for hashes or the like).
 
         Raises:
-            UnrecognisedError: The token has expired.
+            UnauthenticatedError: The token has expired.
         """
         digest = hashlib.sha256(token.encode()).digest()
         found: TokenEntry | None = None
@@ -65,7 +65,7 @@ class StaticTokens:
         if found is None:
             return None
         if found.expires is not None and found.expires <= datetime.now(UTC):
-            raise UnrecognisedError(f"the token of {found.principal} has expired")
+            raise UnauthenticatedError(f"the token of {found.principal} has expired")
         return Caller(found.principal, found.tenant, frozenset(found.roles))
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dramaturg.service.auth.caller import TENANT_PATTERN, Caller
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES, SERVICE
-from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings
-from dramaturg.service.files import Reread, read
+from dramaturg.service.files import ReloadingFile, read
 from dramaturg.service.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ class WebTokens:
         self._jwt = jwt
         self._settings = settings
         self._identities = identities
-        self._keys = Reread([file], lambda: _load(file, settings.jwt_algorithms))
+        self._keys = ReloadingFile([file], lambda: _load(file, settings.jwt_algorithms))
 
     def find(self, token: str) -> Caller:
         """Who bears the token.
 
         Raises:
-            UnrecognisedError: The token is not good.
+            UnauthenticatedError: The token is not good.
         """
         try:
             claims = self._claims(token)
         except self._jwt.PyJWTError as error:
             # Only the kind: some messages show what the token says.
-            raise UnrecognisedError(f"a JWT was refused: {type(error).__name__}") from None
+            raise UnauthenticatedError(f"a JWT was refused: {type(error).__name__}") from None
         return self._caller(claims)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
@@ -75,21 +75,21 @@ class WebTokens:
         if key_id is not None:
             fitting = [key for key in fitting if key.key_id == key_id]
         if len(fitting) != 1:
-            raise UnrecognisedError(f"a JWT was refused: {len(fitting)} keys fit it")
+            raise UnauthenticatedError(f"a JWT was refused: {len(fitting)} keys fit it")
         return fitting[0]
 
     def _caller(self, claims: Mapping[str, Any]) -> Caller:
         principal = claims[self._settings.jwt_principal_claim]
         if not isinstance(principal, str) or not 0 < len(principal) <= _LONGEST_PRINCIPAL:
-            raise UnrecognisedError("a JWT was refused: its principal is no name")
+            raise UnauthenticatedError("a JWT was refused: its principal is no name")
         if self._settings.jwt_roles_claim not in claims:
             return self._identities.find(principal)
         roles = frozenset(_words(claims[self._settings.jwt_roles_claim])) & ROLES.keys()
         tenant = claims.get(self._settings.jwt_tenant_claim, "")
         if not isinstance(tenant, str) or (tenant and not re.fullmatch(TENANT_PATTERN, tenant)):
-            raise UnrecognisedError("a JWT was refused: its tenant is no name")
+            raise UnauthenticatedError("a JWT was refused: its tenant is no name")
         if not tenant and not roles <= {SERVICE}:
-            raise UnrecognisedError("a JWT was refused: it names no tenant")
+            raise UnauthenticatedError("a JWT was refused: it names no tenant")
         return Caller(principal, tenant, roles)
 
 

@@ -1,28 +1,73 @@
-"""What happens around every call (see ``calls``)."""
+"""The interceptors of a server, each for one concern of a call.
+
+They run in this order, the outermost first:
+
+1. ``RequestContexts`` gives the call its request id and deadline.
+2. ``CallTelemetry`` counts it and makes its span.
+3. ``AccessLog`` logs it, and writes the audit log.
+4. ``ErrorMapping`` turns what is raised into a status.
+5. ``Authorization`` refuses callers that may not make it. (Whether the caller is known is looked at before
+its request
+   is read.)
+6. ``Admission`` refuses it where the server has too many.
+7. ``Deadlines`` ends it at its deadline.
+8. ``Gates`` passes it through the gate of its contract.
+9. ``Validation`` refuses a request that breaks a limit.
+
+Interceptors of gRPC that are given to the server follow, in their order, and then the servicer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+import grpc
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.contract import Contract
+from dramaturg.service.interceptors.access_log import AccessLog
 from dramaturg.service.interceptors.admission import Admission
-from dramaturg.service.interceptors.calls import CallInterceptor
+from dramaturg.service.interceptors.authorization import Authorization
+from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.interceptors.deadline import Deadlines
+from dramaturg.service.interceptors.error_mapping import ErrorMapping
+from dramaturg.service.interceptors.gates import Gates
+from dramaturg.service.interceptors.request_context import RequestContexts
+from dramaturg.service.interceptors.telemetry import CallTelemetry
+from dramaturg.service.interceptors.validation import Validation
 from dramaturg.service.settings import ServerSettings
 
 
-def call_interceptor(
-    settings: ServerSettings, guard: Guard, contracts: Iterable[Contract]
-) -> CallInterceptor:
-    """The interceptor of a server, which has but this one."""
-    return CallInterceptor(
+def server_interceptor(
+    settings: ServerSettings, guard: Guard, contracts: Sequence[Contract]
+) -> grpc.aio.ServerInterceptor:
+    """The chain of a server.
+
+    Args:
+        settings: The limits.
+        guard: Knows who may call what.
+        contracts: What the server serves.
+    """
+    weights = {
+        f"/{contract.full_name}/{method}": weigh
+        for contract in contracts
+        for method, weigh in contract.weights.items()
+    }
+    retry_after = settings.overload_retry_seconds
+    return InterceptorChain(
         guard,
-        Admission(settings.max_concurrent_calls, retry_after=settings.overload_retry_seconds),
-        Deadlines(
-            default=settings.default_deadline_seconds,
-            maximum=settings.maximum_deadline_seconds,
-            floor=settings.minimum_deadline_seconds,
+        (
+            RequestContexts(
+                default_deadline=settings.default_deadline_seconds,
+                maximum_deadline=settings.maximum_deadline_seconds,
+            ),
+            CallTelemetry(),
+            AccessLog(),
+            ErrorMapping(),
+            Authorization(guard),
+            Admission(settings.max_concurrent_calls, retry_after=retry_after, weights=weights),
+            Deadlines(floor=settings.minimum_deadline_seconds),
+            Gates({contract.full_name: contract.gate for contract in contracts}),
+            Validation(),
         ),
-        {contract.full_name: contract.gate for contract in contracts},
     )

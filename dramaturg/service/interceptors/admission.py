@@ -1,4 +1,4 @@
-"""Refuses calls beyond what the server takes.
+"""Refuses calls beyond what the server takes at once.
 
 gRPC's own ``maximum_concurrent_rpcs`` refuses health probes too, so that a busy pod is killed, and says
 neither why nor when to come back.
@@ -6,36 +6,61 @@ neither why nor when to come back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.interceptors.call import Call, Proceed
 
 
 class Admission:
-    """Counts the calls under way and refuses the one too many. A context manager around each call.
+    """Counts the items of the calls in progress, and refuses the call that would exceed the limit.
 
     Args:
-        limit: The most calls at once.
+        limit: The most items at once.
         retry_after: Seconds after which a refused caller is told to try again.
+        weights: How many items the request of a method has, by the method's full name. Calls of other methods
+            count as one item.
     """
 
-    def __init__(self, limit: int, *, retry_after: float) -> None:
+    def __init__(
+        self, limit: int, *, retry_after: float, weights: Mapping[str, Callable[[Any], int]]
+    ) -> None:
         self._limit = limit
         self._retry_after = retry_after
-        self._under_way = 0
+        self._weights = weights
+        self._in_progress = 0
 
-    def __enter__(self) -> None:
-        """Raises RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where the limit is reached."""
-        if self._under_way >= self._limit:
-            raise ServiceError(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-                error_reason_pb2.ERROR_REASON_OVERLOADED,
-                f"the server has as many calls as it takes ({self._limit})",
-                metadata={"limit": str(self._limit)},
-                retry_after=self._retry_after,
-            )
-        self._under_way += 1
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Counts the call's items while it is served.
 
-    def __exit__(self, *_: object) -> None:
-        self._under_way -= 1
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where they would exceed the limit.
+        """
+        weigh = self._weights.get(call.method)
+        items = 1 if weigh is None else max(1, weigh(call.request))
+        if self._in_progress + items > self._limit:
+            raise self._overloaded(items)
+        self._in_progress += items
+        try:
+            await proceed(call)
+        finally:
+            self._in_progress -= items
+
+    def _overloaded(self, items: int) -> ServiceError:
+        metadata = {"limit": str(self._limit)}
+        message = f"the server has as many calls as it takes ({self._limit})"
+        if items > 1:
+            metadata["items"] = str(items)
+            message = f"the request has {items} items, and the server has room for {self._limit} at once"
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            error_reason_pb2.ERROR_REASON_OVERLOADED,
+            message,
+            metadata=metadata,
+            # A request that exceeds the limit alone is never admitted.
+            retry_after=self._retry_after if items <= self._limit else None,
+        )

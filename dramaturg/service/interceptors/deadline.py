@@ -1,106 +1,104 @@
-"""Gives every call a deadline, and refuses those that cannot be kept.
+"""Ends calls at their deadline, and refuses those that cannot keep it.
 
-Deadlines do not travel by themselves: the handler of a call with two seconds left may call another service
-without any. Here the deadline goes into the request's context, where the channel finds it for the next hop.
+gRPC does not pass deadlines on: the handler of a call with two seconds left may call another service without
+any. The deadline is in the request's context, where the channel finds it for the next hop.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
-
-if TYPE_CHECKING:
-    from dramaturg.service.interceptors.calls import Context
+from dramaturg.service.interceptors.call import Call, Proceed
 
 
 class Deadlines:
-    """Ends the work when the caller's deadline, or the server's own, is over.
+    """Ends the work on a call after its seconds.
 
-    Time for which a slow reader holds up a stream counts too; the stream ends when the reader lets it go on.
+    The time for which a slow reader holds up a stream counts too; the stream ends when the reader takes the
+    next message.
 
     Args:
-        default: Seconds for a call that brings no deadline.
-        maximum: The most seconds for any call.
         floor: A call with fewer seconds left is refused before any work.
     """
 
-    def __init__(self, *, default: float, maximum: float, floor: float) -> None:
-        self._default = default
-        self._maximum = maximum
+    def __init__(self, *, floor: float) -> None:
         self._floor = floor
 
-    def seconds(self, context: Context) -> float:
-        """How long a call may take."""
-        inbound: float | None = context.time_remaining()  # the stub's type leaves out None
-        return self._default if inbound is None else min(inbound, self._maximum)
-
-    def limit(self, seconds: float) -> Limit:
-        """The limit of a call that may take so long.
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Bounds the call.
 
         Raises:
-            ServiceError: DEADLINE_EXCEEDED, ERROR_REASON_DEADLINE_TOO_SHORT.
+            ServiceError: DEADLINE_EXCEEDED: ERROR_REASON_DEADLINE_TOO_SHORT, ERROR_REASON_DEADLINE_EXCEEDED.
         """
-        if seconds < self._floor:
-            raise _too_short(seconds, self._floor)
-        return Limit(seconds)
+        if call.seconds < self._floor:
+            raise _too_short(call.seconds, self._floor)
+        with Limit(call.seconds) as limit:
+            call.send = partial(_send, call.send, limit)
+            await proceed(call)
+
+
+async def _send(send: Any, limit: Limit, response: Any) -> None:
+    # A task that is cancelled while gRPC sends for it ends without a status, and a caller without a deadline
+    # of its own would wait for one forever.
+    limit.pause()
+    await send(response)
+    limit.resume()
 
 
 class Limit:
     """Ends the work within a ``with`` block after some seconds, by ``ServiceError`` (DEADLINE_EXCEEDED).
 
-    What ``asyncio.timeout`` does, with a [rest] that touches no timer: a stream rests at every message.
+    It does what ``asyncio.timeout`` does, with a [pause] that touches no timer: a stream pauses at every
+    message.
     """
 
-    __slots__ = ("_cancelled", "_over", "_resting", "_seconds", "_struck", "_task", "_timer")
+    __slots__ = ("_cancelled", "_expired", "_paused", "_seconds", "_struck", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._over = self._struck = self._resting = False
+        self._expired = self._struck = self._paused = False
 
     def __enter__(self) -> Self:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         self._task = task
         self._cancelled = task.cancelling()
-        self._timer = loop.call_later(self._seconds, self._strike)
+        self._timer = loop.call_later(self._seconds, self._expire)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        # Who else cancelled the task in the meantime gets what is its due.
+        # A cancellation by others stays one.
         alone = self._struck and self._task.uncancel() <= self._cancelled
         if alone and isinstance(error, asyncio.CancelledError):
             raise _exceeded(self._seconds) from None
 
-    def rest(self) -> None:
-        """Does not strike until [resume].
-
-        A task that is cancelled while gRPC sends for it ends without a status, and a caller without a
-        deadline of its own would wait for one forever.
-        """
-        self._resting = True
+    def pause(self) -> None:
+        """Does not cancel the task until [resume]."""
+        self._paused = True
 
     def resume(self) -> None:
-        """Strikes again after a [rest].
+        """Cancels the task again when the time is over.
 
         Raises:
-            ServiceError: The time is over already.
+            ServiceError: It is over.
         """
-        self._resting = False
-        if self._over:
+        self._paused = False
+        if self._expired:
             raise _exceeded(self._seconds)
 
-    def _strike(self) -> None:
-        self._over = True
-        if not self._resting:
+    def _expire(self) -> None:
+        self._expired = True
+        if not self._paused:
             self._struck = True
             self._task.cancel()
 

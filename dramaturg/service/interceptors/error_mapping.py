@@ -1,4 +1,4 @@
-"""Turns what a handler raises into a status that the contract knows, and leaks nothing else.
+"""Maps exceptions of handlers to statuses of the contract, and leaks nothing else.
 
 Unmapped, gRPC sends the text of an unexpected exception to the caller, and loses the code of a failed
 dependency.
@@ -6,39 +6,47 @@ dependency.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, NoReturn
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.context import current
 from dramaturg.service.errors import ServiceError, downstream
+from dramaturg.service.interceptors.call import Call, Proceed
+from dramaturg.service.rpc import Context
 from dramaturg.service.status import encode
-
-if TYPE_CHECKING:
-    from dramaturg.service.interceptors.calls import Context
 
 logger = logging.getLogger(__name__)
 
 
-async def abort(raised: Exception, method: str, context: Context) -> NoReturn:
-    """Ends a call with the status of what was raised; a deliberate abort passes.
+class ErrorMapping:
+    """Ends a call whose handler raises with a status, and notes the code of every call."""
 
-    Raises:
-        grpc.aio.AbortError: Always. Its ``__cause__`` is the ``ServiceError``: there the access log finds it.
-    """
-    if isinstance(raised, grpc.aio.AbortError):
-        raise raised
-    error = _mapped(raised, context)
-    if error.code is grpc.StatusCode.INTERNAL:
-        logger.error("%s failed", method, exc_info=raised)
-    request = current()
-    try:
-        await context.abort_with_status(encode(error, request.request_id if request else ""))
-    except grpc.aio.AbortError as ended:
-        raise ended from error
-    raise AssertionError("an abort returned")
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Maps what is raised; a deliberate abort passes.
+
+        Raises:
+            grpc.aio.AbortError: The call was aborted.
+        """
+        try:
+            await proceed(call)
+        except grpc.aio.AbortError:
+            call.code = _code(call.context)
+            raise
+        except Exception as raised:
+            error = _mapped(raised, call.context)
+            call.code, call.reason = error.code.name, error.reason_name
+            if error.code is grpc.StatusCode.INTERNAL:
+                logger.error("%s failed", call.method, exc_info=raised)
+            request = current()
+            await call.context.abort_with_status(encode(error, request.request_id if request else ""))
+        except BaseException as raised:
+            cancelled = isinstance(raised, asyncio.CancelledError | GeneratorExit)
+            code = grpc.StatusCode.CANCELLED if cancelled else grpc.StatusCode.UNKNOWN
+            call.code = code.name
+            raise
 
 
 def _mapped(raised: Exception, context: Context) -> ServiceError:
@@ -57,3 +65,8 @@ def _mapped(raised: Exception, context: Context) -> ServiceError:
             "the server does not implement this method",
         )
     return ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "internal error")
+
+
+def _code(context: Context) -> str:
+    code: object = context.code()  # a number at run time, whatever the stub's type says
+    return next((known.name for known in grpc.StatusCode if code in {known, known.value[0]}), "UNKNOWN")

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
 from google.protobuf.message import Message
 
+from dramaturg.service.interceptors.call import Call, Proceed
 from dramaturg.service.validation import validate
 
 LARGE_BYTES = 256 * 1024
-"""A message above this is looked at in a thread: with hundreds of thousands of elements it takes a second, in
-which no other call, nor a probe, would be answered."""
+"""A larger message is checked in a thread: with hundreds of thousands of elements that takes a second, in
+which the event loop would answer no other call, nor a probe."""
 
 
-async def check(message: object, size: int | None = None) -> None:
-    """Looks at a message.
+class Validation:
+    """Checks each request."""
 
-    Args:
-        message: The message, or what is none, which passes.
-        size: The bytes that it was read from, where that is known.
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Checks the request, or each one of a stream.
 
-    Raises:
-        ServiceError: INVALID_ARGUMENT with every violation.
-    """
+        Raises:
+            ServiceError: INVALID_ARGUMENT with every violation.
+        """
+        size = call.request_bytes
+        if size is None:
+            call.request = _each_checked(call.request)
+        elif size <= LARGE_BYTES:
+            if isinstance(call.request, Message):
+                validate(call.request, size)
+        else:
+            await _check(call.request, size)
+        await proceed(call)
+
+
+async def _check(message: object, size: int) -> None:
     if not isinstance(message, Message):
         return
-    size = message.ByteSize() if size is None else size
     if size > LARGE_BYTES:
         await asyncio.to_thread(validate, message, size)
     else:
         validate(message, size)
+
+
+async def _each_checked(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for message in messages:
+        if isinstance(message, Message):
+            await _check(message, message.ByteSize())
+        yield message

@@ -98,6 +98,19 @@ def fail(span: Span, error_type: str) -> None:
         span.set_status(_FAILED)
 
 
+def set_code(span: Span, code: str, *, failed: bool) -> None:
+    """Sets the status code that a call ended with.
+
+    Args:
+        span: The span of the call.
+        code: The name of the code.
+        failed: Whether the span is marked failed.
+    """
+    span.set_attribute("rpc.response.status_code", code)
+    if failed:
+        fail(span, code)
+
+
 def start_server_span(
     metadata: Iterable[tuple[str, Any]], name: str, attributes: Attributes
 ) -> tuple[Span, Token[Context] | None]:

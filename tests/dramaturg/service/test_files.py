@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.service.files import Reread, read
+from dramaturg.service.files import ReloadingFile, read
 from dramaturg.service.settings import SettingsError
 
 
@@ -23,13 +23,13 @@ def test_a_file_is_read_again_when_it_changes_and_not_before(tmp_path: Path) -> 
         times += 1
         return read(file).decode()
 
-    reread = Reread([file], load)
+    reread = ReloadingFile([file], load)
     assert [reread.current() for _ in range(3)] == ["old"] * 3
-    assert reread.renewed() is None
+    assert reread.changed() is None
     assert times == 1
     change(file, "new", 2)
-    assert reread.renewed() == "new"
-    assert reread.renewed() is None
+    assert reread.changed() == "new"
+    assert reread.changed() is None
     assert reread.current() == "new"
     assert times == 2
 
@@ -39,7 +39,7 @@ def test_a_mounted_secret_changes_by_its_link(tmp_path: Path) -> None:
         change(tmp_path / name, name, version)
     link = tmp_path / "secret"
     link.symlink_to(tmp_path / "first")
-    reread = Reread([link], lambda: read(link).decode())
+    reread = ReloadingFile([link], lambda: read(link).decode())
     turned = tmp_path / "turned"
     turned.symlink_to(tmp_path / "second")
     turned.replace(link)
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_any_more_stays_as_it_was(
 ) -> None:
     file = tmp_path / "file"
     change(file, "old", 1)
-    reread = Reread([file], lambda: read(file).decode())
+    reread = ReloadingFile([file], lambda: read(file).decode())
     file.unlink()
     assert reread.current() == "old"
     assert "could not be read again" in caplog.text
@@ -61,4 +61,4 @@ def test_what_cannot_be_read_any_more_stays_as_it_was(
 
 def test_what_cannot_be_read_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="absent cannot be read"):
-        Reread([tmp_path / "absent"], lambda: None)
+        ReloadingFile([tmp_path / "absent"], lambda: None)

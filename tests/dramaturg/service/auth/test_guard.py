@@ -18,8 +18,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
 from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
-from dramaturg.service.auth.caller import NOBODY, TENANT_METADATA, Caller, current
-from dramaturg.service.auth.outgoing import is_loopback
+from dramaturg.service.auth.caller import ANONYMOUS, TENANT_METADATA, Caller, current
+from dramaturg.service.auth.credentials import is_loopback
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
@@ -234,7 +234,7 @@ async def test_the_tenant_goes_along_where_services_do_not_tell_callers_apart(tm
             await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
         async with open_channel(middle.target) as channel:
             await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
-    assert seen == [Caller("", "team-a", frozenset()), NOBODY]
+    assert seen == [Caller("", "team-a", frozenset()), ANONYMOUS]
 
 
 async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenant() -> None:
@@ -250,7 +250,7 @@ async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenan
     ):
         metadata = [(TENANT_METADATA, "team-a")]
         await CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
-    assert seen == [NOBODY]
+    assert seen == [ANONYMOUS]
 
 
 @pytest.mark.parametrize("told_apart", [True, False])
@@ -358,4 +358,4 @@ async def test_a_server_that_lets_everybody_in_says_so(
     with caplog.at_level(logging.WARNING):
         async with Server([critic(silent)], server_settings(host=host), auth):
             pass
-    assert caplog.text.count("callers are not told apart") == warned
+    assert caplog.text.count("callers are not authenticated") == warned

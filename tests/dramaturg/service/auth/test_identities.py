@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.identities import Identities
-from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 
 SERVICES = IdentityGrant(pattern="spiffe://example.org/ns/dramaturg/sa/*", roles=("service",))
@@ -42,7 +42,7 @@ def test_the_first_pattern_that_matches_says_who_it_is() -> None:
     ],
 )
 def test_a_pattern_matches_as_a_whole_and_part_by_part(identity: str) -> None:
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         Identities([SERVICES, TENANTS]).find(identity)
 
 
@@ -51,7 +51,7 @@ def test_a_part_in_a_pattern_that_is_no_hole_stands_for_itself(text: str) -> Non
     literal = "".join(character for character in text if character not in "*{}" and not character.isspace())
     grant = IdentityGrant(pattern=f"id:{literal}", tenant="t", roles=("viewer",))
     assert Identities([grant]).find(f"id:{literal}").tenant == "t"
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         Identities([grant]).find(f"id:{literal}x")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.service.auth.refusal import UnrecognisedError
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.tokens import MOST_TOKENS, StaticTokens
 from dramaturg.service.settings import SettingsError
 
@@ -54,7 +54,7 @@ def test_no_other_text_is_a_token(tmp_path_factory: pytest.TempPathFactory, text
 
 def test_a_token_ends(tmp_path: Path) -> None:
     past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
-    with pytest.raises(UnrecognisedError, match="expired"):
+    with pytest.raises(UnauthenticatedError, match="expired"):
         StaticTokens(written(tmp_path, TOML.format(expires=past))).find("t0ken")
 
 

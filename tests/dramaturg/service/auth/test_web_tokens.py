@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from dramaturg.service.auth.errors import UnauthenticatedError
 from dramaturg.service.auth.identities import Identities
-from dramaturg.service.auth.refusal import UnrecognisedError
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
 from dramaturg.service.auth.web_tokens import WebTokens
 from dramaturg.service.settings import SettingsError
@@ -93,7 +93,7 @@ def test_a_token_without_roles_has_those_of_its_principal(make: Make) -> None:
     assert (caller.tenant, caller.roles) == ("team-c", frozenset({"evaluator"})), (
         "the pattern decides, not the token"
     )
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         tokens.find(signed(sub="somebody", roles=None))
 
 
@@ -138,7 +138,7 @@ def with_public_key() -> str:
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_token_is_refused(make: Make, wrong: str) -> None:
     token = WRONG[wrong]()
-    with pytest.raises(UnrecognisedError) as raised:
+    with pytest.raises(UnauthenticatedError) as raised:
         make().find(token)
     assert token not in str(raised.value) or len(token) < 3
     assert "alice" not in str(raised.value)
@@ -147,7 +147,7 @@ def test_a_token_is_refused(make: Make, wrong: str) -> None:
 def test_clocks_may_differ_a_little(make: Make) -> None:
     late = datetime.now(UTC) - timedelta(seconds=10)
     assert make().find(signed(exp=late)).principal == "alice"
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         make(jwt_leeway_seconds=0).find(signed(exp=late))
 
 
@@ -159,27 +159,27 @@ def test_unknown_roles_count_for_nothing(make: Make) -> None:
 def test_an_algorithm_that_is_not_allowed_is_refused(make: Make) -> None:
     tokens = make(jwt_algorithms=["ES256"])
     assert tokens.find(signed("ES256")).principal == "alice"
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         tokens.find(signed("RS256"))
 
 
 def test_without_a_key_id_the_only_key_that_fits_is_taken(make: Make) -> None:
     assert make().find(signed("EdDSA", kid=None)).principal == "alice"
     second = public("EdDSA", ed25519.Ed25519PrivateKey.generate(), kid="second")
-    with pytest.raises(UnrecognisedError, match="2 keys"):
+    with pytest.raises(UnauthenticatedError, match="2 keys"):
         make(public("EdDSA"), second).find(signed("EdDSA", kid=None))
 
 
 def test_a_new_key_is_known_as_soon_as_it_is_in_the_file(make: Make, tmp_path: Path) -> None:
     tokens = make(public("RS256"))
     renewed = ec.generate_private_key(ec.SECP256R1())
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         tokens.find(signed("ES256", renewed))
     file = tmp_path / "jwks.json"
     file.write_text(json.dumps({"keys": [public("ES256", renewed)]}))
     os.utime(file, ns=(0, 1))
     assert tokens.find(signed("ES256", renewed)).principal == "alice"
-    with pytest.raises(UnrecognisedError):
+    with pytest.raises(UnauthenticatedError):
         tokens.find(signed("RS256"))
 
 

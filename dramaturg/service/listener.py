@@ -1,7 +1,8 @@
-"""Where a server listens, and how."""
+"""Options, ports and handlers of gRPC servers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -63,3 +64,25 @@ def server_options(settings: ServerSettings) -> list[Option]:
         ("grpc.http2.min_ping_interval_without_data_ms", milliseconds(settings.keepalive_seconds / 2)),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
+
+
+class Registration:
+    """Stands for a server where generated code adds servicers to it.
+
+    gRPC can also be told of every method beforehand. An asynchronous server then waits for each method by
+    itself, and with every call goes through all of them: at 27 methods a tenth of the processor time of a
+    call that does nothing, its caller's included. Nothing else comes of it, so it is left out.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Adds handlers that find their methods by name."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
+        """Does nothing: the generic handler, which is always added too, knows the same methods."""

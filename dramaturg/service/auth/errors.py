@@ -1,7 +1,7 @@
-"""Why a caller is not recognised. It is for the log: the caller is not told."""
+"""Errors of authentication. They are for the log: the caller is not told."""
 
 from __future__ import annotations
 
 
-class UnrecognisedError(Exception):
+class UnauthenticatedError(Exception):
     """The credentials are missing or wrong. The message holds nothing of them."""

@@ -1,0 +1,45 @@
+"""The bearer token of the calls that a service makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dramaturg.service.files import ReloadingFile, read
+from dramaturg.service.settings import ChannelSettings, SettingsError
+
+AUTHORIZATION_METADATA = "authorization"
+"""The metadata key of the bearer token (RFC 6750, section 2.1)."""
+
+
+def bearer_token(target: str, settings: ChannelSettings) -> ReloadingFile[str] | None:
+    """The token of the calls to a target; ``None`` where the settings name none.
+
+    Raises:
+        SettingsError: The token cannot be read, or would pass a network in plain text.
+    """
+    file = settings.token_file
+    if file is None:
+        return None
+    if not settings.encrypted and not settings.token_over_plain_text and not is_loopback(target):
+        raise SettingsError(
+            f"the token of {ChannelSettings.variable('token_file')} would pass the network in plain text to "
+            f"{target}: encrypt the connection, or set {ChannelSettings.variable('token_over_plain_text')}"
+        )
+    return ReloadingFile([file], lambda: _token(file))
+
+
+def is_loopback(target: str) -> bool:
+    """Whether a target is this machine: what is sent there passes no network."""
+    address = target.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
+    if target.startswith("unix:"):
+        return True
+    return all(
+        one.rpartition(":")[0].strip("[]") in {"localhost", "127.0.0.1", "::1"} for one in address.split(",")
+    )
+
+
+def _token(file: Path) -> str:
+    token = read(file).decode("ascii", errors="replace").strip()
+    if not token or not token.isprintable() or " " in token or not token.isascii():
+        raise SettingsError(f"{file} holds no token: one line of ASCII characters without blanks")
+    return token

@@ -1,0 +1,176 @@
+"""The channel of a client: what every call is given, and how it is observed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from dramaturg.service import context
+from dramaturg.service.auth import caller
+from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
+from dramaturg.service.connection import Connection
+from dramaturg.service.files import ReloadingFile
+from dramaturg.service.metadata import Pair, appended
+from dramaturg.service.telemetry import instruments, tracing
+from dramaturg.service.telemetry.calls import INFRASTRUCTURE, call_attributes, method_name
+from dramaturg.service.telemetry.instruments import Histogram
+
+MADE = Histogram(
+    "grpc_client_call_duration_seconds",
+    "How long calls took that were made, retries of the transport included, by how they ended.",
+    ("grpc_method", "grpc_target", "grpc_status"),
+)
+
+
+class ClientChannel(grpc.aio.Channel):
+    """Gives every call a deadline, the request id, the tenant, the token and the trace, and observes it.
+
+    A call gets the least of its own timeout, the channel's, and the time that is left to the call being
+    served. Metadata that the caller states is not replaced.
+
+    gRPC's own client interceptors cost a task and three objects for every call, so this is none.
+
+    Args:
+        connection: Makes the calls.
+        target: The target, as the metrics name it.
+        timeout: The longest that a call may take, in seconds, where the caller states no other.
+        reserve: The seconds that are kept of the time left, to still answer with a proper error.
+        token: The bearer token of the calls. ``None``: they bring none.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        target: str,
+        *,
+        timeout: float,
+        reserve: float,
+        token: ReloadingFile[str] | None,
+    ) -> None:
+        self._connection = connection
+        self._target = target
+        self._timeout = timeout
+        self._reserve = reserve
+        self._token = token
+        self._methods: dict[Any, Callable[..., Any]] = {}
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Returns the callable of a method of this arity."""
+        return self._method("unary_unary", method, args, kwargs)
+
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Returns the callable of a method of this arity."""
+        return self._method("unary_stream", method, args, kwargs)
+
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Returns the callable of a method of this arity."""
+        return self._method("stream_unary", method, args, kwargs)
+
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Returns the callable of a method of this arity."""
+        return self._method("stream_stream", method, args, kwargs)
+
+    def _method(self, arity: str, method: str, args: Any, kwargs: Any) -> Callable[..., Any]:
+        # Those of generated stubs are kept: a stub binds all methods of its service, and some code makes one
+        # for every call.
+        if not kwargs.get("_registered_method"):
+            return self._callable(arity, method, args, kwargs)
+        key = (arity, method, args, tuple(kwargs.items()))
+        bound = self._methods.get(key)
+        if bound is None:
+            bound = self._methods[key] = self._callable(arity, method, args, kwargs)
+        return bound
+
+    def _callable(self, arity: str, path: str, args: Any, kwargs: Any) -> Callable[..., Any]:
+        method, target = method_name(path), self._target
+        attributes = {**call_attributes(method), "server.address": target}
+        is_observed = not path.startswith(INFRASTRUCTURE)
+        newest: grpc.aio.Channel | None = None
+        make: Any = None
+
+        def call(*given: Any, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
+            nonlocal newest, make
+            channel = self._connection.channel()
+            if channel is not newest:
+                newest, make = channel, getattr(channel, arity)(path, *args, **kwargs)
+            timeout, pairs = self._given(timeout)
+            if not is_observed:
+                return make(*given, timeout=timeout, metadata=appended(metadata, pairs), **options)
+            span, headers = tracing.start_client_span(method, attributes)
+            begun = time.perf_counter()
+            try:
+                sent = appended(metadata, pairs, headers)
+                made = make(*given, timeout=timeout, metadata=sent, **options)
+            except BaseException as error:
+                tracing.fail(span, type(error).__name__)
+                span.end()
+                raise
+            if instruments.counting() or span.is_recording():
+
+                def ended(done: grpc.aio.Call) -> None:
+                    code = _code(done)
+                    MADE.observe(time.perf_counter() - begun, method, target, code)
+                    if span.is_recording():
+                        tracing.set_code(span, code, failed=code != grpc.StatusCode.OK.name)
+                        span.end()
+
+                made.add_done_callback(ended)
+            return made
+
+        return call
+
+    def _given(self, timeout: float | None) -> tuple[float, list[Pair]]:
+        """The timeout of a call, and the metadata that it is given."""
+        seconds = self._timeout if timeout is None else timeout
+        pairs: list[Pair] = []
+        request = context.current()
+        if request is not None:
+            left = request.remaining()
+            if left is not None:
+                seconds = min(seconds, max(0.0, left - self._reserve))
+            if request.request_id:
+                pairs.append((context.REQUEST_ID_METADATA, request.request_id))
+        if tenant := caller.current().tenant:
+            pairs.append((caller.TENANT_METADATA, tenant))
+        if self._token is not None:
+            pairs.append((AUTHORIZATION_METADATA, f"Bearer {self._token.current()}"))
+        return seconds, pairs
+
+    async def close(self, grace: float | None = None) -> None:
+        """Closes the connection."""
+        await self._connection.close(grace)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """The state of the connection."""
+        return self._connection.channel().get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """Waits for a change of its state."""
+        await self._connection.channel().wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """Waits until it is connected."""
+        await self._connection.channel().channel_ready()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _code(call: grpc.aio.Call) -> str:
+    """How a call that is done ended. Its coroutine has nothing to wait for any more, so it needs no task."""
+    asked: Coroutine[Any, Any, grpc.StatusCode] = call.code()
+    try:
+        asked.send(None)
+    except StopIteration as answered:
+        return str(answered.value.name)
+    asked.close()
+    return grpc.StatusCode.UNKNOWN.name

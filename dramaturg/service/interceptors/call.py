@@ -1,0 +1,82 @@
+"""What the interceptors of a server see of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container
+from functools import cache
+from typing import Any, Protocol
+
+from google.protobuf.descriptor import Descriptor
+
+from dramaturg.service.rpc import Context, Metadata
+
+
+class Call:
+    """A call that is served, of any arity.
+
+    Attributes:
+        method: The full name of the method.
+        context: The servicer's context.
+        metadata: The caller's metadata. (gRPC decodes it anew for each that asks the context.)
+        request: The request, or the requests as an asynchronous iterator. An interceptor may replace it.
+        request_bytes: The encoded size of the request; ``None`` for a stream of requests.
+        send: Sends a response. An interceptor may replace it by a function that calls it.
+        response: The response that was sent last.
+        seconds: How long the call may take.
+        code: The name of the status code that the call ends with, once it has ended.
+        reason: The name of its ErrorReason. Empty: none.
+    """
+
+    __slots__ = (
+        "code",
+        "context",
+        "metadata",
+        "method",
+        "reason",
+        "request",
+        "request_bytes",
+        "response",
+        "seconds",
+        "send",
+    )
+
+    def __init__(self, method: str, context: Context, request: Any, request_bytes: int | None) -> None:
+        self.method = method
+        self.context = context
+        self.metadata: Metadata = context.invocation_metadata() or ()
+        self.request = request
+        self.request_bytes = request_bytes
+        self.send: Callable[[Any], Awaitable[None]]
+        self.response: Any = None
+        self.seconds = 0.0
+        self.code, self.reason = "OK", ""
+
+
+Proceed = Callable[[Call], Awaitable[None]]
+"""Serves a call by the interceptors that come after, and the servicer."""
+
+
+class Interceptor(Protocol):
+    """One concern of every call that a server serves."""
+
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Serves a call: does what is to be done before and after ``await proceed(call)``.
+
+        Args:
+            call: The call.
+            proceed: The rest of the chain, which is awaited once at most.
+
+        Raises:
+            ServiceError: The call is refused.
+        """
+
+
+def field_names(message: Any) -> Container[str]:
+    """The names of a message's fields. To ask a message for a field that it does not have is slow."""
+    descriptor: Descriptor | None = getattr(message, "DESCRIPTOR", None)
+    return () if descriptor is None else _names(descriptor)
+
+
+@cache
+def _names(descriptor: Descriptor) -> frozenset[str]:
+    return frozenset(descriptor.fields_by_name)

@@ -1,0 +1,40 @@
+"""Holds every call behind the gate of its contract (see ``dramaturg.service.gate``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from dramaturg.service.gate import OPEN_GATE, Gate
+from dramaturg.service.interceptors.call import Call, Proceed
+
+
+class Gates:
+    """Passes each call through the gate of its contract.
+
+    Args:
+        gates: The gates, by the contracts' full names.
+    """
+
+    def __init__(self, gates: Mapping[str, Gate]) -> None:
+        self._gates = {contract: gate for contract, gate in gates.items() if gate is not OPEN_GATE}
+
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Passes the gate.
+
+        Raises:
+            ServiceError: The gate refuses the call.
+        """
+        gate = self._gates.get(call.method[1:].partition("/")[0]) if self._gates else None
+        if gate is None:
+            await proceed(call)
+            return
+        async with gate.passing(call.method) as answered:
+            call.send = partial(_send, call.send, answered)
+            await proceed(call)
+
+
+async def _send(send: Any, answered: Any, response: Any) -> None:
+    answered(response)
+    await send(response)
