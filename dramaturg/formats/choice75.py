@@ -22,6 +22,8 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionDemonstr
 from dramaturg.datasets.json_lines import LineError, json_document
 from dramaturg.service.validation import violations
 
+SOURCE_TAG, SOURCE = "source", "choice75"
+"""The tag that every row of the released data has, and its value."""
 FORMATS = ("verb_phrase_manual", "verb_phrase_machine", "user_profile")
 """The forms of a scenario, as the folders are named (Table 1)."""
 TRAIN, DEV, ALL = "train", "dev", "all"
@@ -47,7 +49,7 @@ class Reading:
     """What came of the files."""
 
     requests: list[EvaluateDecisionsRequest] = field(default_factory=list)
-    """One for each scenario, by format, split, file and row; tagged "format", "split" and "level"."""
+    """One for each scenario, by format, split, file and row; tagged "source", "format", "split", "level"."""
     doubtful: list[Note] = field(default_factory=list)
     """Rows that contradict themselves; they are kept as they are labelled."""
     skipped: list[Note] = field(default_factory=list)
@@ -100,7 +102,7 @@ def _read_script(script: Any, path: str, reading: Reading) -> None:
                 scenario=scenario.strip(),
             ),
             gold=Choice.ValueType(_CHOICES[gold]),
-            tags={"format": name, "split": split, "level": _LEVELS[level]},
+            tags={SOURCE_TAG: SOURCE, "format": name, "split": split, "level": _LEVELS[level]},
         )
         if broken := violations(request):
             reading.skipped.append(Note(place, f"{broken[0].field}: {broken[0].description}"))

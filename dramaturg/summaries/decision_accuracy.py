@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,11 +59,13 @@ class Figures:
     """The level, "binary" or "all"."""
     group: AccuracyGroup
     """What was measured."""
+    released: bool = False
+    """Whether every decision of it comes from the released data of Choice-75."""
 
     @property
     def human(self) -> float | None:
-        """The accuracy of people, where the paper states it."""
-        return HUMAN_ACCURACY.get((self.format, self.level))
+        """The accuracy of people where the paper states it, for decisions of the released data alone."""
+        return HUMAN_ACCURACY.get((self.format, self.level)) if self.released else None
 
     @property
     def at_best(self) -> float | None:
@@ -156,8 +158,16 @@ def accuracy_request(items: Sequence[LabelledItem], *, macro: bool) -> MeasureAc
     )
 
 
-def read_accuracy(setup: Mapping[str, str], response: MeasureAccuracyResponse) -> Sequence[Figures]:
-    """The figures of one setup: by format, all formats last; within it by level, then binary, then all."""
+def read_accuracy(
+    setup: Mapping[str, str], response: MeasureAccuracyResponse, others: Collection[tuple[str, str]] = ()
+) -> Sequence[Figures]:
+    """The figures of one setup: by format, all formats last; within it by level, then binary, then all.
+
+    Args:
+        setup: Which model, prompt and order.
+        response: What was measured.
+        others: The formats and levels of decisions that are not of the released data of Choice-75.
+    """
     found = []
     for group in response.groups:
         by_level = "level" in group.tags
@@ -165,7 +175,9 @@ def read_accuracy(setup: Mapping[str, str], response: MeasureAccuracyResponse) -
         if not group.item_count or (by_level and group.subset != ALL):
             continue
         level = group.tags["level"] if by_level else group.subset
-        found.append(Figures(setup, group.tags.get("format", ALL), level, group))
+        form = group.tags.get("format", ALL)
+        released = not any(form in (ALL, one) and level in (ALL, BINARY, other) for one, other in others)
+        found.append(Figures(setup, form, level, group, released))
     return sorted(found, key=lambda one: (one.format == ALL, one.format, _rank(one.level), one.level))
 
 

@@ -10,6 +10,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
+from dramaturg.formats.choice75 import SOURCE, SOURCE_TAG
 from dramaturg.results.names import abstention_name
 from dramaturg.summaries.decision_accuracy import Figures, PositionBias
 from dramaturg.summaries.samples import SampleAggregator
@@ -46,6 +47,8 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
         self.unscored = 0
         self.items: defaultdict[Setup, list[LabelledItem]] = defaultdict(list)
         self.bias: defaultdict[tuple[str, str], PositionBias] = defaultdict(PositionBias)
+        self.unreleased: set[tuple[str, str]] = set()
+        """The formats and levels of decisions that are not of the released data of Choice-75."""
         self.figures: Sequence[Figures] = ()
         self.missing_figures = ""
         """Why there are no figures. Empty: there are, or nothing can be scored."""
@@ -55,6 +58,8 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
         super().add(result)
         gold = choice_name(result.gold)
         tags = {tag: result.tags[tag] for tag in KEPT_TAGS if tag in result.tags}
+        if result.tags.get(SOURCE_TAG) != SOURCE:
+            self.unreleased.add((tags.get("format", ""), tags.get("level", "")))
         orders: defaultdict[tuple[str, str], dict[bool, int]] = defaultdict(dict)
         for choice in result.choices:
             self.choices += 1

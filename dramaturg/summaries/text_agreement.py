@@ -119,7 +119,11 @@ def _accuracy(group: accuracy_pb2.AccuracyGroup) -> dict[str, Any]:
 
 
 def _williams(correlations: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Each method of roles against the baseline of the largest absolute Pearson correlation (section 4.1)."""
+    """Each method of roles against the baseline of the largest absolute Pearson correlation (section 4.1).
+
+    The method is ``first`` and the baseline ``second``: a positive t says that the method goes better with
+    people than the baseline.
+    """
     pearson = {
         name: abs(one["pearson"])
         for name, one in correlations["measures"].items()
@@ -129,12 +133,17 @@ def _williams(correlations: Mapping[str, Any]) -> dict[str, Any] | None:
     if not baselines:
         return None
     best = max(baselines, key=lambda name: (pearson[name], name))
-    return {
-        "best_baseline": best,
-        "tests": [
-            {**pair, "tested": pair["first"] if pair["second"] == best else pair["second"]}
-            for pair in correlations["differences"]
-            if best in (pair["first"], pair["second"])
-            and not (is_baseline(pair["first"]) and is_baseline(pair["second"]))
-        ],
-    }
+    pairs = [pair for pair in correlations["differences"] if best in (pair["first"], pair["second"])]
+    tests = [pair if pair["second"] == best else _reversed(pair) for pair in pairs]
+    return {"best_baseline": best, "tests": [test for test in tests if not is_baseline(test["first"])]}
+
+
+def _reversed(pair: Mapping[str, Any]) -> dict[str, Any]:
+    """The comparison of the second measure with the first: figures of differences have the other sign."""
+    turned = {**pair, "first": pair["second"], "second": pair["first"]}
+    for name in ("williams_t", "kendall_difference"):
+        if pair[name] is not None:
+            turned[name] = -pair[name]
+        if interval := pair.get(f"{name}_interval"):
+            turned[f"{name}_interval"] = [-interval[1], -interval[0]]
+    return turned

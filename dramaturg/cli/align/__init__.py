@@ -73,7 +73,7 @@ def labels(
     """
     if distance not in _DISTANCES:
         raise typer.BadParameter(f"{distance!r} is none of {', '.join(_DISTANCES)}", param_hint="--distance")
-    rows = Rows.read(file)
+    rows = Rows.read(file).one_label_a_row()
     rows.require(group_by, option="--group-by")
     rows.require(cluster, option="--cluster")
     request = agreement_pb2.MeasureAgreementRequest(

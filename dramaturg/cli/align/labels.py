@@ -42,7 +42,8 @@ def read_labels(file: Path, rule: str, tie_label: str, target: str | None, *, fa
     """Reads labels, and has AlignmentService find the one of each item.
 
     Args:
-        file: Rows with item, annotator, label and, where there are several, criterion.
+        file: Rows with item, annotator, label and, where there are several, criterion; or rows with task_id,
+            candidate_id and labels by criterion.
         rule: The name of the rule by which annotators decide.
         tie_label: The label of items that they leave undecided; empty: they have none.
         target: Where AlignmentService listens; ``None``: it is started here.
@@ -52,7 +53,7 @@ def read_labels(file: Path, rule: str, tie_label: str, target: str | None, *, fa
         typer.BadParameter: The file cannot be used, or a label is neither good nor bad.
         typer.Exit: The call failed.
     """
-    rows = Rows.read(file)
+    rows = Rows.read(file).one_label_a_row()
     grouped = "criterion" if rows.has("criterion") else ""
     request = agreement_pb2.MeasureAgreementRequest(
         group_tag=grouped, majority_rule=rule_named(rule), tie_label=tie_label, list_majorities=True

@@ -45,6 +45,25 @@ class Rows:
             _refuse(file, 0, "has no rows")
         return rows
 
+    def one_label_a_row(self) -> Rows:
+        """The same labels, one a row, where a row has the labels of a candidate by criterion.
+
+        Such a row has "task_id", "candidate_id" and the object "labels"; "annotator" is optional.
+        """
+        if not any(isinstance(row.get("labels"), Mapping) for _, row in self.rows):
+            return self
+        rows: list[tuple[int, Mapping[str, Any]]] = []
+        for line, row in self.rows:
+            labels, names = row.get("labels"), [_text(row.get(name)) for name in ("task_id", "candidate_id")]
+            if not isinstance(labels, Mapping) or not all(names):
+                self.refuse(line, "has no task_id, candidate_id and labels, as other rows have")
+            item, annotator = "/".join(names), _text(row.get("annotator")) or "1"
+            rows += [
+                (line, {"item": item, "criterion": name, "annotator": annotator, "label": label})
+                for name, label in labels.items()
+            ]
+        return Rows(self.file, rows)
+
     def has(self, column: str) -> bool:
         """Whether any row has the column."""
         return any(column in row for _, row in self.rows)

@@ -41,8 +41,11 @@ def _title(setup: Sequence[str]) -> str:
 
 def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
     macro = any(one.group.HasField("macro_accuracy") for one in figures)
-    heads = ("n", "answered", "accuracy", "95 %", "abstained wrong", "abstained right", "majority", "people")
-    table = Table("format", "level", figures=(*heads, *(["macro"] if macro else [])), title=title)
+    # People were asked about the released data of Choice-75 alone; without it the column is left out.
+    people = any(one.human is not None for one in figures)
+    heads = ["n", "answered", "accuracy", "95 %", "abstained wrong", "abstained right", "majority"]
+    heads += [*(["people (Choice-75)"] if people else []), *(["macro"] if macro else [])]
+    table = Table("format", "level", figures=heads, title=title)
     for one in figures:
         group = one.group
         cells = [
@@ -53,7 +56,7 @@ def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
             _value(group.accuracy_abstentions_wrong),
             _number(one.at_best),
             _value(group.majority_baseline),
-            _number(one.human),
+            *([_number(one.human)] if people else []),
         ]
         if macro:
             cells.append(_value(group.macro_accuracy))

@@ -138,7 +138,7 @@ async def _measure(aggregator: DecisionsAggregator, address: str, *, macro: bool
         try:
             for setup, items in aggregator.items.items():
                 response = await alignment.MeasureAccuracy(accuracy_request(items, macro=macro))
-                found.extend(read_accuracy(setup._asdict(), response))
+                found.extend(read_accuracy(setup._asdict(), response, aggregator.unreleased))
         except grpc.aio.AioRpcError as failure:
             error = from_rpc_error(failure)
             aggregator.missing_figures = f"{address} has no alignment service that answers: {error.message}"

@@ -53,11 +53,12 @@ def _show_williams(console: Terminal, williams: Mapping[str, Any]) -> None:
     if not williams["tests"]:
         console.print(f"best baseline by Pearson: {best}")
         return
-    table = Table(f"against {best}", figures=("Williams t", "p", "n"))
+    title = f"against {best}, the best baseline: t above 0 says that the method goes better with people"
+    table = Table("method", figures=("Williams t", "p", "n"), title=title)
     for test in williams["tests"]:
         p = test["williams_p"]
         p = "-" if p is None else p_value(p)
-        table.add_row(test["tested"], _number(test["williams_t"]), p, str(test["n"]))
+        table.add_row(test["first"], _number(test["williams_t"]), p, str(test["n"]))
     print_tables(console, table)
 
 

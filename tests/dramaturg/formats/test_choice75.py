@@ -55,7 +55,12 @@ def test_a_row_becomes_a_decision(tmp_path: Path) -> None:
     assert (first.decision.goal, first.decision.overall_goal) == ("find out the hours", "borrow a book")
     assert (first.decision.option_1, first.decision.option_2) == ("ring the library", "look online")
     assert (first.gold, second.gold) == (decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER)
-    assert dict(first.tags) == {"format": "user_profile", "split": "dev", "level": "hard"}
+    assert dict(first.tags) == {
+        "source": "choice75",
+        "format": "user_profile",
+        "split": "dev",
+        "level": "hard",
+    }
     assert second.tags["level"] == "either"
     assert not reading.doubtful
     assert not reading.skipped

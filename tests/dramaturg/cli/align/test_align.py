@@ -4,7 +4,6 @@ import asyncio
 import json
 import math
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner, Result
 
-from dramaturg.cli import local
 from dramaturg.cli.align import app
+from dramaturg.service import installed
 from services.alignment.app import App
 from services.alignment.settings import AlignmentSettings
 from tests.support.grpc_servers import serve
@@ -21,12 +20,6 @@ from tests.support.grpc_servers import serve
 HUMAN = [1, 2, 3, 4, 5, 6, 2, 4]
 GOOD = [1, 2, 2, 4, 6, 5, 3, 4]
 LENGTH = [9, 1, 8, 2, 7, 3, 6, 4]
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("alignment", "services.alignment.app:App", "dramaturg.services")
-    monkeypatch.setattr(local, "entry_points", lambda **_: [entry])
 
 
 def run(*arguments: str) -> Result:
@@ -201,7 +194,7 @@ def test_bad_labels_are_refused_with_their_line(
 
 
 def test_without_the_service_a_target_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "entry_points", lambda **_: [])
+    monkeypatch.setattr(installed, "entry_points", lambda **_: [])
     result = run("scores", write(tmp_path / "scores.jsonl", score_rows()))
     assert result.exit_code == 2
     assert "--target" in result.output

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from dramaturg.cli import local
 from dramaturg.cli.align import app
 from tests.support.results import scripts_result, write_results
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("alignment", "services.alignment.app:App", "dramaturg.services")
-    monkeypatch.setattr(local, "entry_points", lambda **_: [entry])
 
 
 def run(*arguments: str) -> Result:
@@ -84,6 +76,25 @@ def test_verdicts_against_the_majority_of_people(tmp_path: Path) -> None:
         "1 items that people are undecided on",
         "1 samples without a result",
     ]
+
+
+def test_the_labels_of_the_samples_fit(tmp_path: Path) -> None:
+    file = Path(__file__).parents[4] / "examples" / "scripts" / "labels.jsonl"
+    verdicts: dict[str, bool | None] = {"no_duplicate_steps": True, "executable": True}
+    samples = [scripts_result("soup", {"b": verdicts, "c": verdicts})]
+    found = answer("verdicts", write_results(tmp_path / "out", samples), "--labels", str(file))
+    (duplicates,) = [one for one in found["groups"] if one["criterion"] == "no_duplicate_steps"]
+    # Script c has a planted duplicate.
+    assert duplicates["policies"]["excluded"]["accuracy"] == 0.5
+    agreement = answer("labels", str(file))
+    assert {one["group"] for one in agreement["groups"]} > {"no_duplicate_steps", "executable"}
+
+
+def test_labels_by_criterion_need_task_and_candidate(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"task_id": "t1", "labels": {"executable": "pass"}}]
+    result = run("labels", write(tmp_path / "labels.jsonl", rows))
+    assert result.exit_code == 2
+    assert "labels.jsonl: line 1: has no task_id, candidate_id and labels" in " ".join(result.stderr.split())
 
 
 def test_a_tie_label_decides_what_people_leave_open(tmp_path: Path) -> None:

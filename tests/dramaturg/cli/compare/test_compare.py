@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,10 @@ from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_NAIVE
-from dramaturg.cli import local
 from dramaturg.cli.main import app
 from tests.support.results import scripts_result, write_results
 
 CRITERIA = ("executable", "order_correct")
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("alignment", "services.alignment.app:App", "dramaturg.services")
-    monkeypatch.setattr(local, "entry_points", lambda **_: [entry])
 
 
 def run(*arguments: str) -> Result:

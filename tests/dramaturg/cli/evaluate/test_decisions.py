@@ -32,13 +32,13 @@ def summary(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def write(file: Path, planted: list[tuple[int, str]]) -> Path:
+def write(file: Path, planted: list[tuple[int, str]], source: str = "choice75") -> Path:
     """Rows whose scenario names their right choice."""
     requests = [
         EvaluateDecisionsRequest(
             decision=decision(f"{level} {gold} {number}", id=str(number)),
             gold=Choice.ValueType(gold),
-            tags={"format": "user_profile", "level": level},
+            tags={"source": source, "format": "user_profile", "level": level},
         )
         for number, (gold, level) in enumerate(planted)
     ]
@@ -96,6 +96,23 @@ def test_planted_choices_give_the_figures_computed_by_hand(tmp_path: Path) -> No
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 7
 
 
+@pytest.mark.parametrize("source", ["", "ours"])
+def test_the_accuracy_of_people_stands_beside_released_decisions_alone(tmp_path: Path, source: str) -> None:
+    mine = write(tmp_path / "mine.jsonl", [(1, "hard")], source=source)
+    released = write(tmp_path / "released.jsonl", [(1, "easy")])
+    both = tmp_path / "both.jsonl"
+    both.write_text(mine.read_text() + released.read_text())
+    with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
+        options = ("--target", target, "--model", "m", "--out", tmp_path / "out")
+        found = summary(run(both, *options, "--json"))
+        table = run(mine, *options)
+    human = {(one["format"], one["level"]): one["human_accuracy"] for one in found["accuracy"]}
+    assert human["user_profile", "easy"] == 0.89
+    assert human["user_profile", "hard"] is None
+    assert human["all", "all"] is None
+    assert "people (" not in table.stdout
+
+
 def test_both_orders_show_the_position_bias(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED)
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
@@ -116,7 +133,15 @@ def test_tables_for_people(tmp_path: Path) -> None:
             *("--order", "both", "--out", tmp_path / "out"),
         )
     assert result.exit_code == 0
-    for text in ("m, naive, as-given", "m, story, swapped", "user_profile", "binary", "people", "UNPARSABLE"):
+    shown = (
+        "m, naive, as-given",
+        "m, story, swapped",
+        "user_profile",
+        "binary",
+        "people (Choice-75)",
+        "UNPARSABLE",
+    )
+    for text in shown:
         assert text in result.stdout
     assert "chose the first shown" in result.stdout
 
