@@ -28,6 +28,11 @@ class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
     REFUSAL = "refusal"
+    FILTER = "filter"
+    """The provider's content filter stopped the request or the answer."""
+    TOOL_CALL = "tool-call"
+    INTERRUPTED = "interrupted"
+    """The provider ended the answer for a reason that is not a normal end."""
 
 
 @dataclass(slots=True)
@@ -52,11 +57,12 @@ class Sampling:
     max_output_tokens: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    reasoning_effort: str = ""
 
 
 @dataclass(slots=True)
 class Call:
-    """One question to one model: all that decides its answer, and for whom it is bought."""
+    """One request to one model: all that decides its answer, and for whom it is bought."""
 
     model: str
     """The model as its provider names it."""
@@ -69,6 +75,8 @@ class Call:
     """Which of several independent answers this is, from 0."""
     ask_index: int = 0
     """How often the very same question was asked before for this answer, because it came back empty."""
+    omit: frozenset[str] = frozenset()
+    """The parameters that are not sent, whatever else says so, by name (see [providers.parameters])."""
     owner: str = ""
     """The tenant whose the answer is, kept or on its way: no other is given it. Empty: no tenant's."""
     fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -86,6 +94,7 @@ class Call:
             self.top_logprobs,
             self.repeat_index,
             self.ask_index,
+            self.omit,
             owner,
         )
 
@@ -113,7 +122,10 @@ class TokenCounts:
 
     prompt: int
     completion: int
+    """Reasoning included."""
     cached_prompt: int = 0
+    reasoning: int = 0
+    """Part of ``completion``."""
 
 
 @dataclass(slots=True)
@@ -125,9 +137,18 @@ class Answer:
     """
 
     text: str
+    """Without reasoning."""
     finish: FinishReason = FinishReason.STOP
     refusal: str = ""
     """What a model says in declining, where the provider keeps it apart from the text."""
+    reasoning: str = ""
+    """The reasoning, as far as the provider shows it."""
+    detail: str = ""
+    """Why the model stopped, in the provider's own words, where it is not a normal end."""
+    notes: tuple[str, ...] = ()
+    """What was unusual about the response and did not affect the text."""
+    omitted: tuple[str, ...] = ()
+    """What the call asks for and the request left out, by name."""
     model: str = ""
     """The model that the provider says answered."""
     counts: TokenCounts | None = None
@@ -165,6 +186,9 @@ class Status(StrEnum):
     REFUSED = "refused"
     TRUNCATED = "truncated"
     EMPTY = "empty"
+    TOOL_CALL = "tool-call"
+    INTERRUPTED = "interrupted"
+    FILTERED = "filtered"
 
 
 @dataclass(slots=True)
@@ -177,6 +201,8 @@ class Completion:
     """Canonical JSON that fits the form; None without a form or a usable answer."""
     repairs: tuple[str, ...] = ()
     parse_error: str = ""
+    detail: str = ""
+    """Why the answer is of no use, in words; empty where it is of use."""
 
     @property
     def text(self) -> str:

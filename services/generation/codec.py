@@ -31,6 +31,9 @@ _STATUSES = {
     Status.REFUSED: pb.COMPLETION_STATUS_REFUSED,
     Status.TRUNCATED: pb.COMPLETION_STATUS_TRUNCATED,
     Status.EMPTY: pb.COMPLETION_STATUS_EMPTY,
+    Status.TOOL_CALL: pb.COMPLETION_STATUS_TOOL_CALL,
+    Status.INTERRUPTED: pb.COMPLETION_STATUS_INTERRUPTED,
+    Status.FILTERED: pb.COMPLETION_STATUS_FILTERED,
 }
 _KINDS = {
     LedgerKind.MEMORY: pb.LEDGER_KIND_MEMORY,
@@ -92,6 +95,7 @@ def decode_sampling(sampling: judging_pb2.Sampling) -> Sampling:
         max_output_tokens=sampling.max_output_tokens if sampling.HasField("max_output_tokens") else None,
         seed=sampling.seed if sampling.HasField("seed") else None,
         stop=tuple(sampling.stop),
+        reasoning_effort=sampling.reasoning_effort,
     )
 
 
@@ -104,6 +108,8 @@ def encode_completion(completion: Completion, latency: float) -> pb.Completion:
         json=completion.json if completion.status is Status.OK else None,
         repairs=completion.repairs,
         parse_error=completion.parse_error,
+        status_detail=completion.detail,
+        reasoning=answer.reasoning,
         logprobs=map(_token, answer.tokens),
         calls=calls,
         usage=calls[0].usage if len(calls) == 1 else encode_usage(completion.purchases),
@@ -135,6 +141,9 @@ def _call(purchase: Purchase) -> provenance_pb2.CompletionReference:
         cached=purchase.cached,
         usage=encode_usage((purchase,)),
         latency=_duration(purchase.answer.latency),
+        omitted_parameters=purchase.answer.omitted,
+        notes=purchase.answer.notes,
+        reasoning_token_count=purchase.answer.counts.reasoning if purchase.answer.counts else 0,
     )
 
 

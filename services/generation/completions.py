@@ -31,7 +31,7 @@ from services.generation.metrics import (
     LEDGER_SECONDS,
     count_purchase,
 )
-from services.generation.outcomes import Remedies, read_outcome
+from services.generation.outcomes import FINAL, Remedies, read_outcome
 from services.generation.records import call_numbers
 from services.generation.registry import ConfiguredProvider, Registry
 from services.generation.single_flight import SingleFlight
@@ -160,14 +160,14 @@ class Completer:
             try:
                 answer = await provider.complete(ask, deadline)
             except ProviderError as fault:
-                if purchases and fault.kind is FailureKind.REJECTED:
+                if purchases and fault.kind in {FailureKind.REJECTED, FailureKind.CONTEXT_LENGTH}:
                     # The remedy itself is refused, such as a cap above the model's: the first answer stands.
                     return read_outcome(purchases, call)
                 raise
             purchases.append(_purchase(configured, ask, answer))
             count_purchase(purchases[-1])
             completion = read_outcome(purchases, call)
-            if completion.status in tried or completion.status in {Status.OK, Status.REFUSED}:
+            if completion.status in tried or completion.status in FINAL:
                 return completion
             tried.add(completion.status)
             ask = self._remedies.ask_again(ask, completion)

@@ -18,6 +18,12 @@ class FailureKind(StrEnum):
     """Never: the provider has no such model."""
     UNAUTHENTICATED = "unauthenticated"
     """Never: the provider refuses our credentials."""
+    CREDIT_EXHAUSTED = "credit-exhausted"
+    """Never: the account has no credit left."""
+    ADDRESS_INVALID = "address-invalid"
+    """Never: the address has no such path, redirects elsewhere, or its certificate is not trusted."""
+    CONTEXT_LENGTH = "context-length"
+    """Never: the request is longer than the model's context window."""
 
 
 class ProviderError(Exception):

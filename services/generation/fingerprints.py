@@ -19,7 +19,7 @@ VERSION = 1
 # Compact JSON, its members sorted by name. Encoding it as a whole would write the long texts anew.
 _CONTENT = (
     b'{"address":%(address)b,"ask_index":%(ask_index)d,"logprobs":[%(logprobs)b,%(top_logprobs)d],'
-    b'"max_output_tokens":%(max_output_tokens)b,"messages":[%(messages)b],"model":%(model)b,%(owner)b'
+    b'"max_output_tokens":%(max_output_tokens)b,"messages":[%(messages)b],"model":%(model)b,%(owner)b%(reasoning_effort)b'
     b'"repeat_index":%(repeat_index)d,"schema":%(schema)b,"seed":%(seed)b,"stop":%(stop)b,'
     b'"temperature":%(temperature)b,"top_p":%(top_p)b,"version":%(version)d}'
 )
@@ -52,6 +52,9 @@ def _fingerprint(call: Call, address: str) -> str:
         b"messages": b",".join([b'["%b",%b]' % (said.role.encode(), said.quoted) for said in call.messages]),
         b"model": to_json(call.model),
         b"owner": b'"owner":%b,' % to_json(call.owner) if address and call.owner else b"",
+        b"reasoning_effort": b'"reasoning_effort":%b,' % to_json(sampling.reasoning_effort)
+        if sampling.reasoning_effort
+        else b"",
         b"repeat_index": call.repeat_index,
         b"schema": b"null" if form is None else _schema(form),
         b"seed": _integer(sampling.seed),

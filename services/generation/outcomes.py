@@ -1,4 +1,4 @@
-"""What an answer is worth, and what is asked next where it is of no use."""
+"""What an answer is worth, and what is requested next where it is of no use."""
 
 from __future__ import annotations
 
@@ -8,22 +8,50 @@ from dataclasses import dataclass, replace
 from services.generation.answers.parser import parse_answer
 from services.generation.calls import Answer, Call, Completion, FinishReason, Message, Purchase, Role, Status
 
+FINAL = frozenset({Status.OK, Status.REFUSED, Status.FILTERED, Status.TOOL_CALL, Status.INTERRUPTED})
+"""The statuses that no further request changes."""
+ROOM_TO_ANSWER = 1024
+"""The least tokens that a raised cap leaves for the answer, besides those that the reasoning took."""
+LARGEST_CAP = 1_000_000
+
+_STATUSES = {
+    FinishReason.REFUSAL: Status.REFUSED,
+    FinishReason.FILTER: Status.FILTERED,
+    FinishReason.LENGTH: Status.TRUNCATED,
+    FinishReason.TOOL_CALL: Status.TOOL_CALL,
+    FinishReason.INTERRUPTED: Status.INTERRUPTED,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
+    """The request that follows an answer of no use: one of its kind for each status that is not final.
+
+    Attributes:
+        repair_request: Words the request to repair an answer, given what is wrong with it.
+        doubled_default: The least cap with which an answer is requested again that was cut off although the
+            request set no cap.
+    """
+
     repair_request: Callable[[str], str]
     doubled_default: int
 
     def ask_again(self, call: Call, completion: Completion) -> Call:
+        """The request that follows ``completion``."""
         answer = completion.answer
         if completion.status is Status.EMPTY:
             return replace(call, ask_index=call.ask_index + 1)
         if completion.status is Status.TRUNCATED:
-            cap = call.sampling.max_output_tokens or (answer.counts.completion if answer.counts else 0)
-            doubled = 2 * cap or self.doubled_default
-            return replace(call, sampling=replace(call.sampling, max_output_tokens=doubled))
+            sampling = replace(call.sampling, max_output_tokens=self._raised_cap(call, answer))
+            return replace(call, sampling=sampling)
         repair = Message(Role.USER, self.repair_request(completion.parse_error))
         return replace(call, messages=(*call.messages, Message(Role.ASSISTANT, answer.text), repair))
+
+    def _raised_cap(self, call: Call, answer: Answer) -> int:
+        asked = call.sampling.max_output_tokens or 0
+        used = answer.counts.completion if answer.counts else 0
+        least = 0 if asked else self.doubled_default
+        return min(LARGEST_CAP, max(2 * asked, 2 * used, least, _reasoning_tokens(answer) + ROOM_TO_ANSWER))
 
 
 def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
@@ -32,7 +60,8 @@ def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
     again = ("asked-again",) if len(purchases) > 1 else ()
     status = _status(answer)
     if status is not Status.OK or call.json_form is None:
-        return Completion(status, tuple(purchases), repairs=again)
+        detail = "" if status is Status.OK else _detail(status, answer)
+        return Completion(status, tuple(purchases), repairs=again, detail=detail)
     parsed = parse_answer(answer.text, call.json_form)
     return Completion(
         Status.OK if parsed.json is not None else Status.UNPARSABLE,
@@ -40,12 +69,37 @@ def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
         json=parsed.json,
         repairs=again + parsed.repairs,
         parse_error=parsed.error,
+        detail=parsed.error,
     )
 
 
 def _status(answer: Answer) -> Status:
-    if answer.finish is FinishReason.REFUSAL:
-        return Status.REFUSED
-    if answer.finish is FinishReason.LENGTH:
-        return Status.TRUNCATED
+    status = _STATUSES.get(answer.finish)
+    if status is not None:
+        return status
     return Status.OK if answer.text.strip() else Status.EMPTY
+
+
+def _detail(status: Status, answer: Answer) -> str:
+    if status is Status.TRUNCATED:
+        return _truncation(answer)
+    if status is Status.EMPTY and answer.reasoning:
+        return "the model wrote reasoning and no answer"
+    return answer.detail or answer.refusal
+
+
+def _truncation(answer: Answer) -> str:
+    counts = answer.counts
+    length = f"after {counts.completion} tokens" if counts else "by the token cap"
+    reasoning = _reasoning_tokens(answer)
+    if not reasoning:
+        return f"cut off {length}"
+    if answer.text.strip():
+        return f"cut off {length}, {reasoning} of them reasoning"
+    return f"reasoning used up the token cap: cut off {length} before the answer; raise max_output_tokens"
+
+
+def _reasoning_tokens(answer: Answer) -> int:
+    """How many tokens the reasoning took: as counted, else estimated at three characters a token."""
+    counted = answer.counts.reasoning if answer.counts else 0
+    return counted or len(answer.reasoning) // 3

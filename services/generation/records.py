@@ -16,10 +16,21 @@ def answer_to_record(answer: Answer) -> dict[str, Any]:
     record: dict[str, Any] = {"text": answer.text, "finish": answer.finish.value}
     if answer.refusal:
         record["refusal"] = answer.refusal
+    if answer.reasoning:
+        record["reasoning"] = answer.reasoning
+    if answer.detail:
+        record["detail"] = answer.detail
+    if answer.notes:
+        record["notes"] = answer.notes
+    if answer.omitted:
+        record["omitted"] = answer.omitted
     if answer.model:
         record["model"] = answer.model
     if answer.counts is not None:
-        record["counts"] = [answer.counts.prompt, answer.counts.completion, answer.counts.cached_prompt]
+        counts = answer.counts
+        record["counts"] = [counts.prompt, counts.completion, counts.cached_prompt]
+        if counts.reasoning:
+            record["counts"].append(counts.reasoning)
     if answer.tokens:
         record["tokens"] = [
             [token.text, token.logprob, [[other.token, other.logprob] for other in token.alternatives]]
@@ -40,6 +51,10 @@ def answer_from_record(record: Mapping[str, Any]) -> Answer:
         text=str(record["text"]),
         finish=FinishReason(record.get("finish", FinishReason.STOP)),
         refusal=str(record.get("refusal", "")),
+        reasoning=str(record.get("reasoning", "")),
+        detail=str(record.get("detail", "")),
+        notes=tuple(record.get("notes", ())),
+        omitted=tuple(record.get("omitted", ())),
         model=str(record.get("model", "")),
         counts=None if counts is None else TokenCounts(*map(int, counts)),
         tokens=tuple(

@@ -22,6 +22,8 @@ class ConfiguredProvider:
 
     provider: Provider
     prices: PriceTable
+    checked: Provider | None = None
+    """The provider without retries and limits, for checks. None: ``provider`` itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from dramaturg.service.settings import Settings
 from services.generation.ledger import IN_MEMORY, is_ledger_url
-from services.generation.providers.wire import StructuredOutput, TokenCapName
+from services.generation.providers.parameters import Parameter, TokenParameter
 
 
 def _data_folder() -> Path:
@@ -67,28 +77,77 @@ class RetrySettings(_Part):
     """Up to this, unless the provider asks for more."""
 
 
-class OpenAISettings(_Part):
+class ModelSettings(_Part):
+    """How models are called. A member that is absent in the table of a model is that of its provider."""
+
+    omit: frozenset[Parameter] = frozenset()
+    """What is never sent: ``temperature``, ``top_p``, ``seed``, ``stop``, ``max_output_tokens``,
+    ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``, ``json_object``, ``system_role``
+    (the instructions begin the user's message) and ``stream_options``. What a model refuses need not be
+    listed: it is left out and remembered.
+    """
+    token_parameter: TokenParameter | None = None
+    """The name of the cap on an answer's tokens: ``max_tokens`` or ``max_completion_tokens``. Absent:
+    ``max_completion_tokens`` at OpenAI itself, ``max_tokens`` elsewhere; the other one where it is refused.
+    """
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """The cap where a request sets none. Absent: none is sent."""
+    max_output_tokens_limit: int | None = Field(default=None, ge=1)
+    """The highest cap that is sent, whatever a request asks for. Absent: any."""
+    reasoning_effort: str = Field(default="", pattern="^[a-z]*$")
+    """The reasoning effort where a request sets none. Empty: none is sent."""
+    stream: bool | None = None
+    """Whether answers are streamed, for endpoints that do nothing else. An answer then fails after a pause of
+    ``stream_idle_seconds`` and has no other time limit than its request's.
+    """
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """Further members of every request's body, in place of those of the same name."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _is_extra(cls, body: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted({"model", "messages", "stream"} & body.keys())
+        if taken:
+            raise ValueError(f"must not have {', '.join(taken)}")
+        return body
+
+
+class OpenAISettings(ModelSettings):
     """An endpoint that speaks the OpenAI protocol."""
 
     kind: Literal["openai"] = "openai"
     """What the provider is."""
     base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
-    """Where it is, version included."""
+    """Its address, version included. A query is sent with every request."""
     api_key_env: str = ""
     """The environment variable that holds its key."""
     api_key_file: Path | None = None
-    """The file that holds its key. Without either, calls carry no credentials of use."""
+    """The file that holds its key. Without either, calls carry no credentials."""
+    api_key_header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]+$")
+    """The header that carries the key: as ``Bearer KEY`` in ``Authorization``, as it is in any other."""
+    extra_headers: dict[str, str] = Field(default_factory=dict)
+    """Further headers of every request."""
+    extra_headers_env: dict[str, str] = Field(default_factory=dict)
+    """Further headers whose values are in environment variables, by the variables' names."""
+    extra_query: dict[str, str] = Field(default_factory=dict)
+    """Further parameters of every request's query."""
+    ca_file: Path | None = None
+    """The certificates that are trusted in place of the system's, as PEM."""
+    client_certificate: Path | None = None
+    """The client's certificate for mutual TLS, as PEM."""
+    client_key: Path | None = None
+    """The key of ``client_certificate``. Absent: it is in the same file."""
+    models: dict[str, ModelSettings] = Field(default_factory=dict)
+    """Tables of single models, by name or pattern (``*``, ``?``, ``[...]``). The longest pattern decides."""
+    stream_idle_seconds: float = Field(default=60.0, gt=0)
+    """The longest that a streamed answer may pause."""
+    remember_seconds: float = Field(default=86_400.0, ge=0)
+    """How long it is remembered what a model refused."""
     default_model: str = ""
     """The model where a request names none."""
     prices: Path | None = None
     """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
     ``completion`` and optionally ``cached``, in US dollars per million tokens. Absent: costs are unknown.
-    """
-    structured_output: StructuredOutput = StructuredOutput.JSON_SCHEMA
-    """How much of a JSON form the endpoint enforces. Less is tried where it refuses."""
-    token_cap: TokenCapName | None = None
-    """What the endpoint calls the cap on an answer's tokens. Absent: ``max_completion_tokens`` at OpenAI
-    itself, ``max_tokens`` elsewhere.
     """
     concurrency: ConcurrencySettings = ConcurrencySettings()
     """How many calls at once."""
@@ -99,7 +158,21 @@ class OpenAISettings(_Part):
     def _consistent(self) -> OpenAISettings:
         if self.api_key_env and self.api_key_file is not None:
             raise ValueError("api_key_env and api_key_file exclude each other")
+        if self.client_key is not None and self.client_certificate is None:
+            raise ValueError("client_key needs client_certificate")
         return self
+
+    def for_model(self, model: str) -> ModelSettings:
+        """The settings of one model."""
+        patterns = [pattern for pattern in self.models if fnmatchcase(model, pattern)]
+        if not patterns:
+            return self
+        table = self.models[max(patterns, key=lambda pattern: (pattern == model, len(pattern)))]
+        stated = {name: getattr(table, name) for name in table.model_fields_set}
+        inherited = {name: getattr(self, name) for name in ModelSettings.model_fields}
+        if "extra_body" in stated:
+            stated["extra_body"] = {**self.extra_body, **table.extra_body}
+        return ModelSettings.model_construct(**{**inherited, **stated})
 
 
 class ReplaySettings(_Part):
@@ -115,7 +188,15 @@ class ReplaySettings(_Part):
     """The model where a request names none. Empty: that of ``record_from``."""
 
 
-ProviderSettings = Annotated[OpenAISettings | ReplaySettings, Field(discriminator="kind")]
+def _kind(table: Any) -> str:
+    """The kind of a provider's table; "openai" where it states none."""
+    kind = table.get("kind", "openai") if isinstance(table, dict) else getattr(table, "kind", "openai")
+    return str(kind)
+
+
+ProviderSettings = Annotated[
+    Annotated[OpenAISettings, Tag("openai")] | Annotated[ReplaySettings, Tag("replay")], Discriminator(_kind)
+]
 
 
 class GenerationSettings(Settings):
@@ -126,8 +207,8 @@ class GenerationSettings(Settings):
     providers: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")], ProviderSettings] = Field(
         default_factory=dict
     )
-    """The providers by name, in order; the first is the default. None at all: one named "openai" is made of
-    OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, where the environment has one of the first two.
+    """The providers by name, in order; the first is the default. None at all: one named "environment" is
+    made of OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, where the environment has one of the first two.
     """
     default_model: str = ""
     """What a request that names no model gets, as "provider/model" or a model of the first provider. Empty:

@@ -42,6 +42,18 @@ _FAULTS = {
         grpc.StatusCode.FAILED_PRECONDITION,
         error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
     ),
+    FailureKind.CREDIT_EXHAUSTED: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+    ),
+    FailureKind.ADDRESS_INVALID: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+    ),
+    FailureKind.CONTEXT_LENGTH: (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        error_reason_pb2.ERROR_REASON_CONTEXT_LENGTH_EXCEEDED,
+    ),
 }
 
 

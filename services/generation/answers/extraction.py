@@ -16,7 +16,6 @@ MAX_VALUES = 32
 MAX_REPAIRED_LENGTH = 20_000
 """The longest text, in characters, that is mended: mending is slow and happens on the event loop."""
 
-_THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL)
 _BRACKETS = re.compile(r"[{}\[\]]")
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+"|\\.|[{}\[\]]', re.DOTALL)
 _MEMBER = re.compile(r"""(["']?)([\w$.-]+)\1\s*:""")
@@ -54,18 +53,16 @@ def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> l
         UnreadableError: there is none, or one cannot be read.
     """
     stripped = text.strip().removeprefix("\ufeff").strip()
-    body = _THINKING.sub("", stripped).strip()
-    repairs = ("reasoning-removed",) if body != stripped else ()
     try:
-        value = _parse(body)
+        value = _parse(stripped)
     except _ContradictionError:
         raise
     except ValueError:
-        found = [Extracted(part.value, repairs + part.repairs) for part in _search(body, names, lists)]
+        found = list(_search(stripped, names, lists))
         if not found:
             raise UnreadableError("there is no JSON in the answer") from None
         return found
-    return [Extracted(value.value, repairs + value.repairs)]
+    return [value]
 
 
 def _search(body: str, names: Collection[str], lists: bool) -> Iterator[Extracted]:

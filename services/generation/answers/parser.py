@@ -25,7 +25,7 @@ class ParsedAnswer:
 def parse_answer(text: str, form: JsonForm) -> ParsedAnswer:
     """Reads the one JSON value in ``text`` that ``form`` asks for.
 
-    Code fences, prose around the value and a leading block of reasoning are removed; trailing commas, quotes
+    Code fences and prose around the value are removed; trailing commas, quotes
     and the like are mended; members in another type that mean the same are converted. Each is named in
     ``repairs``. What is never done: closing what was left open, choosing between two values that disagree,
     dropping a member. Never raises.

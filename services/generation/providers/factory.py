@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,13 +16,26 @@ from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
+from services.generation.providers.parameters import Dialect
 from services.generation.providers.recording import RecordingProvider
 from services.generation.providers.replay import RecordingError, ReplayProvider
+from services.generation.providers.transport import Access
 from services.generation.registry import ConfiguredProvider
 from services.generation.retries import RetryingProvider, RetryPolicy
-from services.generation.settings import GenerationSettings, OpenAISettings, ProviderSettings, ReplaySettings
+from services.generation.settings import (
+    GenerationSettings,
+    ModelSettings,
+    OpenAISettings,
+    ProviderSettings,
+    ReplaySettings,
+)
 
-ENVIRONMENT_PROVIDER = "openai"
+ENVIRONMENT_PROVIDER = "environment"
+"""The provider of the environment variables. It is no vendor's name, so that "openai/..." is a model."""
+
+
+_OPENAI_HEADERS = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Headers for OpenAI itself, by the environment variables that hold them."""
 
 
 def open_providers(
@@ -48,7 +63,7 @@ def open_providers(
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSettings]:
-    """The provider that the variables of the ``openai`` package describe, if any."""
+    """The provider that OPENAI_API_KEY, OPENAI_BASE_URL and MODEL describe, if any."""
     if not environment.get("OPENAI_API_KEY") and not environment.get("OPENAI_BASE_URL"):
         return {}
     table = OpenAISettings(
@@ -62,20 +77,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, ProviderSetti
 def _open_endpoint(
     name: str, table: OpenAISettings, environment: Mapping[str, str], ledger: Ledger | None
 ) -> ConfiguredProvider:
-    at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
     concurrency, retries = table.concurrency, table.retries
     prices = _prices(name, table.prices)
-    endpoint: Provider = InstrumentedProvider(
-        OpenAICompatibleProvider(
-            name,
-            table.base_url,
-            _key(name, table, environment),
-            default_model=table.default_model,
-            structured_output=table.structured_output,
-            token_cap=table.token_cap or ("max_completion_tokens" if at_openai else "max_tokens"),
-            max_connections=concurrency.maximum,
-        )
-    )
+    checked: Provider = InstrumentedProvider(_endpoint(name, table, environment))
+    endpoint = checked
     if ledger is not None:
         endpoint = RecordingProvider(endpoint, ledger)
     limiter = AdaptiveLimiter(
@@ -88,12 +93,92 @@ def _open_endpoint(
     )
     watch_limiter(name, limiter)
     policy = RetryPolicy(
-        retries.attempt_timeout_seconds,
+        math.inf if _streams(table) else retries.attempt_timeout_seconds,
         retries.transient_attempts,
         retries.first_wait_seconds,
         retries.longest_wait_seconds,
     )
-    return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices)
+    return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
+
+
+def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> OpenAICompatibleProvider:
+    key = _key(name, table, environment)
+    headers = _headers(name, table, environment, key)
+    at_openai = urlsplit(table.base_url).hostname == OPENAI_HOST
+    try:
+        return OpenAICompatibleProvider(
+            name,
+            table.base_url,
+            Access(
+                headers,
+                table.extra_query,
+                table.ca_file,
+                table.client_certificate,
+                table.client_key,
+                table.stream_idle_seconds,
+            ),
+            address=_address(table),
+            default_model=table.default_model,
+            dialect=lambda model: _dialect(table.for_model(model), at_openai=at_openai),
+            remember_seconds=table.remember_seconds,
+            secrets=[key, *(headers[name] for name in table.extra_headers_env)],
+            unstreamed_seconds=table.retries.attempt_timeout_seconds if _streams(table) else None,
+            max_connections=table.concurrency.maximum,
+        )
+    except OSError as error:
+        raise SettingsError(
+            f"generation.providers.{name}: ca_file, client_certificate or client_key cannot be used: {error}"
+        ) from error
+
+
+def _streams(table: OpenAISettings) -> bool:
+    return bool(table.stream) or any(model.stream for model in table.models.values())
+
+
+def _dialect(settings: ModelSettings, *, at_openai: bool) -> Dialect:
+    return Dialect(
+        omit=settings.omit,
+        token_parameter=settings.token_parameter or ("max_completion_tokens" if at_openai else "max_tokens"),
+        default_output_tokens=settings.max_output_tokens,
+        most_output_tokens=settings.max_output_tokens_limit,
+        stream=bool(settings.stream),
+        reasoning_effort=settings.reasoning_effort,
+        extra_body=settings.extra_body,
+    )
+
+
+def _address(table: OpenAISettings) -> str:
+    """What tells the endpoint's answers from others: its address, and what the settings add to requests."""
+    base = table.base_url.partition("?")[0].rstrip("/")
+    added = {
+        pattern: {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name in ModelSettings.model_fields
+            if name not in {"stream", "token_parameter"} and (value := getattr(settings, name))
+        }
+        for pattern, settings in [("", table), *table.models.items()]
+    }
+    said = {pattern: members for pattern, members in sorted(added.items()) if members}
+    return f"{base} {json.dumps(said, sort_keys=True)}" if said else base
+
+
+def _headers(name: str, table: OpenAISettings, environment: Mapping[str, str], key: str) -> Mapping[str, str]:
+    headers = dict(table.extra_headers)
+    if urlsplit(table.base_url).hostname == OPENAI_HOST:
+        for header, variable in _OPENAI_HEADERS.items():
+            if environment.get(variable):
+                headers.setdefault(header, environment[variable])
+    if key:
+        bearer = table.api_key_header.lower() == "authorization"
+        headers[table.api_key_header] = f"Bearer {key}" if bearer else key
+    for header, variable in table.extra_headers_env.items():
+        value = environment.get(variable, "").strip()
+        if not value:
+            raise SettingsError(
+                f"generation.providers.{name}.extra_headers_env: the variable {variable} is not set"
+            )
+        headers[header] = value
+    return headers
 
 
 def _open_recording(

@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import logging
+import re
+import ssl
 import time
-from collections.abc import Sequence
-from urllib.parse import urlsplit
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import aiohttp
-import openai
 from pydantic_core import from_json
 
 from services.generation.calls import Answer, Call, FinishReason
 from services.generation.deadlines import Deadline
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
+from services.generation.providers.compatibility import Compatibility
+from services.generation.providers.parameters import Dialect, Parameter, step_down
 from services.generation.providers.refusals import Refusal
-from services.generation.providers.transport import Response, ResponseTooLongError, Transport
-from services.generation.providers.wire import (
+from services.generation.providers.request_body import request_body
+from services.generation.providers.response_body import (
+    ErrorResponse,
     MalformedResponseError,
-    StructuredOutput,
-    TokenCapName,
     characters,
     read_response,
-    request_body,
+)
+from services.generation.providers.streams import assemble, is_stream
+from services.generation.providers.transport import (
+    Access,
+    RedirectError,
+    Response,
+    ResponseTooLongError,
+    Transport,
 )
 
 OPENAI_HOST = "api.openai.com"
-"""Where OpenAI itself is."""
+"""The host of OpenAI itself."""
 MAX_MESSAGE_LENGTH = 500
 """How much of a provider's own error message is passed on, in characters."""
+MAX_STEPS = 12
+"""The most parameters that one call is reduced by."""
 
-# One line a request, with its address: the service's own log says more with less.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
+logger = logging.getLogger(__name__)
 
-_UNUSED_KEY = "none"  # the package insists on a key; endpoints without credentials ignore it
 _OK = 200
 
 
 class OpenAICompatibleProvider(Provider):
-    """One endpoint with one key: a single attempt a call.
-
-    Completions are posted without the ``openai`` package (see ``Transport``), which lists the models.
-    """
+    """One endpoint with one key: a single attempt a call."""
 
     keeps = False
 
@@ -51,84 +59,105 @@ class OpenAICompatibleProvider(Provider):
         self,
         name: str,
         base_url: str,
-        api_key: str = "",
+        access: Access | None = None,
         *,
+        address: str = "",
         default_model: str = "",
-        structured_output: StructuredOutput = StructuredOutput.JSON_SCHEMA,
-        token_cap: TokenCapName = "max_tokens",  # noqa: S107 - a field's name
+        dialect: Callable[[str], Dialect] = lambda _: Dialect(),
+        remember_seconds: float = 86_400.0,
+        secrets: Collection[str] = (),
+        unstreamed_seconds: float | None = None,
         max_connections: int = 1000,
     ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            name: The provider's name.
+            base_url: The endpoint, version included.
+            access: Headers, query and certificates.
+            address: What tells its answers from those of other endpoints. Empty: the address without query.
+            default_model: The model where a request names none.
+            dialect: How a model is called, by the settings.
+            remember_seconds: How long what a model refused is remembered.
+            secrets: What is never shown, such as the key.
+            unstreamed_seconds: The longest that an answer may take that is not streamed. None: the caller
+                limits it.
+            max_connections: The most connections at once.
+
+        Raises:
+            OSError: a certificate or key cannot be used.
+        """
         self.name = name
-        self.address = base_url.rstrip("/")
+        self.base_url = base_url.partition("?")[0].rstrip("/")
+        self.address = address or self.base_url
         self.default_model = default_model
-        self._api_key = api_key
-        self._token_cap: TokenCapName = token_cap
-        self._structured_output = structured_output
-        self._learned: dict[tuple[str, str], StructuredOutput] = {}
-        self._client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key=api_key or _UNUSED_KEY,
-            max_retries=0,
-            timeout=None,  # whoever asks bounds the whole attempt; the package bounds single reads only
-        )
-        if urlsplit(base_url).hostname != OPENAI_HOST:
-            # The package takes them from the environment; they are no one else's business.
-            self._client.organization = self._client.project = None
-        headers = {
-            "Authorization": f"Bearer {api_key}" if api_key else None,
-            "OpenAI-Organization": self._client.organization,
-            "OpenAI-Project": self._client.project,
-        }
-        self._poster = Transport(
-            f"{self.address}/chat/completions",
-            {name: value for name, value in headers.items() if value},
-            max_connections=max_connections,
-        )
+        self._secrets = sorted((secret for secret in secrets if secret), key=len, reverse=True)
+        self._compatibility = Compatibility(dialect, remember_seconds)
+        self._unstreamed_seconds = unstreamed_seconds
+        self._transport = Transport(base_url, access, max_connections=max_connections)
 
     def __repr__(self) -> str:
         return f"OpenAICompatibleProvider({self.name!r})"
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """Makes one attempt, or one more for each step down in structured output that the endpoint demands.
+        """Makes one attempt, and one more for each parameter that the endpoint refuses.
 
-        Sets no time limit of its own. A request that the endpoint's filter refuses is answered by a refusal.
+        A request or an answer that the endpoint's filter stops is an answer with that finish reason.
 
         Raises:
             ProviderError: there is no answer.
         """
         del deadline
-        while True:
-            structured = self._structured(call)
-            begun = time.perf_counter()
-            response = await self._post(request_body(call, structured, self._token_cap))
-            latency = round(time.perf_counter() - begun, 6)
-            if response.status == _OK:
-                return self._read(response.content, latency)
+        async with self._compatibility.turn(call):
+            dialect = self._compatibility.dialect(call).without(call.omit)
+            for steps in itertools.count():
+                answer = await self._ask(call, dialect)
+                if isinstance(answer, Answer):
+                    answer.omitted = dialect.omitted(call)
+                    return answer
+                step = step_down(dialect, call, answer) if steps < MAX_STEPS else None
+                if step is None:
+                    raise self._refused(answer)
+                logger.info(
+                    "provider %s, model %s: goes on without %s: %s",
+                    self.name,
+                    call.model,
+                    step.parameter,
+                    self._safe(answer.said),
+                )
+                self._compatibility.learn(call, step)
+                dialect = step.dialect
+
+    async def _ask(self, call: Call, dialect: Dialect) -> Answer | Refusal:
+        """One request: the answer, or why the endpoint refuses it."""
+        begun = time.perf_counter()
+        response = await self._post(request_body(call, dialect), streamed=dialect.stream)
+        if response.status != _OK:
             refusal = Refusal.read(response)
-            if refusal.filtered:
-                return Answer("", FinishReason.REFUSAL, self._safe(refusal.said))
-            if call.json_form is None or structured.less is structured or not refusal.blames_form:
-                raise self._refused(refusal)
-            self._learned[call.model, call.json_form.name] = structured.less
+        else:
+            stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
+            try:
+                return read_response(_parsed(response), round(time.perf_counter() - begun, 6), stop)
+            except ErrorResponse as error:
+                refusal = error.refusal
+            except (MalformedResponseError, ValueError, RecursionError) as error:
+                raise self._unreadable(error) from None
+        if refusal.filtered:
+            return Answer("", FinishReason.FILTER, detail=self._safe(refusal.said))
+        return refusal
 
-    def _structured(self, call: Call) -> StructuredOutput:
-        name = call.json_form.name if call.json_form is not None else ""
-        return self._learned.get((call.model, name), self._structured_output)
-
-    async def _post(self, body: bytes) -> Response:
+    async def _post(self, body: bytes, *, streamed: bool) -> Response:
         try:
-            return await self._poster.post(body)
-        except ResponseTooLongError as error:
-            raise self._unreadable(error) from None
+            async with asyncio.timeout(None if streamed else self._unstreamed_seconds):
+                return await self._transport.post("/chat/completions", body, streamed=streamed)
+        except (ResponseTooLongError, RedirectError) as error:
+            raise self._unusable(error) from None
+        except TimeoutError:
+            raise ProviderError(
+                FailureKind.TRANSIENT, self.name, "no answer within the time limit of the provider's settings"
+            ) from None
         except aiohttp.ClientError as error:
-            unsent = isinstance(error, aiohttp.ClientConnectorError)
-            raise self._unreachable(error, settled=unsent) from None
-
-    def _read(self, content: bytes, latency: float) -> Answer:
-        try:
-            return read_response(_parsed(content), latency)
-        except (MalformedResponseError, ValueError, RecursionError) as error:
-            raise self._unreadable(error) from None
+            raise self._unreachable(error) from None
 
     async def models(self) -> Sequence[str]:
         """The names of the endpoint's models, sorted.
@@ -137,50 +166,81 @@ class OpenAICompatibleProvider(Provider):
             ProviderError: the endpoint does not list them.
         """
         try:
-            response = await self._client.models.with_raw_response.list()
-            return sorted({str(entry["id"]) for entry in json.loads(response.content)["data"]})
-        except openai.APIStatusError as error:
-            said = Response(error.status_code, error.response.headers, error.response.content)
-            raise self._refused(Refusal.read(said)) from None
-        except openai.APIError as error:
-            raise self._unreachable(error.__cause__ or error, settled=True) from None
-        except (ValueError, TypeError, KeyError) as error:
+            response = await self._transport.get("/models")
+        except (ResponseTooLongError, RedirectError) as error:
+            raise self._unusable(error) from None
+        except (TimeoutError, aiohttp.ClientError) as error:
+            raise self._unreachable(error) from None
+        if response.status != _OK:
+            raise self._refused(Refusal.read(response))
+        try:
+            return sorted(set(_model_names(json.loads(response.content))))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self._unreadable(error) from None
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._poster.close()
-        await self._client.close()
+        await self._transport.close()
 
     def _refused(self, refusal: Refusal) -> ProviderError:
-        # A provider may quote a part of the key in refusing it: those words stay here.
-        said = "" if refusal.kind is FailureKind.UNAUTHENTICATED else f": {refusal.said}"
+        status = f"answered with HTTP status {refusal.status}" if refusal.status else "answered with an error"
+        said = refusal.said
+        if refusal.kind is FailureKind.UNAUTHENTICATED:
+            said = self._without_keys(said)
         return ProviderError(
             refusal.kind,
             self.name,
-            self._safe(f"answered with HTTP status {refusal.status}{said}"),
+            self._safe(f"{status}: {said}"),
             status=refusal.status,
             retry_after=refusal.retry_after,
             settled=refusal.settled,
         )
 
-    def _unreachable(self, error: BaseException, *, settled: bool) -> ProviderError:
-        message = f"cannot be reached: {type(error).__name__}: {error}"
-        return ProviderError(FailureKind.TRANSIENT, self.name, self._safe(message), settled=settled)
+    def _unreachable(self, error: BaseException) -> ProviderError:
+        message = self._safe(f"cannot be reached: {type(error).__name__}: {error}")
+        if isinstance(error, aiohttp.ClientConnectorCertificateError) or isinstance(
+            getattr(error, "os_error", None), ssl.SSLCertVerificationError
+        ):
+            return ProviderError(FailureKind.ADDRESS_INVALID, self.name, message, settled=True)
+        unsent = isinstance(error, aiohttp.ClientConnectorError)
+        return ProviderError(FailureKind.TRANSIENT, self.name, message, settled=unsent)
+
+    def _unusable(self, error: Exception) -> ProviderError:
+        if isinstance(error, RedirectError):
+            return ProviderError(FailureKind.ADDRESS_INVALID, self.name, self._safe(str(error)), settled=True)
+        return self._unreadable(error)
 
     def _unreadable(self, error: Exception) -> ProviderError:
         message = f"the response cannot be read: {error}"
         return ProviderError(FailureKind.TRANSIENT, self.name, self._safe(message))
 
+    def _without_keys(self, message: str) -> str:
+        """What a provider says of a key that it refuses, without the parts of the key that it quotes."""
+        starts = [re.escape(secret[:4]) for secret in self._secrets if len(secret) >= 8]
+        quoted = "|".join([r"Bearer\s+\S+", r"\S*\*{3,}\S*", *(rf"\b{start}\S*" for start in starts)])
+        return re.sub(quoted, "[key]", message)
+
     def _safe(self, message: str) -> str:
         message = characters(message)
-        if self._api_key:
-            message = message.replace(self._api_key, "[key]")
+        for secret in self._secrets:
+            message = message.replace(secret, "[key]")
         return message if len(message) <= MAX_MESSAGE_LENGTH else message[:MAX_MESSAGE_LENGTH] + "..."
 
 
-def _parsed(content: bytes) -> object:
+def _parsed(response: Response) -> object:
+    if is_stream(response.headers.get("Content-Type", "")):
+        return assemble(response.content)
     try:
-        return from_json(content)
+        return from_json(response.content)
     except ValueError:
-        return json.loads(content)  # knows more encodings, and half surrogate pairs
+        pass
+    if response.content.lstrip().startswith((b"data:", b"event:", b":")):
+        return assemble(response.content)
+    return json.loads(response.content)  # knows more encodings, and half surrogate pairs
+
+
+def _model_names(body: Any) -> list[str]:
+    listed = body if isinstance(body, list) else body.get("data") or body.get("models") or body["data"]
+    return [
+        str(entry.get("id") or entry["name"]) if isinstance(entry, dict) else str(entry) for entry in listed
+    ]

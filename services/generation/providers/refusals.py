@@ -1,9 +1,10 @@
-"""What an endpoint says when it does not answer, in the forms that the common servers give it."""
+"""Responses that are no answer: what is wrong, in the words of the servers that are in use."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,54 @@ from services.generation.errors import FailureKind
 from services.generation.providers.retry_after import retry_after
 from services.generation.providers.transport import Response
 
-_BAD_REQUEST = 400
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
-_GATEWAY_STATUSES = frozenset(
-    {408, 502, 504, 524}
-)  # something in between gave up; the model may have gone on
+_GATEWAY_STATUSES = frozenset({408, 502, 504, 524})
+"""Something between gave up; the model may have gone on."""
 _RATE_LIMIT_STATUSES = frozenset({429, 529})
-_OUT_OF_CREDIT = "insufficient_quota"
-_FILTERED = "content_filter"
-_FORM_WORDS = ("response_format", "json_schema", "json_object", "structured output")
+_NO_PARAMETER_STATUSES = frozenset({401, 402, 408, 413, 425, 429, 502, 503, 504, 524, 529})
+_MAX_SAID = 2000
+
+_CREDIT = re.compile(
+    r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|requires more credits"
+    r"|payment required|billing_hard_limit|out of credits?|billing_not_active|no credits",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(
+    r"context[_ ](?:length|window|size|limit)|prompt is too long|(?:input|prompt) (?:is|was) too long"
+    r"|too many (?:input )?tokens"
+    r"|maximum (?:input )?(?:context|sequence|prompt|model) ?(?:len|length)?\b.*token"
+    r"|token count .*exceeds|reduce the length|longer than the model|model_max_prompt_tokens_exceeded"
+    r"|`?inputs`? (?:tokens|must have less than)|string_above_max_length"
+    r"|exceeds the (?:model'?s )?max(?:imum)? (?:input )?(?:number of )?tokens"
+    r"|input length .*exceeds?|requested tokens .*exceed",
+    re.IGNORECASE | re.DOTALL,
+)
+_FILTERED = re.compile(
+    r"content[_ ]?(?:filter|policy|management)|responsibleai|data_inspection_failed|inappropriate content"
+    r"|content exists risk|requires moderation|was flagged|prohibited[_ ](?:content|use)|usage polic(?:y|ies)"
+    r"|safety (?:system|filter|polic)|moderation_blocked|guardrail",
+    re.IGNORECASE,
+)
+_BAD_KEY = re.compile(
+    r"(?:api[_ ]?key|token) (?:is )?(?:not valid|invalid|expired|not found)|invalid api[_ ]?key",
+    re.IGNORECASE,
+)
+_MODEL = re.compile(
+    r"model_not_found|deploymentnotfound|model[_ ]not[_ ](?:found|exist|supported)|not a valid model"
+    r"|unknown model|invalid model|no such model|no endpoints found for|model_not_available|unknown_model"
+    r"|model_decommissioned|model identifier is invalid"
+    r"|(?:model|deployment)\b.{0,200}?(?:not found|does ?n[o']t exist|not exist|not available|is not loaded"
+    r"|has been (?:decommissioned|deprecated|removed|shut ?down)|not served|is not supported"
+    r"|could not be found|not have access)",
+    re.IGNORECASE | re.DOTALL,
+)
+_PATH = re.compile(
+    r"^\W*(?:404|405|not[_ ]found|page not found|404 page not found|cannot post .*|method not allowed"
+    r"|resource not found|no route.*|unknown (?:endpoint|url|path).*|invalid url.*|unexpected endpoint.*"
+    r"|file not found|route not found.*|the requested url.*|nothing said|)\W*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_TAGS = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +67,67 @@ class Refusal:
     """A response that is no answer."""
 
     status: int
-    """The HTTP status."""
+    """The HTTP status; the status that an error within HTTP 200 states."""
     code: str
     """The endpoint's own name for what is wrong. Empty: it gives none."""
-    param: str
-    """The member of the request that is at fault. Empty: it names none."""
+    params: tuple[str, ...]
+    """The members of the request that it says are at fault."""
     said: str
     """Its own words."""
-    retry_after: float | None
+    retry_after: float | None = None
     """How many seconds it asks to wait, if it says."""
 
     @classmethod
     def read(cls, response: Response) -> Refusal:
         """Reads a response, whatever it holds."""
-        body = _error(response.content)
-        said = body.get("message") or body.get("detail") or response.content.decode(errors="replace")
-        return cls(
+        try:
+            body = json.loads(response.content)
+        except (ValueError, RecursionError):
+            body = None
+        return cls.of_error(
+            body if body is not None else _plain(response.content),
             response.status,
-            str(body.get("code") or ""),
-            str(body.get("param") or ""),
-            str(said or "nothing said"),
-            retry_after(response.headers),
+            retry_after=retry_after(response.headers),
+        )
+
+    @classmethod
+    def of_error(cls, error: Any, status: int, *, retry_after: float | None = None) -> Refusal:
+        """Reads what stands in a body, or in its member ``error``."""
+        members = _members(error)
+        codes = [str(members[name]) for name in ("code", "type", "status", "error_type") if members.get(name)]
+        stated = members.get("code")
+        if status == 200:
+            status = stated if isinstance(stated, int) and 400 <= stated < 600 else _stated_status(stated)
+        return cls(
+            status,
+            " ".join(dict.fromkeys(codes)),
+            tuple(dict.fromkeys(_params(members))),
+            " ".join(dict.fromkeys(_words(error)))[:_MAX_SAID] or "nothing said",
+            retry_after,
         )
 
     @property
     def kind(self) -> FailureKind:
         """What it means for the next attempt."""
-        if self.status in _RATE_LIMIT_STATUSES and self.code != _OUT_OF_CREDIT:
+        said = f"{self.code} {self.said}"
+        if self.status == 402 or _CREDIT.search(said):
+            return FailureKind.CREDIT_EXHAUSTED
+        if self.status in _RATE_LIMIT_STATUSES:
             return FailureKind.RATE_LIMITED
-        if self.status in _TRANSIENT_STATUSES or self.status >= 500:
+        if self.status == 413 or (self.status not in {401, 403, 404} and _CONTEXT.search(said)):
+            return FailureKind.CONTEXT_LENGTH
+        if self.status in _TRANSIENT_STATUSES or (self.status >= 500 and self.status != 501):
             return FailureKind.TRANSIENT
-        if self.status in {401, 403}:
+        if self.status == 401 or (self.status < 500 and _BAD_KEY.search(said)):
             return FailureKind.UNAUTHENTICATED
-        if self.status == 404 and self.code == "model_not_found":
+        if _MODEL.search(said):
             return FailureKind.MODEL_UNKNOWN
+        if self.status == 403:
+            return FailureKind.UNAUTHENTICATED
+        if self.status in {404, 405} and _PATH.match(self.said):
+            return FailureKind.ADDRESS_INVALID
+        if 300 <= self.status < 400:
+            return FailureKind.ADDRESS_INVALID
         return FailureKind.REJECTED
 
     @property
@@ -70,21 +137,113 @@ class Refusal:
 
     @property
     def filtered(self) -> bool:
-        """Whether the endpoint's filter refused the request, as a model would."""
-        return self.status == _BAD_REQUEST and self.code == _FILTERED
+        """Whether the endpoint's content filter refused the request."""
+        return self.status in {400, 403, 422, 451} and bool(_FILTERED.search(f"{self.code} {self.said}"))
 
     @property
-    def blames_form(self) -> bool:
-        """Whether the endpoint cannot enforce the form that was asked for."""
-        said = f"{self.param} {self.said}".lower()
-        return self.status == _BAD_REQUEST and any(word in said for word in _FORM_WORDS)
+    def may_name_parameter(self) -> bool:
+        """Whether it may be about a parameter that the endpoint does not take."""
+        if self.status in _NO_PARAMETER_STATUSES:
+            return False
+        # Some servers answer a parameter that they do not know with an internal error.
+        return self.status < 500 or bool(_INTERNAL.search(f"{self.code} {self.said}"))
 
 
-def _error(content: bytes) -> Mapping[str, Any]:
-    """The members that say what is wrong: those of ``error``, where the common servers put them, or all."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
+_INTERNAL = re.compile(
+    r"response_format|json_schema|grammar|unexpected keyword|not (?:yet )?(?:supported|implemented)"
+    r"|unsupported|does ?n[o']t support|invalid (?:parameter|value|argument)|only user and assistant"
+    r"|must alternate|system role|logprobs",
+    re.IGNORECASE,
+)
+
+
+def _members(error: Any) -> Mapping[str, Any]:
+    """The members that say what is wrong: those of ``error`` where the common servers put them, or all."""
+    if isinstance(error, list):
+        error = error[0] if error else {}
+    if not isinstance(error, dict):
         return {}
-    inner = body.get("error", body) if isinstance(body, dict) else body
-    return inner if isinstance(inner, dict) else {}
+    inner = error.get("error")
+    return {**error, **inner} if isinstance(inner, dict) else error
+
+
+def _stated_status(code: Any) -> int:
+    """The HTTP status that a textual code means."""
+    text = str(code or "").lower()
+    if text.isdigit() and 400 <= int(text) < 600:
+        return int(text)
+    if "rate" in text and "limit" in text:
+        return 429
+    if any(word in text for word in ("invalid", "unsupported", "not_found", "context", "filter", "policy")):
+        return 400
+    return 502
+
+
+_WORD_MEMBERS = (
+    "message",
+    "msg",
+    "detail",
+    "error",
+    "errors",
+    "raw",
+    "metadata",
+    "Message",
+    "title",
+    "description",
+)
+
+
+def _words(error: Any, depth: int = 6) -> Iterator[str]:
+    """What an error says, wherever the common servers put it."""
+    if not depth:
+        return
+    if isinstance(error, str):
+        text = error.strip()
+        if text.startswith(("{", "[")):
+            try:
+                parsed = json.loads(text)
+            except (ValueError, RecursionError):
+                pass
+            else:
+                yield from _words(parsed, depth - 1)
+                return
+        if text:
+            yield text
+    elif isinstance(error, list):
+        for item in error[:10]:
+            yield from _words(item, depth - 1)
+    elif isinstance(error, dict):
+        location = error.get("loc")
+        if isinstance(location, list):
+            yield ".".join(map(str, location)) + ":"
+        for name in _WORD_MEMBERS:
+            if name in error:
+                yield from _words(error[name], depth - 1)
+
+
+def _params(error: Any, depth: int = 6) -> Iterator[str]:
+    """The members of the request that an error names as such."""
+    if not depth:
+        return
+    if isinstance(error, str) and error.lstrip().startswith(("{", "[")):
+        try:
+            error = json.loads(error)
+        except (ValueError, RecursionError):
+            return
+    if isinstance(error, list):
+        for item in error[:10]:
+            yield from _params(item, depth - 1)
+    elif isinstance(error, dict):
+        if isinstance(error.get("param"), str) and error["param"]:
+            yield error["param"]
+        location = error.get("loc")
+        if isinstance(location, list):
+            yield ".".join(map(str, location))
+        for name in ("error", "detail", "message", "errors"):
+            yield from _params(error.get(name), depth - 1)
+
+
+def _plain(content: bytes) -> str:
+    """The words of a body that is no JSON, without markup."""
+    text = content[: 4 * _MAX_SAID].decode(errors="replace")
+    return " ".join(_TAGS.sub(" ", text).split())

@@ -1,23 +1,29 @@
-"""Posts bodies to one address, over connections that are kept."""
+"""Requests to one endpoint, over connections that are kept."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from yarl import URL
 
 MAX_RESPONSE_BYTES = 64 * 2**20
 """The longest response that is read. Log-probabilities of a long answer take some MiB."""
+MAX_REDIRECTS = 3
 
 _JSON = "application/json"
+_REDIRECTS = frozenset({301, 302, 307, 308})
 # Less than the 5 s after which uvicorn, and so vLLM, closes a connection: no call shall meet one that closes.
 _KEEP_ALIVE_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back, whatever its status."""
+    """A response, whatever its status."""
 
     status: int
     headers: Mapping[str, str]
@@ -25,54 +31,153 @@ class Response:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How an endpoint is reached, besides its address."""
+
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    ca_file: Path | None = None
+    """The certificates that are trusted in place of the system's, as PEM. None: the system's."""
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+    idle_seconds: float = 60.0
+    """The longest that a streamed answer may pause."""
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The context for TLS; None for the default one.
+
+        Raises:
+            OSError: a file cannot be read or is no certificate or key (ssl.SSLError is one).
+        """
+        if self.ca_file is None and self.client_certificate is None:
+            return None
+        context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
+        if self.client_certificate is not None:
+            context.load_cert_chain(self.client_certificate, self.client_key)
+        return context
+
+
 class ResponseTooLongError(ValueError):
     """A response longer than MAX_RESPONSE_BYTES."""
 
 
-class Transport:
-    """Posts JSON to one address. Needs a running event loop.
+class RedirectError(ValueError):
+    """A redirect that is not followed; the message says where to."""
 
-    It is what the ``openai`` package's own transport is made of, without what the package puts around every
-    call: with it a call takes 2.5 times the processor time (docs/generation.md).
+
+class Transport:
+    """Sends requests to one endpoint. Needs a running event loop.
+
+    aiohttp alone: a call through the ``openai`` package takes 2.5 times the processor time
+    (docs/generation.md).
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, max_connections: int) -> None:
+    def __init__(self, base_url: str, access: Access | None = None, *, max_connections: int = 1000) -> None:
         """Opens nothing yet.
 
         Args:
-            url: The address.
-            headers: What is sent with every body, besides its type.
+            base_url: The address, to which paths are added; its query is sent with every request.
+            access: How the endpoint is reached. None: without anything besides.
             max_connections: The most connections at once.
+
+        Raises:
+            OSError: a certificate or key cannot be used.
         """
-        self._url = url
+        access = access or Access()
+        url = URL(base_url)
+        self._query = {**dict(url.query), **access.query}
+        self._base = url.with_query(None).with_fragment(None)
+        self._urls: dict[str, URL] = {}
+        self._idle = aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=access.idle_seconds)
+        proxy, credentials = _proxy(self._base)
+        self._unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=max_connections, keepalive_timeout=_KEEP_ALIVE_SECONDS),
-            headers={"Accept": _JSON, "Content-Type": _JSON, **headers},
+            connector=aiohttp.TCPConnector(
+                limit=max_connections, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=access.ssl_context() or True
+            ),
+            headers={"Accept": _JSON, **access.headers},
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            timeout=self._unlimited,
+            proxy=proxy,
+            proxy_auth=credentials,
         )
 
-    async def post(self, body: bytes) -> Response:
-        """Sends a body and reads the response. Sets no time limit.
+    async def post(self, path: str, body: bytes, *, streamed: bool = False) -> Response:
+        """Sends a body and reads the response. Sets no time limit on the whole.
+
+        Args:
+            path: Where to, below the base address.
+            body: JSON.
+            streamed: Whether the response comes bit by bit, so that a pause is limited.
 
         Raises:
             aiohttp.ClientError: No response came, or not the whole of it; a ClientConnectorError if nothing
                 was sent.
+            TimeoutError: A streamed response paused for too long.
             ResponseTooLongError: It is too long.
+            RedirectError: It is a redirect that is not followed.
         """
-        payload = aiohttp.BytesPayload(body, content_type=_JSON)
-        response = await self._session.post(self._url, data=payload)
-        try:
-            content = await _read(response.content)
-        except BaseException:
-            response.close()
-            raise
-        # Read to its end, it has given its connection back.
-        return Response(response.status, response.headers, content)
+        return await self._send("POST", self._url(path), body, streamed=streamed)
+
+    async def get(self, path: str) -> Response:
+        """Reads what stands at ``path`` below the base address. Raises as [post] does."""
+        return await self._send("GET", self._url(path), None)
 
     async def close(self) -> None:
         """Closes the connections."""
         await self._session.close()
+
+    def _url(self, path: str) -> URL:
+        url = self._urls.get(path)
+        if url is None:
+            url = self._base.with_path(self._base.path.rstrip("/") + path)
+            url = self._urls[path] = url.with_query(self._query) if self._query else url
+        return url
+
+    async def _send(self, method: str, url: URL, body: bytes | None, *, streamed: bool = False) -> Response:
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._session.request(
+                method,
+                url,
+                data=None if body is None else aiohttp.BytesPayload(body, content_type=_JSON),
+                allow_redirects=False,
+                timeout=self._idle if streamed else self._unlimited,
+            )
+            try:
+                content = await _read(response.content)
+            except BaseException:
+                response.close()
+                raise
+            # Read to its end, it has given its connection back.
+            if response.status not in _REDIRECTS:
+                return Response(response.status, response.headers, content)
+            url = _redirected(url, response.headers.get("Location", ""))
+        raise RedirectError(f"more than {MAX_REDIRECTS} redirects")
+
+
+def _redirected(url: URL, location: str) -> URL:
+    """Where a redirect leads, which must be on the same host and not away from TLS."""
+    try:
+        target = url.join(URL(location))
+    except ValueError:
+        raise RedirectError("the address of a redirect cannot be read") from None
+    same = target.host == url.host and (target.port == url.port or target.scheme != url.scheme)
+    if not location or not same or (url.scheme == "https" and target.scheme != "https"):
+        raise RedirectError(
+            f"redirects to {target.origin() if target.is_absolute() else location}, which is not followed"
+        )
+    return target
+
+
+def _proxy(url: URL) -> tuple[str | None, aiohttp.BasicAuth | None]:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an address, and its credentials."""
+    address = getproxies().get(url.scheme) or getproxies().get("all")
+    if not address or not url.host or proxy_bypass(f"{url.host}:{url.port}") or proxy_bypass(url.host):
+        return None, None
+    proxy = URL(address if "://" in address else f"http://{address}")
+    credentials = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
+    return str(proxy.with_user(None)), credentials
 
 
 async def _read(stream: aiohttp.StreamReader) -> bytes:

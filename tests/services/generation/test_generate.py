@@ -100,7 +100,7 @@ async def test_log_probabilities_come_with_their_alternatives() -> None:
         (f"Here it is: {GOOD} I hope it helps.", ["prose-removed"]),
         ('{"rationale":"all is there","met":"True"}', ["string-to-boolean"]),
         ('{"met":true,"rationale":"all is there",}', ["comma-repaired"]),
-        (f"<think>Is {{it}} so?</think>\n{GOOD}", ["reasoning-removed"]),
+        (f"<think>Is {{it}} so?</think>\n{GOOD}", []),
     ],
 )
 async def test_what_can_be_read_is_read_at_no_further_cost(text: str, repairs: list[str]) -> None:
@@ -110,7 +110,7 @@ async def test_what_can_be_read_is_read_at_no_further_cost(text: str, repairs: l
     assert completion.status == pb.COMPLETION_STATUS_OK
     assert completion.json == GOOD
     assert list(completion.repairs) == repairs
-    assert completion.text == text
+    assert completion.text == text.removeprefix("<think>Is {it} so?</think>\n")
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_once_more_with_the_error() -> None:
@@ -140,8 +140,8 @@ async def test_an_answer_that_does_not_fit_is_asked_for_once_more_with_the_error
         (Answer(GOOD, finish_reason="length"), pb.COMPLETION_STATUS_TRUNCATED, 2),
         (Answer(" \n"), pb.COMPLETION_STATUS_EMPTY, 2),
         (Answer("", refusal="I must not."), pb.COMPLETION_STATUS_REFUSED, 1),
-        (Answer("half", finish_reason="content_filter"), pb.COMPLETION_STATUS_REFUSED, 1),
-        (Answer("filtered", status=400, error_code="content_filter"), pb.COMPLETION_STATUS_REFUSED, 1),
+        (Answer("half", finish_reason="content_filter"), pb.COMPLETION_STATUS_FILTERED, 1),
+        (Answer("filtered", status=400, error_code="content_filter"), pb.COMPLETION_STATUS_FILTERED, 1),
     ],
 )
 async def test_an_answer_of_no_use_has_its_status_and_is_never_kept(
@@ -158,14 +158,14 @@ async def test_an_answer_of_no_use_has_its_status_and_is_never_kept(
             assert server.calls.total() == calls * round_
 
 
-async def test_an_answer_cut_off_is_asked_for_with_a_doubled_cap() -> None:
+async def test_an_answer_cut_off_is_requested_again_with_a_higher_cap() -> None:
     def respond(body: Body) -> Answer:
         return Answer(GOOD[:9], finish_reason="length") if body["max_tokens"] < 100 else Answer(GOOD)
 
     async with OpenAIServer(respond) as server, generation_service(server) as service:
         completion = await service.generate(sampling=Sampling(max_output_tokens=60))
         again = await service.generate(sampling=Sampling(max_output_tokens=60))
-        assert [body["max_tokens"] for body in server.bodies] == [60, 120]
+        assert [body["max_tokens"] for body in server.bodies] == [60, 1024]
     assert completion.status == again.status == pb.COMPLETION_STATUS_OK
     assert len({call.fingerprint for call in completion.calls}) == 2
     assert [call.cached for call in again.calls] == [True, True]
@@ -375,7 +375,7 @@ async def test_the_environment_makes_a_provider(monkeypatch: pytest.MonkeyPatch)
         async with generation_service(providers={}) as service:
             completion = await service.generate(json_format=False)
     assert completion.text == "hello"
-    assert (completion.calls[0].provider, completion.calls[0].requested_model) == ("openai", "m1")
+    assert (completion.calls[0].provider, completion.calls[0].requested_model) == ("environment", "m1")
 
 
 @pytest.mark.parametrize(
@@ -424,14 +424,16 @@ async def test_an_endpoint_without_schemas_is_asked_with_less_and_that_is_rememb
 
 async def test_schemas_are_not_asked_for_where_the_settings_say_so() -> None:
     async with OpenAIServer(lambda _: GOOD) as server:
-        async with generation_service(providers={"p": endpoint(server, structured_output="none")}) as service:
+        async with generation_service(
+            providers={"p": endpoint(server, omit=["json_schema", "json_object"])}
+        ) as service:
             assert (await service.generate()).json == GOOD
         assert "response_format" not in server.bodies[0]
 
 
 async def test_the_token_cap_has_the_name_that_the_settings_give_it() -> None:
     async with OpenAIServer(lambda _: GOOD) as server:
-        named = endpoint(server, token_cap="max_completion_tokens")
+        named = endpoint(server, token_parameter="max_completion_tokens")
         async with generation_service(providers={"p": named}) as service:
             await service.generate(sampling=Sampling(max_output_tokens=5))
         assert server.bodies[0]["max_completion_tokens"] == 5

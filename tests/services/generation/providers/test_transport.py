@@ -15,7 +15,7 @@ from services.generation.deadlines import Until
 from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers import transport
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
-from services.generation.providers.transport import Transport
+from services.generation.providers.transport import Access, Transport
 
 CALL = Call("m", (Message(Role.USER, "Say hello."),))
 
@@ -45,9 +45,9 @@ async def test_connections_are_kept_and_cookies_are_not() -> None:
         return response
 
     async with serving(answer) as address:
-        poster = Transport(f"{address}/here", {"X-Name": "x"}, max_connections=2)
-        responses = [await poster.post(b"{}") for _ in range(2)]
-        await poster.close()
+        sender = Transport(address, Access({"X-Name": "x"}), max_connections=2)
+        responses = [await sender.post("/here", b"{}") for _ in range(2)]
+        await sender.close()
     assert [(response.status, response.content) for response in responses] == [(418, b"{}")] * 2
     assert met[0][0] is met[1][0]
     assert not any(cookie for _, cookie in met)
@@ -61,8 +61,8 @@ async def test_an_endpoint_without_a_key_is_shown_none() -> None:
         return web.json_response({"choices": [{"message": {"content": "Hello."}}]})
 
     async with serving(answer) as address:
-        for key in ("", "secret"):
-            provider = OpenAICompatibleProvider("p", address, key)
+        for headers in ({}, {"Authorization": "Bearer secret"}):
+            provider = OpenAICompatibleProvider("p", address, Access(headers))
             assert (await provider.complete(CALL, Until(None))).text == "Hello."
             await provider.close()
     assert shown == [None, "Bearer secret"]
@@ -99,9 +99,9 @@ async def test_a_response_in_parts_is_read_whole() -> None:
         return response
 
     async with serving(answer) as address:
-        poster = Transport(f"{address}/here", {}, max_connections=1)
-        contents = [(await poster.post(body)).content for body in (b"{}", b"")]
-        await poster.close()
+        sender = Transport(address, max_connections=1)
+        contents = [(await sender.post("/here", body)).content for body in (b"{}", b"")]
+        await sender.close()
     assert contents == [b"".join(parts), b""]
 
 
@@ -118,16 +118,16 @@ async def test_a_response_that_breaks_off_fails_and_its_connection_is_not_used_a
         return response
 
     async with serving(answer) as address:
-        poster = Transport(f"{address}/here", {}, max_connections=1)
+        sender = Transport(address, max_connections=1)
         with pytest.raises(aiohttp.ClientPayloadError):
-            await poster.post(b"{}")
-        assert (await poster.post(b"{}")).content == b"0123456789"
-        await poster.close()
+            await sender.post("/here", b"{}")
+        assert (await sender.post("/here", b"{}")).content == b"0123456789"
+        await sender.close()
     assert met[0] is not met[1]
 
 
 async def test_where_nobody_listens_nothing_was_sent() -> None:
-    poster = Transport("http://127.0.0.1:1/", {}, max_connections=1)
+    sender = Transport("http://127.0.0.1:1/", max_connections=1)
     with pytest.raises(aiohttp.ClientConnectorError):
-        await poster.post(b"{}")
-    await poster.close()
+        await sender.post("/here", b"{}")
+    await sender.close()
