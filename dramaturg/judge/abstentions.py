@@ -17,6 +17,8 @@ _CONFIGURATION = frozenset(
     {
         error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
         error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+        error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+        error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
         error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
     }
@@ -37,8 +39,20 @@ _STATUSES = {
         verdict_pb2.ABSTAIN_REASON_TRUNCATED,
         "The model's answer was cut off",
     ),
+    generation_service_pb2.COMPLETION_STATUS_FILTERED: (
+        verdict_pb2.ABSTAIN_REASON_CONTENT_FILTERED,
+        "The provider's content filter stopped the request or the answer",
+    ),
+    generation_service_pb2.COMPLETION_STATUS_TOOL_CALL: (
+        verdict_pb2.ABSTAIN_REASON_TOOL_CALL,
+        "The model called a tool in place of an answer",
+    ),
+    generation_service_pb2.COMPLETION_STATUS_INTERRUPTED: (
+        verdict_pb2.ABSTAIN_REASON_INTERRUPTED,
+        "The answer did not end normally",
+    ),
     generation_service_pb2.COMPLETION_STATUS_EMPTY: (
-        verdict_pb2.ABSTAIN_REASON_UNPARSABLE,
+        verdict_pb2.ABSTAIN_REASON_EMPTY,
         "The model's answer was empty",
     ),
 }
@@ -61,7 +75,8 @@ def of_completion(completion: Completion) -> Abstention | None:
         completion.status,
         (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The model's answer has a status that is not known here"),
     )
-    detail = f": {completion.parse_error}" if completion.parse_error else ""
+    detail = completion.parse_error or completion.status_detail
+    detail = f": {detail.rstrip('.')}" if detail else ""
     return Abstention(reason, f"{explanation}{detail}.")
 
 
@@ -76,6 +91,8 @@ def of_failure(error: ServiceError) -> Abstention | None:
         return None
     if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Abstention(verdict_pb2.ABSTAIN_REASON_TIMED_OUT, explanation)
+    if error.reason == error_reason_pb2.ERROR_REASON_CONTEXT_LENGTH_EXCEEDED:
+        return Abstention(verdict_pb2.ABSTAIN_REASON_CONTEXT_LENGTH_EXCEEDED, explanation)
     if error.reason == error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED:
         return Abstention(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, explanation)
     return Abstention(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation)

@@ -51,6 +51,7 @@ class JudgeApp(ABC, Generic[SettingsT]):
                 GenerationServiceStub(channel),
                 model=settings.model,
                 max_output_tokens=settings.max_output_tokens,
+                temperature=settings.temperature,
             )
             yield [self.llm(asker, library)]
 

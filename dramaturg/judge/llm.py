@@ -52,6 +52,7 @@ class Asker:
         stub: The service.
         model: The model to use where the options name none. Empty: the service's default.
         max_output_tokens: The cap on an answer where the options set none. None: the provider's.
+        temperature: The temperature where the options set none. None: the provider's.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class Asker:
         *,
         model: str = "",
         max_output_tokens: int | None = None,
+        temperature: float | None = None,
     ) -> None:
         self._stub = stub
         self._model = model
         self._max_output_tokens = max_output_tokens
+        self._temperature = temperature
 
     async def ask(
         self,
@@ -111,10 +114,9 @@ class Asker:
 
     def _sampling(self, options: JudgeOptions) -> Sampling:
         sampling = Sampling()
-        if options.HasField("sampling"):
-            sampling.CopyFrom(options.sampling)
-        else:
-            sampling.temperature = 0.0
+        sampling.CopyFrom(options.sampling)
+        if self._temperature is not None and not sampling.HasField("temperature"):
+            sampling.temperature = self._temperature
         if self._max_output_tokens is not None and not sampling.HasField("max_output_tokens"):
             sampling.max_output_tokens = self._max_output_tokens
         return sampling
@@ -160,10 +162,14 @@ async def ask_or_abstain(
     return answer
 
 
+def _shown(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
 def request_parameters(request: GenerateRequest) -> dict[str, str]:
     """The sampling settings and the repeat of a request, by name, where they are set; for provenance."""
     parameters = {
-        setting.name: ", ".join(value) if setting.name == "stop" else f"{value:g}"
+        setting.name: ", ".join(value) if setting.name == "stop" else _shown(value)
         for setting, value in request.sampling.ListFields()
     }
     if request.repeat_index:

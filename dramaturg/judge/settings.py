@@ -20,6 +20,10 @@ class AskerSettings(Settings):
     """The model to use where a request names none. Empty: the generation service's default."""
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
     """The cap on an answer, in tokens, where a request sets none. Absent: the provider's."""
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    """The temperature where a request sets none. A model that refuses it is asked without; to never send it,
+    list it under ``omit`` in the provider's settings.
+    """
     prompts_dir: Path | None = None
     """A folder whose prompt files replace the service's own ones of the same name."""
 

@@ -107,15 +107,12 @@ def with_defaults(
 
     Args:
         options: What the request says.
-        temperature: The temperature where the request sets none. None: 0 where it says nothing at all of
-            sampling, else the provider's.
+        temperature: The temperature where the request sets none. None: the provider's.
         max_output_tokens: The token cap where the request sets none. None: the provider's.
     """
     complete = JudgeOptions()
     complete.CopyFrom(options)
-    if not options.HasField("sampling"):
-        complete.sampling.temperature = temperature or 0.0
-    elif temperature is not None and not options.sampling.HasField("temperature"):
+    if temperature is not None and not options.sampling.HasField("temperature"):
         complete.sampling.temperature = temperature
     if max_output_tokens is not None and not options.sampling.HasField("max_output_tokens"):
         complete.sampling.max_output_tokens = max_output_tokens

@@ -51,6 +51,7 @@ class App:
                 GenerationServiceStub(generation),
                 model=settings.model,
                 max_output_tokens=settings.max_output_tokens,
+                temperature=settings.temperature,
             )
             embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
             yield [_contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))]

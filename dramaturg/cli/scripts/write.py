@@ -170,8 +170,6 @@ def _spread(
             one.CopyFrom(request)
             one.options.model = model or one.options.model
             one.options.sampling.MergeFrom(sampling)
-            if not one.options.sampling.HasField("temperature"):
-                one.options.sampling.temperature = 0.0
             yield Row(line, one)
 
 

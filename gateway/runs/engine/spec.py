@@ -90,9 +90,6 @@ def _set_options(options: JudgeOptions, spec: RunSpec, repeat_offset: int) -> No
 def _set_seed(options: JudgeOptions, spec: RunSpec) -> None:
     if not spec.HasField("seed") or options.sampling.HasField("seed"):
         return
-    if not options.HasField("sampling"):
-        # Sampling that is absent means temperature 0; one that only has a seed would not.
-        options.sampling.temperature = 0
     options.sampling.seed = spec.seed
 
 

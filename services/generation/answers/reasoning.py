@@ -25,9 +25,9 @@ _TAGS = (
     ("<|thinking_start|>", "<|thinking_end|>"),
 )
 _CLOSING = dict(_TAGS)
-_OPENING = re.compile(
-    r"^[^\S\n]*(" + "|".join(re.escape(opening) for opening, _ in _TAGS) + ")", re.MULTILINE
-)
+_ANY_OPENING = "|".join(re.escape(opening) for opening, _ in _TAGS)
+_OPENING = re.compile(rf"^[^\S\n]*({_ANY_OPENING})", re.MULTILINE)
+_NEXT_OPENING = re.compile(rf"\s*({_ANY_OPENING})")
 _ORPHAN = re.compile("|".join(re.escape(closing) for _, closing in _TAGS))
 _WRAPPERS = re.compile(
     r"<\|(?:begin_of_solution|end_of_solution|START_RESPONSE|END_RESPONSE|START_TEXT|END_TEXT)\|>"
@@ -74,7 +74,7 @@ def _tags(text: str) -> Separated:
     reasoning: list[str] = []
     position = _end_of_orphan(text, reasoning)
     unfinished = False
-    while found := _OPENING.search(text, position):
+    while found := _NEXT_OPENING.match(text, position) or _OPENING.search(text, position):
         closing = _CLOSING[found[1]]
         end = text.find(closing, found.end())
         spans.append((position, found.start()))

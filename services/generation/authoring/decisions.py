@@ -66,7 +66,7 @@ class OptionChooser:
         frame = self._frames[request.prompt]
         written = await self._author.write(
             list(self._messages(request, shown, frame)),
-            with_defaults(request.options, max_output_tokens=SHORT_ANSWER_TOKENS),
+            with_defaults(request.options, temperature=0.0, max_output_tokens=SHORT_ANSWER_TOKENS),
             prompts=[self._question.reference, frame.reference],
         )
         response = pb.ChooseOptionResponse(text=written.text, provenance=written.provenance)

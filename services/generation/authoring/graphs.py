@@ -11,7 +11,7 @@ from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import ListOf, Number, Record, Text
-from services.generation.author import Author, with_defaults
+from services.generation.author import Author
 from services.generation.edges.numbered_events import scenario_excerpt
 from services.generation.edges.parser import EDGES, read_edges
 
@@ -110,9 +110,7 @@ class ScriptGraphWriter:
             "scenario": scenario_excerpt(request.scenario).text,
             "event_count": f"exactly {request.event_count}" if request.event_count else "as many as it takes",
         }
-        answer = await self._author.asker.ask(
-            self._prompt, values, ScriptGraphForm(), with_defaults(request.options)
-        )
+        answer = await self._author.asker.ask(self._prompt, values, ScriptGraphForm(), request.options)
         response = pb.WriteScriptGraphResponse(provenance=answer.provenance)
         if answer.abstention is not None:
             response.abstain_reason = answer.abstention.reason

@@ -19,7 +19,7 @@ from dramaturg.judge.steps import is_blank
 from dramaturg.perturbations.categories import BY_MODEL, CRITERIA, Category
 from dramaturg.perturbations.changes import find_changes
 from dramaturg.service.errors import Violation, invalid_fields
-from services.generation.author import Author, with_defaults
+from services.generation.author import Author
 from services.generation.authoring.edits import Action, EditsForm
 
 _ANY = tuple(Action)
@@ -73,7 +73,7 @@ class ScriptPerturber:
             "actions": "\n".join(f"- {action}: {action.explanation}" for action in actions),
         }
         answer = await self._author.asker.ask(
-            self._prompt, values, EditsForm(steps, actions), with_defaults(request.options)
+            self._prompt, values, EditsForm(steps, actions), request.options
         )
         response = pb.PerturbScriptResponse(provenance=answer.provenance)
         if answer.abstention is not None:

@@ -7,7 +7,7 @@ from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.steps import split_steps
-from services.generation.author import Author, with_defaults
+from services.generation.author import Author
 
 _FAILURES = {
     generation_service_pb2.COMPLETION_STATUS_REFUSED: "refused",
@@ -36,7 +36,7 @@ class ScriptWriter:
         """
         written = await self._author.write(
             self._prompt.render({"task": _told(request.task)}),
-            with_defaults(request.options),
+            request.options,
             prompts=[self._prompt.reference],
         )
         failure = _FAILURES.get(written.completion.status, "")

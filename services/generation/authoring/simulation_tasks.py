@@ -14,7 +14,7 @@ from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from dramaturg.service.errors import invalid
-from services.generation.author import Author, with_defaults
+from services.generation.author import Author
 from services.generation.authoring.excerpts import labelled
 
 _PROMPTS = {
@@ -88,9 +88,7 @@ class SimulationTaskWriter:
             for number, example in enumerate(request.examples, start=1)
         ]
         values = {"examples": "\n".join(examples)}
-        answer = await self._author.asker.ask(
-            prompt, values, SimulationTaskForm(), with_defaults(request.options)
-        )
+        answer = await self._author.asker.ask(prompt, values, SimulationTaskForm(), request.options)
         response = pb.WriteSimulationTaskResponse(task=answer.value, provenance=answer.provenance)
         if answer.abstention is not None:
             response.failure = answer.abstention.explanation

@@ -72,7 +72,11 @@ class EndToEndPredictor:
         numbered = NumberedEvents.of(request.scenario, request.events)
         shown = {"scenario": scenario_excerpt(request.scenario), "events": numbered.excerpt}
         answer = await ask_or_abstain(
-            self._author.asker, self._prompt, shown, EdgesForm(numbered.ids), with_defaults(request.options)
+            self._author.asker,
+            self._prompt,
+            shown,
+            EdgesForm(numbered.ids),
+            with_defaults(request.options, temperature=0.0),
         )
         response = pb.PredictEdgesResponse(provenance=answer.provenance, method=pb.EDGE_METHOD_END_TO_END)
         if answer.abstention is not None:

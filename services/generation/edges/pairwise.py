@@ -177,7 +177,7 @@ class PairAsker:
         self._author = author
         self._prompt = prompt
         self._scenario = scenario_excerpt(scenario).text
-        self._options = with_defaults(options, max_output_tokens=SHORT_ANSWER_TOKENS)
+        self._options = with_defaults(options, temperature=0.0, max_output_tokens=SHORT_ANSWER_TOKENS)
         self._top_logprobs = TOP_LOGPROBS
 
     async def ask(self, first: str, second: str, repeat_index: int) -> Ballot:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import re
@@ -110,7 +109,8 @@ class OpenAICompatibleProvider(Provider):
         del deadline
         async with self._compatibility.turn(call):
             dialect = self._compatibility.dialect(call).without(call.omit)
-            for steps in itertools.count():
+            steps = 0
+            while True:
                 answer = await self._ask(call, dialect)
                 if isinstance(answer, Answer):
                     answer.omitted = dialect.omitted(call)
@@ -127,6 +127,7 @@ class OpenAICompatibleProvider(Provider):
                 )
                 self._compatibility.learn(call, step)
                 dialect = step.dialect
+                steps += 1
 
     async def _ask(self, call: Call, dialect: Dialect) -> Answer | Refusal:
         """One request: the answer, or why the endpoint refuses it."""

@@ -116,7 +116,8 @@ def requested(call: Call, dialect: Dialect) -> Iterator[Parameter]:
         yield Parameter.STREAM_OPTIONS
 
 
-FORM_PARAMETERS = frozenset({Parameter.JSON_SCHEMA, Parameter.JSON_OBJECT})
+_FORMS = (Parameter.JSON_SCHEMA, Parameter.JSON_OBJECT)
+FORM_PARAMETERS = frozenset(_FORMS)
 """What may be refused for one schema and taken for another."""
 
 
@@ -225,6 +226,8 @@ def refused_parameter(refusal: Refusal, sent: Collection[Parameter]) -> Paramete
         return None
     if Parameter.TOP_P in sent and Parameter.TEMPERATURE in sent and _EITHER.search(refusal.said):
         return Parameter.TOP_P
+    if _FAILED_GENERATION.search(f"{refusal.code} {refusal.said}"):
+        return next((parameter for parameter in _FORMS if parameter in sent), None)
     for name in refusal.params:
         found = _earliest(name, sent)
         if found is not None:
@@ -283,7 +286,7 @@ def _limit_below(asked: int, said: str, least: int) -> int | None:
         return None
     numbers = [int(found.replace(",", "")) for found in _NUMBER.findall(said)]
     exclusive = "exclusive" in said
-    limits = [number - exclusive for number in numbers if least <= number - exclusive < asked]
+    limits = [number - exclusive for number in numbers if least <= number < asked]
     return max(limits, default=None)
 
 

@@ -193,7 +193,7 @@ _WORD_MEMBERS = (
 )
 
 
-def _words(error: Any, depth: int = 6) -> Iterator[str]:
+def _words(error: Any, depth: int = 10) -> Iterator[str]:
     """What an error says, wherever the common servers put it."""
     if not depth:
         return
@@ -221,7 +221,7 @@ def _words(error: Any, depth: int = 6) -> Iterator[str]:
                 yield from _words(error[name], depth - 1)
 
 
-def _params(error: Any, depth: int = 6) -> Iterator[str]:
+def _params(error: Any, depth: int = 10) -> Iterator[str]:
     """The members of the request that an error names as such."""
     if not depth:
         return

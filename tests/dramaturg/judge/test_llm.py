@@ -46,37 +46,37 @@ async def target(generation: FakeGeneration) -> AsyncIterator[str]:
 
 
 async def ask(
-    target: str, prompt: Prompt, options: JudgeOptions | None = None, **defaults: int | str
+    target: str, prompt: Prompt, options: JudgeOptions | None = None, **defaults: float | str
 ) -> Answer[tuple[str, ...]]:
     async with open_channel(target) as channel:
         asker = Asker(
             GenerationServiceStub(channel),
             model=str(defaults.get("model", "")),
             max_output_tokens=int(defaults["tokens"]) if "tokens" in defaults else None,
+            temperature=float(defaults["temperature"]) if "temperature" in defaults else None,
         )
         return await asker.ask(prompt, {"goal": "Tea"}, StepsForm(), options or JudgeOptions())
 
 
-async def test_asks_at_temperature_zero_with_the_form_s_schema(
+async def test_asks_with_the_form_s_schema_and_sends_nothing_that_was_not_asked_for(
     target: str, prompt: Prompt, generation: FakeGeneration
 ) -> None:
     answer = await ask(target, prompt)
     [request] = generation.requests
-    assert request.sampling == Sampling(temperature=0.0)
-    assert request.sampling.HasField("temperature")
+    assert request.sampling == Sampling()
     assert json.loads(request.json_format.schema) == StepsForm().shape.schema()
     assert answer.value is not None
     assert answer.abstention is None
     assert answer.provenance.prompts[0].sha256 == hashlib.sha256(PROMPT.encode()).hexdigest()
     assert answer.provenance.completions[0].answered_model == "test-1"
     assert answer.provenance.usage.prompt_token_count == 10
-    assert answer.provenance.parameters == {"temperature": "0"}
+    assert answer.provenance.parameters == {}
 
 
 async def test_options_go_before_the_defaults(
     target: str, prompt: Prompt, generation: FakeGeneration
 ) -> None:
-    sampling = Sampling(top_p=0.5, max_output_tokens=7, seed=3, stop=["x", "y"])
+    sampling = Sampling(top_p=0.5, max_output_tokens=7, seed=3, stop=["x", "y"], reasoning_effort="low")
     options = JudgeOptions(model="p/mine", sampling=sampling, repeat_index=2, request_id="r")
     answer = await ask(target, prompt, options, model="p/default", tokens=100)
     [request] = generation.requests
@@ -87,6 +87,7 @@ async def test_options_go_before_the_defaults(
         "max_output_tokens": "7",
         "seed": "3",
         "stop": "x, y",
+        "reasoning_effort": "low",
         "repeat_index": "2",
     }
 
@@ -94,17 +95,21 @@ async def test_options_go_before_the_defaults(
 async def test_defaults_stand_where_the_options_are_silent(
     target: str, prompt: Prompt, generation: FakeGeneration
 ) -> None:
-    await ask(target, prompt, model="p/default", tokens=100)
+    options = JudgeOptions(sampling=Sampling(seed=3))
+    await ask(target, prompt, options, model="p/default", tokens=100, temperature=0.0)
     [request] = generation.requests
     assert request.model == "p/default"
-    assert request.sampling == Sampling(temperature=0.0, max_output_tokens=100)
+    assert request.sampling == Sampling(temperature=0.0, max_output_tokens=100, seed=3)
 
 
 STATUSES = {
     "UNPARSABLE": "UNPARSABLE",
     "REFUSED": "REFUSED",
     "TRUNCATED": "TRUNCATED",
-    "EMPTY": "UNPARSABLE",
+    "EMPTY": "EMPTY",
+    "FILTERED": "CONTENT_FILTERED",
+    "TOOL_CALL": "TOOL_CALL",
+    "INTERRUPTED": "INTERRUPTED",
     "UNSPECIFIED": "UNPARSABLE",
 }
 

@@ -86,7 +86,7 @@ def test_options_are_set_member_by_member() -> None:
 def test_a_seed_leaves_the_temperature_as_it_would_be() -> None:
     row = EvaluateDecisionsRequest()
     complete(row, RunSpec(decisions=DecisionsRunOptions(), seed=7))
-    assert row.options.sampling == Sampling(temperature=0, seed=7)
+    assert row.options.sampling == Sampling(seed=7)
     warm = EvaluateDecisionsRequest(options=JudgeOptions(sampling=Sampling(top_p=0.9)))
     complete(warm, RunSpec(decisions=DecisionsRunOptions(), seed=7))
     assert warm.options.sampling == Sampling(top_p=0.9, seed=7)
@@ -145,9 +145,7 @@ def test_dialogues_are_judged_and_replied_to_apart() -> None:
     row = EvaluateDialoguesRequest(options=JudgeOptions(repeat_index=1), sampling=Sampling(top_p=0.3))
     spec = RunSpec(dialogues=DialoguesRunOptions(), options=JudgeOptions(model="judge"), seed=5)
     complete(row, spec, repeat_offset=2)
-    assert row.options == JudgeOptions(
-        model="judge", repeat_index=3, sampling=Sampling(temperature=0, seed=5)
-    )
+    assert row.options == JudgeOptions(model="judge", repeat_index=3, sampling=Sampling(seed=5))
     assert row.sampling == Sampling(top_p=0.3, seed=5)
 
 

@@ -140,7 +140,7 @@ async def test_swapped_options_are_answered_in_the_request_s_order(answer: str, 
         ("It depends.", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
         (Answer("Option", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
     ],
 )
 async def test_without_a_clear_choice_it_abstains(answer: Any, reason: Any, calls: int) -> None:

@@ -117,7 +117,7 @@ async def test_the_user_agent_is_asked_once_more_and_then_abstains() -> None:
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer('{"str', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
         (said("  "), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (said("x" * 200_001), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
     ],

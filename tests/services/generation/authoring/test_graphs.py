@@ -85,7 +85,7 @@ async def test_two_events_of_one_number_keep_the_first() -> None:
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED, 1),
         (Answer('{"idea"', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED, 2),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
         ("step0 -> step1", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         (graph(events={1: " "}), verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
     ],

@@ -108,7 +108,7 @@ async def test_a_hard_verb_phrase_needs_both_calls(failing: int) -> None:
     answers: list[Any] = [phrase("cannot go online"), phrase("has not paid")]
     answers[failing] = Answer("", refusal="No.")
     response, bodies = await write(*answers, form=pb.SCENARIO_FORM_HARD_VERB_PHRASE)
-    assert (response.scenario, response.failure) == ("", "The model declined to answer.")
+    assert (response.scenario, response.failure) == ("", "The model declined to answer: No.")
     assert response.base_scenario == ("cannot go online" if failing else "")
     assert len(bodies) == len(response.provenance.completions) == failing + 1
 

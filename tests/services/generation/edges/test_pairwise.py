@@ -132,7 +132,7 @@ async def test_pairs_without_a_clear_answer_are_left_out_and_said() -> None:
     assert probabilities(response).keys() == {("first", "middle"), ("middle", "first"), ("last", "middle")}
     assert sorted(response.dropped) == [
         "'first' before 'last': The answer is not clearly yes or no.",
-        "'last' before 'first': The model declined to answer.",
+        "'last' before 'first': The model declined to answer: I will not.",
         "'middle' before 'last': No log-probability of the answer was given.",
     ]
     assert response.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
@@ -156,7 +156,7 @@ async def test_unclear_votes_do_not_count_and_are_said() -> None:
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer("Yes", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
         (Answer("yes and no"), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
         (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
     ],
 )
