@@ -100,9 +100,10 @@ class Server:
             SettingsError: A certificate or a file of tokens cannot be read, or it is not known who may call a
                 method.
         """
-        calls = server_interceptor(self._settings, guard(self._auth, self._contracts), self._contracts)
-        interceptors = [calls, *self._interceptors]
-        server = grpc.aio.server(interceptors=interceptors, options=server_options(self._settings))
+        calls = server_interceptor(
+            self._settings, guard(self._auth, self._contracts), self._contracts, self._interceptors
+        )
+        server = grpc.aio.server(interceptors=[calls], options=server_options(self._settings))
         # Generated code asks a server for no more than this.
         registration = cast("grpc.aio.Server", Registration(server))
         for contract in self._contracts:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
+from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.cells import figure, p_value
 from dramaturg.cli.platform import fail
@@ -15,6 +15,12 @@ from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS
 
 WHOLE = "all"
 """How tables name all items."""
+
+
+def policy_name(policy: accuracy_pb2.AbstentionPolicy.ValueType) -> str:
+    """A policy as it is shown, such as "worst-case"."""
+    name = accuracy_pb2.AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_")
+    return name.lower().replace("_", "-")
 
 
 def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag: str, file: Path) -> None:

@@ -11,8 +11,7 @@ import typer
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, read_labels
 from dramaturg.cli.align.options import Resampled
-from dramaturg.cli.align.report import WHOLE, shown
-from dramaturg.cli.compare.report import policy_name
+from dramaturg.cli.align.report import WHOLE, policy_name, shown
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table

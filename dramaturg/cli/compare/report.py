@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
-from dramaturg.cli.align.report import WHOLE, shown
+from dramaturg.api.alignment.v1 import compare_pb2
+from dramaturg.cli.align.report import WHOLE, policy_name, shown
 from dramaturg.cli.cells import p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
@@ -18,12 +18,6 @@ _GATES = {
     compare_pb2.GATE_NO_GO: "NO-GO",
     compare_pb2.GATE_INCONCLUSIVE: "INCONCLUSIVE",
 }
-
-
-def policy_name(policy: accuracy_pb2.AbstentionPolicy.ValueType) -> str:
-    """A policy as it is shown, such as "worst-case"."""
-    name = accuracy_pb2.AbstentionPolicy.Name(policy).removeprefix("ABSTENTION_POLICY_")
-    return name.lower().replace("_", "-")
 
 
 def value_name(kind: str, *, labelled: bool) -> str:

@@ -14,7 +14,8 @@ its request
 8. ``Gates`` passes it through the gate of its contract.
 9. ``Validation`` refuses a request that breaks a limit.
 
-Interceptors of gRPC that are given to the server follow, in their order, and then the servicer.
+Interceptors of gRPC that are given to the server follow, in their order, and then the servicer. Health, and
+reflection where everybody may call it, pass none of them: a full server must answer probes.
 """
 
 from __future__ import annotations
@@ -39,14 +40,18 @@ from dramaturg.service.settings import ServerSettings
 
 
 def server_interceptor(
-    settings: ServerSettings, guard: Guard, contracts: Sequence[Contract]
+    settings: ServerSettings,
+    guard: Guard,
+    contracts: Sequence[Contract],
+    further: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> grpc.aio.ServerInterceptor:
     """The chain of a server.
 
     Args:
         settings: The limits.
         guard: Knows who may call what.
-        contracts: What the server serves.
+        contracts: The contracts of the server.
+        further: Interceptors of gRPC that run inside those of the server.
     """
     weights = {
         f"/{contract.full_name}/{method}": weigh
@@ -70,4 +75,5 @@ def server_interceptor(
             Gates({contract.full_name: contract.gate for contract in contracts}),
             Validation(),
         ),
+        further,
     )

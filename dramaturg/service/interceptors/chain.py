@@ -29,10 +29,17 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
     Args:
         guard: Decides whose requests are read at all.
         interceptors: The interceptors, the outermost first.
+        further: Interceptors of gRPC that run inside them, the outermost first.
     """
 
-    def __init__(self, guard: Guard, interceptors: Sequence[Interceptor]) -> None:
+    def __init__(
+        self,
+        guard: Guard,
+        interceptors: Sequence[Interceptor],
+        further: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
         self._guard = guard
+        self._further = tuple(further)
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, tuple[Handler, Handler]] = {}
 
@@ -47,6 +54,8 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
             return await continuation(handler_call_details)
         if not self._guard.authenticate(method, handler_call_details.invocation_metadata or ()):
             return self._wrap(_unread_call(), method)
+        for interceptor in reversed(self._further):
+            continuation = partial(interceptor.intercept_service, continuation)
         handler = await continuation(handler_call_details)
         if handler is None:
             return self._wrap(_unknown_method(), method)

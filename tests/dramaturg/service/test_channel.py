@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -12,10 +14,6 @@ from dramaturg.api.generation.v1 import generation_service_pb2, generation_servi
 from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateRequest,
     GenerateResponse,
-    GetLedgerStatusRequest,
-    GetLedgerStatusResponse,
-    ListModelsRequest,
-    ListModelsResponse,
     MessageRole,
 )
 from dramaturg.service import context
@@ -88,6 +86,45 @@ async def test_a_server_that_comes_back_is_found_by_the_retries() -> None:
         await again.start()
         await call
         await again.drain()
+
+
+@pytest.mark.parametrize(("sent_before", "attempts"), [(0, 2), (1, 1)])
+async def test_a_stream_is_made_again_where_it_is_lost_before_its_first_message_alone(
+    sent_before: int, attempts: int
+) -> None:
+    made = 0
+
+    async def stream(request: bytes, servicer_context: Any) -> AsyncIterator[bytes]:
+        nonlocal made
+        made += 1
+        for _ in range(sent_before):
+            yield b"a message"
+        if made == 1:
+            await servicer_context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+        yield b"the last"
+
+    handlers: dict[str, Any] = {"Stream": grpc.unary_stream_rpc_method_handler(stream)}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("a.Service", handlers)])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    received: list[bytes] = []
+    async with open_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_stream("/a.Service/Stream")
+        with nullcontext() if attempts > 1 else pytest.raises(grpc.aio.AioRpcError) as raised:
+            received.extend([message async for message in call(b"")])
+    await server.stop(0)
+    assert made == attempts
+    assert received == ([b"the last"] if attempts > 1 else [])
+    if raised is not None:
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_stubs_of_a_channel_share_what_calls_a_method() -> None:
+    """Code that makes a stub for each call would bind all methods of the service each time."""
+    async with open_channel("127.0.0.1:1") as channel:
+        first, second = CriticServiceStub(channel), CriticServiceStub(channel)
+    assert first.Critique is second.Critique
 
 
 async def test_a_proxy_for_the_web_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,18 +227,10 @@ async def test_request_id_of_a_message_is_taken_where_the_metadata_has_none() ->
             seen.append(current.request_id)
             return GenerateResponse()
 
-        async def ListModels(self, request: ListModelsRequest, servicer_context: Any) -> ListModelsResponse:
-            return ListModelsResponse()
-
-        async def GetLedgerStatus(
-            self, request: GetLedgerStatusRequest, servicer_context: Any
-        ) -> GetLedgerStatusResponse:
-            return GetLedgerStatusResponse()
-
     contract = Contract.make(
         generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
         generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-        Generation(),
+        Generation(),  # type: ignore[abstract] # the other methods are not called
         name="generation",
         version="1",
         description="For tests.",

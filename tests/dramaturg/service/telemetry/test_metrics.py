@@ -19,7 +19,15 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry
 from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
-from tests.support.grpc_servers import critic, critique_request, serve, serve_critic
+from tests.support.grpc_servers import (
+    METHODS,
+    arities,
+    call_arity,
+    critic,
+    critique_request,
+    serve,
+    serve_critic,
+)
 from tests.support.ports import free_port
 from tests.support.telemetry import Counts, Scrape, counted, scrape
 
@@ -61,6 +69,20 @@ async def test_calls_are_counted_on_both_sides_by_how_they_ended(counts: Counts)
     expected = {"OK": 2, "INVALID_ARGUMENT": 1, "INTERNAL": 1}
     assert counts.now().by(SERVED, "grpc_status", grpc_method=METHOD) == expected
     assert counts.now().by(MADE, "grpc_status", grpc_method=METHOD, grpc_target=target) == expected
+    assert counts.now().sum("dramaturg_server_calls_in_flight") == 0
+
+
+@pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
+async def test_calls_of_each_arity_are_counted(method: str, counts: Counts) -> None:
+    async def work() -> None:
+        assert counts.now().sum("dramaturg_server_calls_in_flight") == 1
+        raise invalid("task", "is refused")
+
+    async with serve(arities(work)) as server, open_channel(server.target) as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call_arity(channel, method, critique_request())
+    for name in (SERVED, MADE):
+        assert counts.now().by(name, "grpc_status") == {"INVALID_ARGUMENT": 1}
     assert counts.now().sum("dramaturg_server_calls_in_flight") == 0
 
 
