@@ -9,14 +9,14 @@ from importlib.metadata import version
 from dramaturg.api.alignment.v1 import alignment_service_pb2, alignment_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
-from services.alignment.accuracy.groups import MOST_ROWS
-from services.alignment.accuracy.metrics import MOST_CELLS
-from services.alignment.agreement.alpha import MOST_SETS
-from services.alignment.agreement.measure import MOST_GROUPS, MOST_PAIRS
-from services.alignment.codec.correlation import MOST_MEASURES
-from services.alignment.comparison.compare import MOST_COMPARISONS
+from services.alignment.accuracy.groups import MAX_ROWS
+from services.alignment.accuracy.metrics import MAX_CELLS
+from services.alignment.agreement.alpha import MAX_SETS
+from services.alignment.agreement.measure import MAX_GROUPS, MAX_PAIRS
+from services.alignment.codec.correlation import MAX_MEASURES
+from services.alignment.comparison.compare import MAX_COMPARISONS
 from services.alignment.embedder import RemoteEmbedder
-from services.alignment.ranking.rankings import MOST_METHODS, MOST_SYSTEMS
+from services.alignment.ranking.rankings import MAX_METHODS, MAX_SYSTEMS
 from services.alignment.servicer import AlignmentServicer
 from services.alignment.settings import AlignmentSettings
 from services.alignment.text.score import METRICS
@@ -37,7 +37,6 @@ class App:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """See ``dramaturg.service.app.App``."""
         settings = self._settings
         async with AsyncExitStack() as stack:
             embedder = None
@@ -62,14 +61,14 @@ def _contract(servicer: AlignmentServicer) -> Contract:
         ),
         capabilities=METRICS,
         limits={
-            "accuracy_rows": MOST_ROWS,
-            "agreement_groups": MOST_GROUPS,
-            "annotator_pairs": MOST_PAIRS,
-            "comparisons": MOST_COMPARISONS,
-            "confusion_cells": MOST_CELLS,
-            "label_sets": MOST_SETS,
-            "measures": MOST_MEASURES,
-            "ranked_systems": MOST_SYSTEMS,
-            "ranking_methods": MOST_METHODS,
+            "accuracy_rows": MAX_ROWS,
+            "agreement_groups": MAX_GROUPS,
+            "annotator_pairs": MAX_PAIRS,
+            "comparisons": MAX_COMPARISONS,
+            "confusion_cells": MAX_CELLS,
+            "label_sets": MAX_SETS,
+            "measures": MAX_MEASURES,
+            "ranked_systems": MAX_SYSTEMS,
+            "ranking_methods": MAX_METHODS,
         },
     )

@@ -16,7 +16,7 @@ from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
 from services.alignment.workers import Checkpoint
 
-MOST_GROUPS = 2000
+MAX_GROUPS = 2000
 """The most groups of one answer."""
 
 _ORDERS = 2
@@ -24,7 +24,7 @@ _NO_CHOICE = "there is no such choice"
 
 
 class Side(Enum):
-    """Which text is meant, by the order in which they were shown."""
+    """A text of a pair, by the order shown."""
 
     FIRST = "first"
     SECOND = "second"
@@ -38,7 +38,7 @@ class Side(Enum):
 
 @dataclass(frozen=True)
 class Text:
-    """What is known of a text."""
+    """The attributes of a text."""
 
     system: str
     family: str
@@ -46,8 +46,8 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A pair in the order in which it was shown."""
+class JudgedPair:
+    """A judged pair, in the order shown."""
 
     id: str
     first: Text
@@ -60,7 +60,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Excess:
+class PreferenceExcess:
     """How often choices name one kind of text; see ``PreferenceExcess`` in the contract."""
 
     judge_share: Estimate
@@ -69,7 +69,7 @@ class Excess:
 
 
 @dataclass(frozen=True)
-class Swaps:
+class SwapConsistency:
     """What is said of pairs in both orders; see ``SwapConsistency`` in the contract."""
 
     pairs: int
@@ -81,7 +81,7 @@ class Swaps:
 
 @dataclass(frozen=True)
 class PairBias:
-    """The figures of one group; see ``PairBiasGroup`` in the contract."""
+    """The metrics of one group; see ``PairBiasGroup`` in the contract."""
 
     group: str
     judgements: int
@@ -89,14 +89,14 @@ class PairBias:
     abstained: int
     first_share: Estimate
     first_share_p: float | None
-    length: Excess
-    own_family: Excess
-    position: Excess
-    swaps: Swaps
+    length: PreferenceExcess
+    own_family: PreferenceExcess
+    position: PreferenceExcess
+    swaps: SwapConsistency
 
 
 def measure(
-    pairs: Sequence[Judged], judge_family: str, level: float, checkpoint: Checkpoint
+    pairs: Sequence[JudgedPair], judge_family: str, level: float, checkpoint: Checkpoint
 ) -> list[PairBias]:
     """Measures all judgements, then those of each group by name.
 
@@ -109,12 +109,12 @@ def measure(
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups.
     """
-    groups: defaultdict[str, list[Judged]] = defaultdict(list)
+    groups: defaultdict[str, list[JudgedPair]] = defaultdict(list)
     for one in pairs:
         if one.group:
             groups[one.group].append(one)
-    if len(groups) > MOST_GROUPS:
-        raise too_large("groups", limit=MOST_GROUPS, actual=len(groups))
+    if len(groups) > MAX_GROUPS:
+        raise too_large("groups", limit=MAX_GROUPS, actual=len(groups))
     found = []
     for name, inside in [("", list(pairs)), *sorted(groups.items())]:
         checkpoint()
@@ -122,10 +122,10 @@ def measure(
     return found
 
 
-def _measure(name: str, pairs: Sequence[Judged], judge_family: str, level: float) -> PairBias:
+def _measure(name: str, pairs: Sequence[JudgedPair], judge_family: str, level: float) -> PairBias:
     said = Counter(one.judged for one in pairs)
 
-    def own(one: Judged) -> Side | None:
+    def own(one: JudgedPair) -> Side | None:
         if not one.first.family or not one.second.family:
             return None
         return _single(one.first.family == judge_family, one.second.family == judge_family)
@@ -141,30 +141,34 @@ def _measure(name: str, pairs: Sequence[Judged], judge_family: str, level: float
         first_share=position.judge_share,
         first_share_p=_half(chosen),
         length=_excess(pairs, _longer, level),
-        own_family=_excess(pairs, own, level) if judge_family else Excess(unnamed, unnamed, unnamed),
+        own_family=_excess(pairs, own, level)
+        if judge_family
+        else PreferenceExcess(unnamed, unnamed, unnamed),
         position=position,
         swaps=_swaps(pairs, level),
     )
 
 
-def _longer(one: Judged) -> Side | None:
+def _longer(one: JudgedPair) -> Side | None:
     if one.first.length is None or one.second.length is None:
         return None
     return _single(one.first.length > one.second.length, one.second.length > one.first.length)
 
 
 def _single(first: bool, second: bool) -> Side | None:
-    """The one text of a kind; ``None`` where both are, or neither."""
+    """The only text of a kind; ``None`` if both or neither are."""
     if first == second:
         return None
     return Side.FIRST if first else Side.SECOND
 
 
-def _excess(pairs: Sequence[Judged], kind: Callable[[Judged], Side | None], level: float) -> Excess:
+def _excess(
+    pairs: Sequence[JudgedPair], kind: Callable[[JudgedPair], Side | None], level: float
+) -> PreferenceExcess:
     """How often the text of a kind is named, where a pair has one and there is a choice."""
-    judge: list[tuple[Judged, float]] = []
-    human: list[tuple[Judged, float]] = []
-    both: list[tuple[Judged, float]] = []
+    judge: list[tuple[JudgedPair, float]] = []
+    human: list[tuple[JudgedPair, float]] = []
+    both: list[tuple[JudgedPair, float]] = []
     for one in pairs:
         wanted = kind(one)
         ours, theirs = (
@@ -181,18 +185,18 @@ def _excess(pairs: Sequence[Judged], kind: Callable[[Judged], Side | None], leve
     reason = "there is no choice of both judge and people"
     sums, sizes = _by_id(both)
     excess = paired.mean(sums, sizes, level, method=paired.CLUSTERED_T, undefined=reason)
-    return Excess(judge_share, human_share, excess.of(len(pairs)))
+    return PreferenceExcess(judge_share, human_share, excess.of(len(pairs)))
 
 
-def _share(values: Sequence[tuple[Judged, float]], level: float) -> Estimate:
+def _share(values: Sequence[tuple[JudgedPair, float]], level: float) -> Estimate:
     sums, sizes = _by_id(values)
     if sizes.size == sizes.sum():
         return proportion(int(sums.sum()), sizes.size, level, undefined=_NO_CHOICE)
     return clustered_proportion(sums, sizes, level, undefined=_NO_CHOICE)
 
 
-def _half(chosen: Sequence[Judged]) -> float | None:
-    """The two-sided p-value of as many firsts as seconds."""
+def _half(chosen: Sequence[JudgedPair]) -> float | None:
+    """The two-sided p-value of the hypothesis that both positions are equally likely."""
     if not chosen:
         return None
     sums, sizes = _by_id([(one, 1.0 if one.judged is Side.FIRST else -1.0) for one in chosen])
@@ -204,7 +208,7 @@ def _half(chosen: Sequence[Judged]) -> float | None:
     return float(2 * stats.t.sf(abs(excess.value) / excess.standard_error, sizes.size - 1))
 
 
-def _by_id(values: Iterable[tuple[Judged, float]]) -> tuple[Array, Array]:
+def _by_id(values: Iterable[tuple[JudgedPair, float]]) -> tuple[Array, Array]:
     """The sum and the number of the values of each id, sorted; those without one stand alone."""
     named: defaultdict[str, list[float]] = defaultdict(list)
     alone: list[list[float]] = []
@@ -218,9 +222,9 @@ def _by_id(values: Iterable[tuple[Judged, float]]) -> tuple[Array, Array]:
     return table[:, 0], table[:, 1]
 
 
-def _swaps(pairs: Sequence[Judged], level: float) -> Swaps:
-    """Takes the ids with two judgements: the same texts, in both orders."""
-    by_id: defaultdict[str, list[Judged]] = defaultdict(list)
+def _swaps(pairs: Sequence[JudgedPair], level: float) -> SwapConsistency:
+    """Measures the ids with two judgements, one for each order."""
+    by_id: defaultdict[str, list[JudgedPair]] = defaultdict(list)
     for one in pairs:
         if one.id:
             by_id[one.id].append(one)
@@ -229,7 +233,7 @@ def _swaps(pairs: Sequence[Judged], level: float) -> Swaps:
     consistent = sum(one is other.other for one, other in answered)
     counts = Counter(answered)
     share = proportion(consistent, len(answered), level, undefined="no pair was answered in both orders")
-    return Swaps(
+    return SwapConsistency(
         pairs=len(said),
         consistent_share=share.of(len(said)),
         first_both=counts[Side.FIRST, Side.FIRST],

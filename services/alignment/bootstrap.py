@@ -29,8 +29,6 @@ _MULTINOMIAL_ITEMS_PER_ROW = 8
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are made."""
-
     resamples: int
     """How many resamples there are; 0: no intervals."""
     seed: int
@@ -43,7 +41,7 @@ class Resampling:
 
 @dataclass(frozen=True)
 class Bootstrapped:
-    """Figures with their bootstrap replicates."""
+    """Statistics with their bootstrap replicates."""
 
     point: Array
     """The figures of the items themselves, NaN where one is not defined."""

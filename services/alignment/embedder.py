@@ -41,7 +41,6 @@ class RemoteEmbedder:
         self._model = model
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """See ``Embedder``."""
         response = await _answer(self._stub.Embed(EmbedRequest(texts=texts, model=self._model)))
         _require(len(response.embeddings) == len(texts), f"vectors for {len(response.embeddings)}", texts)
         return Embedded(
@@ -51,7 +50,6 @@ class RemoteEmbedder:
         )
 
     async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
-        """See ``Embedder``."""
         request = EmbedTokensRequest(texts=texts, model=self._model)
         response = await _answer(self._stub.EmbedTokens(request))
         _require(len(response.texts) == len(texts), f"tokens of {len(response.texts)}", texts)

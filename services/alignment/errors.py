@@ -25,7 +25,7 @@ def too_large(what: str, *, limit: int, actual: int) -> ServiceError:
 
 
 def overloaded(limit: int) -> ServiceError:
-    """The error of a request for which there is no room to wait."""
+    """The error of a request refused because the queue is full."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_OVERLOADED,

@@ -43,12 +43,12 @@ class Estimate:
     """Of means and their differences."""
 
     def of(self, total: int) -> Estimate:
-        """The same, out of ``total`` items."""
+        """A copy with coverage: the estimate uses ``count`` of ``total`` items."""
         return replace(self, total=total)
 
 
 def absent(reason: str, count: int = 0) -> Estimate:
-    """A figure that is not defined, and why."""
+    """An undefined estimate with its reason."""
     return Estimate(None, count, undefined=reason)
 
 

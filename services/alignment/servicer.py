@@ -20,14 +20,14 @@ from services.alignment.accuracy import groups as accuracy
 from services.alignment.agreement import measure as agreement
 from services.alignment.agreement.majority import list_majorities
 from services.alignment.calibration.measure import calibrate
-from services.alignment.codec.accuracy import decode_question, encode_groups
+from services.alignment.codec.accuracy import decode_accuracy_design, encode_groups
 from services.alignment.codec.agreement import (
     decode_annotations,
     decode_distance,
     decode_majority_rule,
     encode_agreement,
 )
-from services.alignment.codec.bias import decode_judged, encode_biases
+from services.alignment.codec.bias import decode_judged_pairs, encode_biases
 from services.alignment.codec.calibration import decode_design, decode_judgements, encode_calibrations
 from services.alignment.codec.compare import decode_runs, encode_compared
 from services.alignment.codec.correlation import decode_scores, encode_correlations
@@ -57,19 +57,17 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def MeasureAccuracy(
         self, request: accuracy_pb2.MeasureAccuracyRequest, context: Any
     ) -> accuracy_pb2.MeasureAccuracyResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> accuracy_pb2.MeasureAccuracyResponse:
-            question = decode_question(request, checkpoint)
-            return encode_groups(accuracy.measure(question), question.policy)
+            design = decode_accuracy_design(request, checkpoint)
+            return encode_groups(accuracy.measure(design), design.policy)
 
         return await self._workers.run(work)
 
     async def MeasureAgreement(
         self, request: agreement_pb2.MeasureAgreementRequest, context: Any
     ) -> agreement_pb2.MeasureAgreementResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> agreement_pb2.MeasureAgreementResponse:
@@ -90,7 +88,6 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def CorrelateScores(
         self, request: correlation_pb2.CorrelateScoresRequest, context: Any
     ) -> correlation_pb2.CorrelateScoresResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> correlation_pb2.CorrelateScoresResponse:
@@ -102,7 +99,6 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def CompareRuns(
         self, request: compare_pb2.CompareRunsRequest, context: Any
     ) -> compare_pb2.CompareRunsResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> compare_pb2.CompareRunsResponse:
@@ -114,19 +110,17 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def RankSystems(
         self, request: ranking_pb2.RankSystemsRequest, context: Any
     ) -> ranking_pb2.RankSystemsResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> ranking_pb2.RankSystemsResponse:
-            question = decode_ranking(request, checkpoint)
-            return encode_rankings(rank(question, decode_resampling(request, checkpoint)))
+            design = decode_ranking(request, checkpoint)
+            return encode_rankings(rank(design, decode_resampling(request, checkpoint)))
 
         return await self._workers.run(work)
 
     async def MeasureCalibration(
         self, request: calibration_pb2.MeasureCalibrationRequest, context: Any
     ) -> calibration_pb2.MeasureCalibrationResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> calibration_pb2.MeasureCalibrationResponse:
@@ -138,17 +132,15 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def MeasurePairBias(
         self, request: bias_pb2.MeasurePairBiasRequest, context: Any
     ) -> bias_pb2.MeasurePairBiasResponse:
-        """See the contract."""
         del context
 
         def work(checkpoint: Checkpoint) -> bias_pb2.MeasurePairBiasResponse:
-            pairs = decode_judged(request, checkpoint)
+            pairs = decode_judged_pairs(request, checkpoint)
             return encode_biases(bias.measure(pairs, request.judge_family, decode_level(request), checkpoint))
 
         return await self._workers.run(work)
 
     async def ScoreText(self, request: text_pb2.ScoreTextRequest, context: Any) -> text_pb2.ScoreTextResponse:
-        """See the contract."""
         del context
         names, pairs = chosen(request.metrics), decode_pairs(request)
         metrics = await vector_metrics(names, pairs, self._embedder, self._workers.run)

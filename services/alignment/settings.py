@@ -10,7 +10,7 @@ from dramaturg.service.settings import Settings
 
 
 class AlignmentSettings(Settings):
-    """How the service computes, and where it finds sentence vectors."""
+    """Settings of the alignment service."""
 
     section: ClassVar[str] = "alignment"
 

@@ -16,7 +16,7 @@ Checkpoint = Callable[[], None]
 
 
 class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never reaches a caller)
-    """The caller went away, or its deadline is over."""
+    """The call was cancelled or its deadline exceeded."""
 
 
 class Workers:
@@ -68,6 +68,6 @@ class Workers:
         self._taken -= 1
 
     async def close(self) -> None:
-        """Waits for the work under way, which its callers have given up by now."""
+        """Waits for running work to end."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._executor.shutdown)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class App:
-    """The edge service: a trained model instead of a language model."""
+    """The edge service."""
 
     name = "edges"
 

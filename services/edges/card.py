@@ -23,7 +23,7 @@ class CardError(ValueError):
 
 
 class DataFacts(BaseModel):
-    """What a model was trained on."""
+    """The training data of a model."""
 
     model_config = _FROZEN
 
@@ -61,8 +61,6 @@ class EpochFacts(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """A trained model's card."""
-
     model_config = _FROZEN
 
     format: Literal[1] = 1
@@ -88,21 +86,19 @@ class ModelCard(BaseModel):
 
     @property
     def held_out(self) -> EpochFacts:
-        """The scores on the held-out scripts."""
         return self.epochs[self.chosen_epoch]
 
     @property
     def threshold(self) -> float:
-        """An edge is to be made where its probability is above this."""
+        """Edges with a probability above this are predicted."""
         return self.held_out.threshold
 
     def write(self, folder: Path) -> None:
-        """Writes the card into the model's folder."""
         (folder / CARD_FILE).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @property
     def facts(self) -> dict[str, str]:
-        """What a reader of an answer should know of the model that gave it."""
+        """The facts about the model that go into provenance."""
         return {
             "encoder": self.plan.encoder,
             "reading": self.plan.reading.value,

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from dramaturg.graphs.files import FileError, read_rows
-from services.edges.display import TrainingDisplay, counting, show_card
+from services.edges.display import TrainingDisplay, progress_bar, show_card
 from services.edges.encoder import EncoderError, ExtraMissingError
 from services.edges.inference import WindowError
 from services.edges.model import ModelMissingError, load_model
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predictions import predict_rows
-from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.checkpoints import CheckpointMismatchError
 from services.edges.training.members import train_members
 from services.edges.training.scripts import read_scripts
 from services.edges.training.trainer import TooFewScriptsError, TrainingData
@@ -40,7 +40,7 @@ _PROBLEMS = (
     EncoderError,
     ExtraMissingError,
     FileError,
-    OtherTrainingError,
+    CheckpointMismatchError,
     TooFewScriptsError,
     WindowError,
 )
@@ -128,11 +128,11 @@ def train_command(
             # What is not given has the default of the reading.
             **{name: value for name, value in given.items() if value is not None},
         )
-        parted = TrainingData.part(read_scripts(data), plan)
+        split = TrainingData.split(read_scripts(data), plan)
         console = Console(stderr=True)
-        with TrainingDisplay(console, parted.facts) as display:
+        with TrainingDisplay(console, split.facts) as display:
             card = train_members(
-                parted, plan, output, display, device=device, checkpoint_every=checkpoint_every
+                split, plan, output, display, device=device, checkpoint_every=checkpoint_every
             )
     except ValidationError as error:
         wrong = error.errors()[0]
@@ -167,7 +167,7 @@ def predict_command(
     except (FileError, ModelMissingError) as error:
         _fail(str(error))
     used = loaded.card.threshold if threshold is None else threshold
-    with counting(Console(stderr=True), "scripts", len(rows)) as advance:
+    with progress_bar(Console(stderr=True), "scripts", len(rows)) as advance:
         predictions, failures = predict_rows(loaded, rows, used, advance)
     output.write_text(json.dumps(predictions, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for row, problem in failures.items():

@@ -17,7 +17,7 @@ from services.edges.training.progress import Progress
 
 
 class TrainingDisplay:
-    """Shows a training; a ``Listener``. Use it in ``with``."""
+    """A ``TrainingListener`` that shows progress bars; a context manager."""
 
     def __init__(self, console: Console, data: DataFacts) -> None:
         self._console = console
@@ -37,15 +37,13 @@ class TrainingDisplay:
         )
 
     def on_evaluation(self, done: int, scripts: int) -> None:
-        """Shows how many of the held-out scripts are predicted."""
+        """Shows the number of held-out scripts predicted so far."""
         self._bars.update(self._scripts, completed=done, total=scripts)
 
     def on_member(self, member: int, members: int) -> None:
-        """Prints which member comes next."""
         self._console.print(f"member {member} of {members}", highlight=False)
 
     def on_epoch(self, progress: Progress) -> None:
-        """Prints the epoch's scores."""
         facts = progress.epochs[-1]
         self._console.print(
             f"epoch {progress.epoch}: loss {facts.loss:.4f}, held-out F1 {facts.f1:.4f} "
@@ -69,7 +67,7 @@ class TrainingDisplay:
 
 
 @contextmanager
-def counting(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
+def progress_bar(console: Console, what: str, total: int) -> Iterator[Callable[[], None]]:
     """Shows how many of ``total`` are done; the function that is given counts one."""
     with _bars(console) as bars:
         task = bars.add_task(what, total=total, note="")
@@ -77,7 +75,7 @@ def counting(console: Console, what: str, total: int) -> Iterator[Callable[[], N
 
 
 def show_card(console: Console, card: ModelCard, folder: Path) -> None:
-    """Prints what was reached."""
+    """Prints the scores of the training."""
     table = Table("epoch", "loss", "threshold", "F1", "precision", "recall", "exact", box=None)
     for epoch, facts in enumerate(card.epochs):
         table.add_row(

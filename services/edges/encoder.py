@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from services.edges.batches import inference_batches
-from services.edges.inference import Part
+from services.edges.inference import ParameterGroup
 from services.edges.order import Edge
 from services.edges.pairs import Pair, Relation, merge_orders, pairs_of
 from services.edges.plan import Precision
@@ -43,12 +43,12 @@ def require_extra() -> None:
 
 
 class EncoderError(ValueError):
-    """What was named as an encoder cannot be loaded as one."""
+    """The encoder cannot be loaded."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A pair as the model reads it."""
+    """The model inputs of a pair."""
 
     inputs: dict[str, list[int]]
     """The model's inputs by name, without padding."""
@@ -57,7 +57,6 @@ class Tokens:
 
     @property
     def length(self) -> int:
-        """The number of tokens."""
         return len(self.inputs["input_ids"])
 
 
@@ -106,9 +105,9 @@ class PairEncoder:
         return cls(loaded, max_length, precision)
 
     @property
-    def parts(self) -> Sequence[Part]:
-        """All of the model, at one rate."""
-        return (Part(self.model, 1.0),)
+    def parameter_groups(self) -> Sequence[ParameterGroup]:
+        """The whole model at one rate."""
+        return (ParameterGroup(self.model, 1.0),)
 
     def tokenize(self, pairs: Sequence[Pair]) -> list[Tokens]:
         """Reads pairs; of one that is too long, the scenario is cut, then the longer segment."""
@@ -149,7 +148,7 @@ class PairEncoder:
         return rows
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> PairInference:
-        """Reads every pair of events in both orders."""
+        """Starts an inference over every pair of events in both orders."""
         return PairInference(self, scenario, events, batch_size)
 
     def save(self, folder: Path) -> None:
@@ -168,8 +167,7 @@ class PairInference:
         self._answers: list[Sequence[float]] = [()] * len(self._tokens)
 
     @property
-    def batches(self) -> int:
-        """How many batches it takes."""
+    def batch_count(self) -> int:
         return len(self._batches)
 
     @property
@@ -177,15 +175,15 @@ class PairInference:
         """How many readings of a pair were cut to the window; each pair is read in both orders."""
         return sum(one.truncated for one in self._tokens)
 
-    def work(self, batch: int) -> None:
-        """Reads the pairs of one batch."""
+    def run_batch(self, batch: int) -> None:
+        """Runs one batch of pairs."""
         indices = self._batches[batch]
         rows = self._encoder.probabilities([self._tokens[index] for index in indices])
         for index, row in zip(indices, rows, strict=True):
             self._answers[index] = row
 
     def probabilities(self) -> Mapping[Edge, float]:
-        """The means over both orders."""
+        """The means of both orders."""
         return merge_orders(self._size, self._answers)
 
 

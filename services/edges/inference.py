@@ -29,8 +29,8 @@ class WindowError(ValueError):
         )
 
 
-class Part(NamedTuple):
-    """Parameters that learn at a rate of their own."""
+class ParameterGroup(NamedTuple):
+    """Parameters with a learning rate factor."""
 
     module: Any
     """A ``torch.nn.Module``."""
@@ -42,22 +42,21 @@ class Inference(Protocol):
     """One script that a model answers for, a batch at a time. Its methods block."""
 
     @property
-    def batches(self) -> int:
-        """How many batches it takes."""
+    def batch_count(self) -> int: ...
 
     @property
     def truncated(self) -> int:
-        """How many of the readings were cut to fit."""
+        """The number of truncated inputs."""
 
-    def work(self, batch: int) -> None:
-        """Computes one batch, from 0; each once."""
+    def run_batch(self, batch: int) -> None:
+        """Runs one batch, by index; each exactly once."""
 
     def probabilities(self) -> Mapping[Edge, float]:
         """For every ordered pair of places a probability. All batches are done before."""
 
 
-class EdgeReader(Protocol):
-    """A model that tells how events are ordered."""
+class EdgeModel(Protocol):
+    """A model that predicts the order of events."""
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> Inference:
         """Reads a script, to answer for every pair of its events.
@@ -73,30 +72,30 @@ class EdgeReader(Protocol):
         """
 
 
-class EdgeEncoder(EdgeReader, Protocol):
-    """A model that can also learn."""
+class EdgeEncoder(EdgeModel, Protocol):
+    """A model that can be trained."""
 
     @property
     def model(self) -> Any:
         """The ``torch.nn.Module`` that holds all weights."""
 
     @property
-    def parts(self) -> Sequence[Part]:
-        """What of the model learns, and how fast."""
+    def parameter_groups(self) -> Sequence[ParameterGroup]:
+        """The trainable parameters with their learning rate factors."""
 
     def save(self, folder: Path) -> None:
         """Writes weights, configuration and tokenizer."""
 
 
-def infer(encoder: EdgeReader, scenario: str, events: Sequence[str]) -> Mapping[Edge, float]:
+def infer(encoder: EdgeModel, scenario: str, events: Sequence[str]) -> Mapping[Edge, float]:
     """How likely each event of a script comes before each other. Blocks.
 
     Raises:
-        WindowError: As ``EdgeReader.inference`` does.
+        WindowError: As ``EdgeModel.inference`` does.
     """
     inference = encoder.inference(scenario, events, BATCH_SIZE)
-    for batch in range(inference.batches):
-        inference.work(batch)
+    for batch in range(inference.batch_count):
+        inference.run_batch(batch)
     return inference.probabilities()
 
 
@@ -110,7 +109,7 @@ class Ensemble:
         members: At least one.
     """
 
-    def __init__(self, members: Sequence[EdgeReader]) -> None:
+    def __init__(self, members: Sequence[EdgeModel]) -> None:
         self._members = members
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> EnsembleInference:
@@ -123,26 +122,26 @@ class Ensemble:
 
 
 class EnsembleInference:
-    """One script, answered for by one member after the other."""
+    """An inference over one script by all members."""
 
     def __init__(self, members: Sequence[Inference]) -> None:
         self._members = members
-        self._batches = [(member, batch) for member in members for batch in range(member.batches)]
+        self._batches = [(member, batch) for member in members for batch in range(member.batch_count)]
 
     @property
-    def batches(self) -> int:
-        """How many batches all members take."""
+    def batch_count(self) -> int:
+        """The number of batches of all members."""
         return len(self._batches)
 
     @property
     def truncated(self) -> int:
-        """How many of all readings were cut to fit."""
+        """The number of truncated inputs of all members."""
         return sum(member.truncated for member in self._members)
 
-    def work(self, batch: int) -> None:
-        """Computes one batch of one member."""
+    def run_batch(self, batch: int) -> None:
+        """Runs one batch of one member."""
         member, its_batch = self._batches[batch]
-        member.work(its_batch)
+        member.run_batch(its_batch)
 
     def probabilities(self) -> Mapping[Edge, float]:
         """The means over all members."""

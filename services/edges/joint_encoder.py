@@ -12,7 +12,7 @@ from typing import Any
 
 from services.edges.card import WEIGHTS_FILE
 from services.edges.encoder import EncoderError, require_extra
-from services.edges.inference import Part
+from services.edges.inference import ParameterGroup
 from services.edges.order import Edge
 from services.edges.plan import Label, Precision, TrainingPlan
 from services.edges.script_tokens import ScriptTokens, orders_to_read, stack_sequences, tokenize_script
@@ -113,9 +113,9 @@ class JointEncoder:
         return loaded
 
     @property
-    def parts(self) -> Sequence[Part]:
-        """The encoder, and the layers above it, which learn faster."""
-        return Part(self.model["encoder"], 1.0), Part(self.model["scorer"], _SCORER_RATE)
+    def parameter_groups(self) -> Sequence[ParameterGroup]:
+        """The encoder, and the scorer at a higher rate."""
+        return ParameterGroup(self.model["encoder"], 1.0), ParameterGroup(self.model["scorer"], _SCORER_RATE)
 
     def tokenize(self, scenario: str, events: Sequence[str]) -> ScriptTokens:
         """Reads a script.
@@ -204,7 +204,7 @@ ORDERS = 4
 
 
 class JointInference:
-    """One script, read in several orders, whose answers are averaged."""
+    """An inference over one script in several orders of its events; the results are averaged."""
 
     def __init__(self, encoder: JointEncoder, scenario: str, events: Sequence[str], batch_size: int) -> None:
         self._encoder = encoder
@@ -216,17 +216,16 @@ class JointInference:
         self._answers: list[Any] = []
 
     @property
-    def batches(self) -> int:
-        """How many batches it takes."""
+    def batch_count(self) -> int:
         return len(self._batches)
 
     @property
     def truncated(self) -> int:
-        """All readings or none: they hold the same texts."""
+        """All orders have the same tokens, so all are truncated or none."""
         return ORDERS if self._tokens.truncated else 0
 
-    def work(self, batch: int) -> None:
-        """Reads the script in the orders of one batch."""
+    def run_batch(self, batch: int) -> None:
+        """Runs the orders of one batch."""
         self._answers += self._encoder.probabilities(self._tokens, self._batches[batch])
 
     def probabilities(self) -> Mapping[Edge, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from services.edges.card import CardError, ModelCard, member_folders, read_card
 from services.edges.encoder import INSTALL_COMMAND, EncoderError, ExtraMissingError, PairEncoder
-from services.edges.inference import EdgeReader, Ensemble
+from services.edges.inference import EdgeModel, Ensemble
 from services.edges.joint_encoder import JointEncoder
 from services.edges.plan import Reading, TrainingPlan
 
@@ -28,9 +28,7 @@ class ModelMissingError(Exception):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model and its card."""
-
-    encoder: EdgeReader
+    encoder: EdgeModel
     card: ModelCard
 
 
@@ -64,7 +62,7 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
     return TrainedModel(encoder, card)
 
 
-def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None) -> EdgeReader:
+def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None) -> EdgeModel:
     """Loads the weights of a model; several members answer as one.
 
     Raises:
@@ -75,7 +73,7 @@ def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None)
     return members[0] if len(members) == 1 else Ensemble(members)
 
 
-def _load_member(folder: Path, plan: TrainingPlan, device: str | None) -> EdgeReader:
+def _load_member(folder: Path, plan: TrainingPlan, device: str | None) -> EdgeModel:
     if plan.reading is Reading.TOGETHER:
         return JointEncoder.load(folder, plan, device=device)
     return PairEncoder.load(str(folder), plan.max_length, plan.precision, device=device)

@@ -13,7 +13,7 @@ Edge = tuple[int, int]
 
 
 class CycleError(ValueError):
-    """Edges that have a cycle, and so are no order."""
+    """The edges have a cycle."""
 
 
 def closure(edges: Iterable[Edge], size: int) -> tuple[int, ...]:
@@ -61,13 +61,13 @@ def decode(probabilities: Mapping[Edge, float], size: int, threshold: float) -> 
     for _, (source, target) in edges:
         direct[source] |= 1 << target
     for _, (source, target) in edges:
-        if _leads(direct, target, source):
+        if _reachable(direct, target, source):
             direct[source] &= ~(1 << target)
     left = [(source, target) for source in range(size) for target in _members(direct[source])]
     return reduction(closure(left, size))
 
 
-def _leads(direct: Sequence[int], start: int, goal: int) -> bool:
+def _reachable(direct: Sequence[int], start: int, goal: int) -> bool:
     seen = frontier = 1 << start
     while frontier and not seen >> goal & 1:
         reached = 0

@@ -14,7 +14,7 @@ MAX_EVENTS = 40
 
 
 class Relation(IntEnum):
-    """The classes. One answer about a pair serves both of its orders."""
+    """The classes of a pair."""
 
     NEITHER = 0
     FORWARD = 1
@@ -25,7 +25,7 @@ class Relation(IntEnum):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two events of a script as the encoder reads them."""
+    """Two events of a script and its scenario."""
 
     scenario: str
     first: str
@@ -37,12 +37,12 @@ class Pair:
         return f"{self.scenario}: {self.first}", self.second
 
     def clipped(self, scenario: int, event: int) -> Pair:
-        """The pair with its texts cut to so many code points."""
+        """A copy with texts truncated to the given numbers of code points."""
         return Pair(self.scenario[:scenario], self.first[:event], self.second[:event])
 
     @property
     def flipped(self) -> Pair:
-        """The same events the other way round."""
+        """A copy with the events exchanged."""
         return Pair(self.scenario, self.second, self.first)
 
 

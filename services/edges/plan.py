@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Reading(Enum):
-    """What the encoder reads at a time."""
+    """The unit of the encoder's input."""
 
     TOGETHER = "together"
     """The scenario and all events of a script."""
@@ -101,7 +101,7 @@ class TrainingPlan(BaseModel):
             raise ValueError("the label both needs the reading together")
         return self
 
-    def of_member(self, member: int) -> TrainingPlan:
+    def for_member(self, member: int) -> TrainingPlan:
         """How one member of an ensemble is trained.
 
         Args:

@@ -19,7 +19,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class Prediction:
-    """How likely each event comes before each other."""
+    """The probabilities that events precede each other."""
 
     probabilities: Mapping[Edge, float]
     """For every ordered pair of places."""
@@ -73,12 +73,12 @@ class Predictor:
         inference = await self._in_thread(
             partial(model.encoder.inference, scenario, events, self._batch_size)
         )
-        for batch in range(inference.batches):
-            await self._in_thread(partial(inference.work, batch))
+        for batch in range(inference.batch_count):
+            await self._in_thread(partial(inference.run_batch, batch))
         return Prediction(inference.probabilities(), inference.truncated, model.card)
 
     def close(self) -> None:
-        """Ends the threads once the batch that they work on is done."""
+        """Stops the threads after their current batch."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, work: Callable[[], ResultT]) -> ResultT:

@@ -21,8 +21,6 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class ScriptTokens:
-    """The tokens of one script."""
-
     scenario: tuple[int, ...]
     events: tuple[tuple[int, ...], ...]
     truncated: bool
@@ -30,7 +28,7 @@ class ScriptTokens:
 
     @property
     def length(self) -> int:
-        """The tokens of the whole sequence."""
+        """The number of tokens of the whole sequence."""
         return 2 + len(self.scenario) + sum(len(event) + 1 for event in self.events)
 
     def sequence(self, order: Iterable[int], start: int, separator: int) -> tuple[list[int], list[Span]]:

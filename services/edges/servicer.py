@@ -43,7 +43,6 @@ class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
         self._version = version
 
     async def PredictEdges(self, request: pb.PredictEdgesRequest, context: object) -> pb.PredictEdgesResponse:
-        """Predicts how likely each event comes before each other."""
         del context
         started = time.perf_counter()
         question = _decode(request)
@@ -67,7 +66,7 @@ class EdgeServicer(edge_service_pb2_grpc.EdgeServiceServicer):
 
 @dataclass(frozen=True)
 class _Question:
-    """The events that can be judged, and in words those that cannot."""
+    """The valid events, and messages about the others."""
 
     ids: list[str]
     texts: list[str]

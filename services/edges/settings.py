@@ -11,8 +11,6 @@ from dramaturg.service.settings import Settings
 
 
 class EdgesSettings(Settings):
-    """Section ``edges``."""
-
     section: ClassVar[str] = "edges"
 
     model_dir: Path | None = None

@@ -37,8 +37,6 @@ _ENGINES = {
 
 
 class App:
-    """The embedding service."""
-
     name = "embedding"
 
     def __init__(self, settings: EmbeddingSettings | None = None) -> None:

@@ -16,7 +16,7 @@ InputT = TypeVar("InputT")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What is known of a model once it is loaded."""
+    """The facts about a loaded model."""
 
     name: str
     dimension: int
@@ -29,7 +29,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Prepared(Generic[InputT]):
-    """A text as the backend reads it."""
+    """A text prepared for encoding."""
 
     input: InputT
     """What the backend encodes, such as token ids."""
@@ -50,19 +50,18 @@ class TokenVectors:
 
 
 class EmbeddingBackend(Protocol[InputT]):
-    """A source of vectors. Its methods leave the event loop free."""
+    """A source of vectors. Its methods do not block the event loop."""
 
     @property
-    def model(self) -> str:
-        """The name of the model that it serves."""
+    def model(self) -> str: ...
 
     @property
     def workers(self) -> int:
-        """How many batches it works on at once."""
+        """The number of batches processed concurrently."""
 
     @property
     def gives_tokens(self) -> bool:
-        """Whether it has a vector for each token, too."""
+        """Whether token vectors are available."""
 
     async def load(self) -> ModelFacts:
         """Makes the model ready; cheap once it is.
@@ -86,4 +85,4 @@ class EmbeddingBackend(Protocol[InputT]):
         """
 
     async def close(self) -> None:
-        """Gives up what it holds. Nothing is called afterwards."""
+        """Releases all resources. No method is called afterwards."""

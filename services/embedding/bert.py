@@ -21,7 +21,7 @@ _ROWS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The members of ``config.json`` that the forward pass needs."""
+    """The fields of ``config.json`` used by the forward pass."""
 
     num_hidden_layers: int
     num_attention_heads: int
@@ -90,12 +90,11 @@ class Bert:
 
     @property
     def dimension(self) -> int:
-        """The length of a vector."""
         return int(self._words.shape[1])
 
     @property
     def window(self) -> int:
-        """The most tokens of a text."""
+        """The maximum number of tokens of a text."""
         return int(self._positions.shape[0])
 
     def __call__(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> Floats:

@@ -18,8 +18,6 @@ _OVERHEAD = 400
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """The vector of a text."""
-
     values: Floats
     """Of length 1, (dimension,)."""
     truncated: bool
@@ -27,12 +25,11 @@ class Vector:
 
 
 def text_key(text: str) -> bytes:
-    """The SHA-256 of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 class VectorCache:
-    """Vectors of one model, up to a number of bytes."""
+    """An LRU cache of one model's vectors, bounded by bytes."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -41,21 +38,20 @@ class VectorCache:
 
     @property
     def size(self) -> int:
-        """The bytes taken."""
         return self._size
 
     def __len__(self) -> int:
         return len(self._vectors)
 
     def get(self, key: bytes) -> Vector | None:
-        """The vector, which then counts as just used."""
+        """Returns a vector and marks it as most recently used."""
         vector = self._vectors.get(key)
         if vector is not None:
             self._vectors.move_to_end(key)
         return vector
 
     def put(self, key: bytes, vector: Vector) -> None:
-        """Keeps a vector, unless it is larger than all the room there is."""
+        """Stores a vector unless it is larger than the capacity."""
         size = _size(vector)
         if size > self._capacity or key in self._vectors:
             return
@@ -70,7 +66,7 @@ def _size(vector: Vector) -> int:
     return vector.values.nbytes + _OVERHEAD
 
 
-MOST_TOKEN_BYTES = 48 << 20
+MAX_TOKEN_BYTES = 48 << 20
 """The most bytes that the vectors of one request's tokens take: clients read answers of up to 64 MiB."""
 _FLOAT_BYTES = 4
 
@@ -103,7 +99,7 @@ class TokensTooLargeError(Exception):
     """
 
     def __init__(self, actual: int) -> None:
-        super().__init__(f"the vectors would take {actual} bytes; at most {MOST_TOKEN_BYTES} are allowed")
+        super().__init__(f"the vectors would take {actual} bytes; at most {MAX_TOKEN_BYTES} are allowed")
         self.actual = actual
 
 
@@ -124,7 +120,6 @@ class Embedder(Generic[InputT]):
 
     @property
     def model(self) -> str:
-        """The name of the model that is served."""
         return self._backend.model
 
     async def load(self) -> ModelFacts:
@@ -152,7 +147,7 @@ class Embedder(Generic[InputT]):
 
     @property
     def gives_tokens(self) -> bool:
-        """Whether the model has a vector for each token, too."""
+        """Whether token vectors are available."""
         return self._backend.gives_tokens
 
     async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
@@ -166,7 +161,7 @@ class Embedder(Generic[InputT]):
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         prepared = await self._backend.prepare(list(places))
         length = sum(prepared[places[text]].length for text in texts)
-        if (size := length * facts.token_dimension * _FLOAT_BYTES) > MOST_TOKEN_BYTES:
+        if (size := length * facts.token_dimension * _FLOAT_BYTES) > MAX_TOKEN_BYTES:
             raise TokensTooLargeError(size)
         found: dict[int, TokenVectors] = {}
         for batch in plan_batches([text.length for text in prepared], self._batch_tokens):

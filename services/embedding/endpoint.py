@@ -48,17 +48,16 @@ class EndpointBackend:
 
     @property
     def model(self) -> str:
-        """The model's name."""
         return self._model
 
     @property
     def workers(self) -> int:
-        """How many batches it is sent at once."""
+        """The number of concurrent requests."""
         return self._workers
 
     @property
     def gives_tokens(self) -> bool:
-        """Never: the protocol has one vector for a whole text."""
+        """Always false: the protocol has no token vectors."""
         return False
 
     async def load(self) -> ModelFacts:
@@ -73,7 +72,7 @@ class EndpointBackend:
         return self._facts
 
     async def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[str]]:
-        """Cuts texts that are too long, and estimates their tokens."""
+        """Truncates long texts and estimates token counts."""
         most = self._settings.max_characters
         return [
             Prepared(text[:most] or _BLANK, len(text[:most]) // _CHARACTERS_PER_TOKEN + 1, len(text) > most)
@@ -102,7 +101,6 @@ class EndpointBackend:
         raise NotImplementedError("the OpenAI embeddings protocol has no vectors of tokens")
 
     async def close(self) -> None:
-        """Closes the connections."""
         if self._client is not None:
             await self._client.close()
 

@@ -44,12 +44,10 @@ class LightEncoder:
 
     @property
     def dimension(self) -> int:
-        """The length of a vector."""
         return self._bert.dimension
 
     @property
     def token_dimension(self) -> int:
-        """The length of a token's vector."""
         return self._bert.dimension
 
     @property
@@ -58,7 +56,6 @@ class LightEncoder:
         return self._window
 
     def prepare(self, texts: Sequence[str]) -> list[Prepared[TokenIds]]:
-        """Splits texts into word pieces."""
         return [
             Prepared(tuple(encoding.ids), len(encoding.ids), truncated=bool(encoding.overflowing))
             for encoding in self._tokenizer.encode_batch([_encodable(text) for text in texts])

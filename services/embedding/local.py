@@ -42,24 +42,21 @@ _TEXTS_AT_ONCE = 256
 
 
 class Encoder(Protocol[InputT]):
-    """A loaded model whose methods block."""
+    """A loaded model. Its methods block."""
 
     @property
-    def dimension(self) -> int:
-        """The length of a text's vector."""
+    def dimension(self) -> int: ...
 
     @property
-    def token_dimension(self) -> int:
-        """The length of a token's vector."""
+    def token_dimension(self) -> int: ...
 
     def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
-        """Reads texts."""
+        """Tokenizes texts."""
 
     def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension)."""
 
-    def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
-        """Encodes one batch token by token."""
+    def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]: ...
 
 
 class LocalBackend(Generic[InputT]):
@@ -82,17 +79,16 @@ class LocalBackend(Generic[InputT]):
 
     @property
     def model(self) -> str:
-        """The model's name."""
         return self._model
 
     @property
     def workers(self) -> int:
-        """How many batches are worked on at once."""
+        """The number of batches processed concurrently."""
         return self._workers
 
     @property
     def gives_tokens(self) -> bool:
-        """Always: the encoder has them before it makes one vector of them."""
+        """Always true for local encoders."""
         return True
 
     async def load(self) -> ModelFacts:
@@ -123,12 +119,12 @@ class LocalBackend(Generic[InputT]):
         return await self._in_thread(partial(encoder.encode, inputs))
 
     async def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
-        """Encodes one batch token by token, as ``encode`` does whole texts."""
+        """Encodes the tokens of one batch; see ``encode``."""
         encoder = self._loaded()
         return await self._in_thread(partial(encoder.encode_tokens, inputs))
 
     async def close(self) -> None:
-        """Ends the threads once the batch that they work on is done."""
+        """Stops the threads after their current batch."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _load_once(self) -> ModelFacts:

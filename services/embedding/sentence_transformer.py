@@ -37,7 +37,6 @@ class SentenceTransformerEncoder:
 
     @property
     def dimension(self) -> int:
-        """The length of a text's vector."""
         return self._dimension
 
     @property

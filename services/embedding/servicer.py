@@ -17,7 +17,7 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import (
 )
 from dramaturg.service.errors import ServiceError
 from services.embedding.embedder import (
-    MOST_TOKEN_BYTES,
+    MAX_TOKEN_BYTES,
     Embedded,
     EmbeddedTokens,
     Embedder,
@@ -29,15 +29,12 @@ _ROWS_AT_ONCE = 256
 
 
 class EmbeddingServicer(embedding_service_pb2_grpc.EmbeddingServiceServicer):
-    """Decodes, embeds, encodes."""
-
     def __init__(self, embedder: Embedder[Any]) -> None:
         self._embedder = embedder
 
     async def Embed(
         self, request: EmbedRequest, context: grpc.aio.ServicerContext[EmbedRequest, EmbedResponse]
     ) -> EmbedResponse:
-        """Embeds texts."""
         del context
         self._check_model(request.model)
         try:
@@ -51,7 +48,6 @@ class EmbeddingServicer(embedding_service_pb2_grpc.EmbeddingServiceServicer):
         request: EmbedTokensRequest,
         context: grpc.aio.ServicerContext[EmbedTokensRequest, EmbedTokensResponse],
     ) -> EmbedTokensResponse:
-        """Embeds the tokens of texts."""
         del context
         self._check_model(request.model)
         if not self._embedder.gives_tokens:
@@ -106,7 +102,7 @@ def _too_large(error: TokensTooLargeError) -> ServiceError:
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_TOO_LARGE,
         f"texts: {error}; ask for fewer at once",
-        metadata={"limit": str(MOST_TOKEN_BYTES), "actual": str(error.actual)},
+        metadata={"limit": str(MAX_TOKEN_BYTES), "actual": str(error.actual)},
     )
 
 

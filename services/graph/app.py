@@ -27,7 +27,7 @@ class App:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         """Starts the threads and the first solver, yields the contract, and stops them."""
-        threads = ThreadPoolExecutor(self._settings.readers, thread_name_prefix="graph")
+        threads = ThreadPoolExecutor(self._settings.threads, thread_name_prefix="graph")
         async with SolverPool(self._settings.solvers) as pool:
             await pool.warm()
             # A full garbage collection stops the event loop while it looks at all that the process has loaded

@@ -16,8 +16,6 @@ from services.graph.order import Order
 
 
 class Baseline(Enum):
-    """How to draw."""
-
     PERMUTE_MIDDLE = "permute-middle"
     """The graph's own shape, with the events between source and sink permuted."""
     RANDOM_DAG = "random-dag"

@@ -49,7 +49,6 @@ class Report:
 
     @property
     def acyclic(self) -> bool:
-        """Whether there is no cycle."""
         return not self.cycle
 
     @property
@@ -60,8 +59,6 @@ class Report:
 
 @dataclass(frozen=True)
 class NewEvent:
-    """An event to be added."""
-
     id: str
     text: str = ""
     minutes: float | None = None

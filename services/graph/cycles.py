@@ -17,7 +17,7 @@ Weighted = tuple[int, int, float]
 
 
 @dataclass(frozen=True)
-class Breaking:
+class FeedbackArcSet:
     """Edges whose removal leaves no cycle, and whether none of less weight exist."""
 
     removed: list[Weighted]
@@ -25,11 +25,10 @@ class Breaking:
 
     @property
     def weight(self) -> float:
-        """The total weight removed."""
         return sum(weight for *_, weight in self.removed)
 
 
-def break_lightest(edges: Sequence[Weighted], size: int) -> Breaking:
+def remove_lightest(edges: Sequence[Weighted], size: int) -> FeedbackArcSet:
     """Removes, again and again, the lightest edge that lies on a cycle; of equal ones the first by its ends.
 
     One pass by weight does it: an edge that lies on no cycle now will not lie on one after more were removed.
@@ -42,7 +41,7 @@ def break_lightest(edges: Sequence[Weighted], size: int) -> Breaking:
         if _reaches(after, target, source):
             after[source] &= ~(1 << target)
             removed.append((source, target, weight))
-    return Breaking(removed, proven=not removed)
+    return FeedbackArcSet(removed, proven=not removed)
 
 
 def _reaches(after: Sequence[int], start: int, goal: int) -> bool:

@@ -38,14 +38,13 @@ class TooLargeError(ValueError):
 
 
 def new_graph(graph_id: str = "", scenario: str = "") -> ScriptGraph:
-    """A graph without events."""
     graph: ScriptGraph = nx.DiGraph()
     graph.graph.update(id=graph_id, scenario=scenario)
     return graph
 
 
 def add_event(graph: ScriptGraph, event: str, text: str = "", minutes: float | None = None) -> None:
-    """Adds an event, or describes one that only edges named so far."""
+    """Adds an event, or declares one that only edges named so far."""
     graph.add_node(event, text=text, minutes=minutes, declared=True)
 
 
@@ -66,7 +65,7 @@ def with_edges(graph: ScriptGraph, edges: Iterable[Edge]) -> ScriptGraph:
 
 
 def text_of(graph: ScriptGraph, event: str) -> str:
-    """The text of an event; empty where it has none."""
+    """The text of an event, possibly empty."""
     text: str = graph.nodes[event]["text"]
     return text
 
@@ -109,12 +108,12 @@ def equal_texts(first: ScriptGraph, second: ScriptGraph) -> Matrix:
 
 
 def equal_ids(first: ScriptGraph, second: ScriptGraph) -> Matrix:
-    """Equal where the ids are."""
+    """Compares ids."""
     return _equal_keys(list(first), list(second))
 
 
 def given_pairs(first: ScriptGraph, second: ScriptGraph, pairs: Iterable[tuple[str, str]]) -> Matrix:
-    """Equal where ``pairs`` says so; the relation need not be transitive."""
+    """Uses the given pairs; the relation need not be transitive."""
     equal = set(pairs)
     return tuple(tuple((one, other) in equal for other in second) for one in first)
 

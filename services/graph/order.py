@@ -46,7 +46,6 @@ class Order:
 
     @cached_property
     def bit(self) -> dict[str, int]:
-        """The bit of each event."""
         return {event: 1 << index for index, event in enumerate(self.graph)}
 
     @cached_property
@@ -98,6 +97,6 @@ class Order:
 
 
 def reduce_if_acyclic(graph: ScriptGraph) -> ScriptGraph | None:
-    """The transitive reduction, or ``None`` where there is a cycle."""
+    """The transitive reduction; ``None`` if the graph has a cycle."""
     order = Order(graph)
     return order.reduction() if order.acyclic else None

@@ -18,7 +18,7 @@ from services.graph.order import Order
 
 
 class EmptyRule(Enum):
-    """What a ratio is where neither graph has edges."""
+    """The value of ratios if neither graph has edges."""
 
     PERFECT = 1.0
     ZERO = 0.0
@@ -26,7 +26,7 @@ class EmptyRule(Enum):
 
 
 class Orientation(Enum):
-    """Which way round precision and recall are."""
+    """The orientation of precision and recall."""
 
     CONVENTIONAL = "shared edges over predicted edges"
     AS_PRINTED = "shared edges over reference edges"
@@ -34,7 +34,7 @@ class Orientation(Enum):
 
 @dataclass(frozen=True)
 class Counts:
-    """How many edges each side has, and how many both have."""
+    """The numbers of predicted, reference and shared edges."""
 
     predicted: int
     reference: int
@@ -48,7 +48,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Measures:
-    """How well edges agree. All but the last three lie between 0 and 1."""
+    """Measures of edge agreement. All but the last three are in [0, 1]."""
 
     precision: float
     recall: float
@@ -61,7 +61,7 @@ class Measures:
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices that change a number."""
+    """The options that affect scores."""
 
     empty_rule: EmptyRule = EmptyRule.PERFECT
     orientation: Orientation = Orientation.CONVENTIONAL
@@ -83,13 +83,12 @@ class PairScore:
 
     @property
     def exact_match(self) -> bool:
-        """Whether the graphs have the same edges."""
         return self.counts.predicted == self.counts.reference == self.counts.shared
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The scores of many pairs; a mean over nothing is ``None``."""
+    """Aggregate scores; a mean over no pairs is ``None``."""
 
     pairs: int
     exact_matches: int

@@ -22,7 +22,7 @@ from services.graph import operations
 from services.graph.codec import choices
 from services.graph.codec.distances import decode_measurement
 from services.graph.codec.graphs import too_large
-from services.graph.cycles import Breaking
+from services.graph.cycles import FeedbackArcSet
 from services.graph.model import TooLargeError
 from services.graph.settings import GraphSettings
 from services.graph.solver.pool import SolverPool
@@ -44,24 +44,20 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
         self._settings = settings
 
     async def ParseGraph(self, request: pb.ParseGraphRequest, context: object) -> pb.ParseGraphResponse:
-        """Reads a graph from text."""
         del context
         return await self._in_thread(operations.parse_graph, request)
 
     async def CheckGraph(self, request: pb.CheckGraphRequest, context: object) -> pb.CheckGraphResponse:
-        """Examines a graph."""
         del context
         return await self._in_thread(operations.check_graph, request)
 
     async def ScoreEdges(self, request: pb.ScoreEdgesRequest, context: object) -> pb.ScoreEdgesResponse:
-        """Scores predicted edges."""
         del context
         return await self._in_thread(operations.score_edges, request)
 
     async def MeasureEditDistance(
         self, request: pb.MeasureEditDistanceRequest, context: object
     ) -> pb.MeasureEditDistanceResponse:
-        """Measures the edit distance."""
         del context
         measurement = await self._in_thread(decode_measurement, request)
         start = time.monotonic()
@@ -73,15 +69,15 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
     async def AggregatePairs(
         self, request: pb.AggregatePairsRequest, context: object
     ) -> pb.AggregatePairsResponse:
-        """Makes an acyclic graph of probabilities."""
+        """Aggregates edge probabilities into an acyclic graph."""
         del context
         weighted = await self._in_thread(choices.decode_pairs, request)
-        breaking = None
+        arcs = None
         if request.cycle_policy == pb.CYCLE_POLICY_MIN_FAS:
             task = feedback_task(weighted.edges, len(request.events))
             found = await self._solve(task, request.time_limit)
-            breaking = Breaking([(u, v, weight) for u, v, weight in found["removed"]], found["proven"])
-        return await self._in_thread(partial(choices.aggregate_pairs, weighted, breaking), request)
+            arcs = FeedbackArcSet([(u, v, weight) for u, v, weight in found["removed"]], found["proven"])
+        return await self._in_thread(partial(choices.aggregate_pairs, weighted, arcs), request)
 
     async def AggregatePreferences(
         self, request: pb.AggregatePreferencesRequest, context: object
@@ -91,14 +87,13 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
         return await self._in_thread(choices.aggregate_preferences, request)
 
     async def DrawBaseline(self, request: pb.DrawBaselineRequest, context: object) -> pb.DrawBaselineResponse:
-        """Draws random graphs."""
         del context
         return await self._in_thread(choices.draw_baselines, request)
 
     async def SelectByAgreement(
         self, request: pb.SelectByAgreementRequest, context: object
     ) -> pb.SelectByAgreementResponse:
-        """Keeps the scripts whose annotators agree."""
+        """Selects graphs by annotator agreement."""
         del context
         return await self._in_thread(choices.select_by_agreement, request)
 

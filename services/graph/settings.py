@@ -11,13 +11,13 @@ from dramaturg.service.settings import Settings
 
 
 class GraphSettings(Settings):
-    """How much the graph service does at once."""
+    """Settings of the graph service."""
 
     section: ClassVar[str] = "graph"
 
     solvers: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 2) // 2), ge=1, le=64)
     """The most solver processes. Each takes a processor and some 100 MB while it works; more calls wait."""
-    readers: int = Field(default=2, ge=1, le=16)
+    threads: int = Field(default=2, ge=1, le=16)
     """The most threads that read, check and score graphs."""
     time_limit_seconds: float = Field(default=10.0, gt=0)
     """How long to search where a request does not say."""

@@ -33,7 +33,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Density:
-    """When points are close, and when they are many."""
+    """The parameters of DBSCAN."""
 
     eps: float
     """The largest cosine distance (1 - cosine similarity) of two neighbours, from 0 to 2."""
@@ -95,7 +95,7 @@ def _join(cores: Floats, nearest: float, checkpoint: Checkpoint) -> Labels:
 
 
 def _blocks(rows: Floats, columns: Floats, checkpoint: Checkpoint) -> Iterator[tuple[slice, Floats]]:
-    """The similarities of some rows at a time with all columns."""
+    """The similarities of blocks of rows with all columns."""
     height = max(1, _BLOCK_CELLS // max(1, len(columns)))
     for start in range(0, len(rows), height):
         checkpoint()
@@ -114,7 +114,7 @@ _TIE_DECIMALS = 9
 
 @dataclass(frozen=True)
 class Cluster:
-    """Roles that are alike, by their indices, ascending."""
+    """A cluster of similar roles, as ascending indices."""
 
     members: tuple[int, ...]
     """All of them."""
@@ -124,7 +124,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Clustering:
-    """What is alike and what is not."""
+    """Clusters and noise."""
 
     clusters: tuple[Cluster, ...]
     """The clusters, by their first member."""
@@ -133,7 +133,7 @@ class Clustering:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """The indices of all roles that stay, ascending."""
+        """The indices of all kept roles, ascending."""
         return tuple(sorted([*self.noise, *(index for cluster in self.clusters for index in cluster.kept)]))
 
 

@@ -25,8 +25,6 @@ _TEXTS_PER_CALL = 512  # 2,200 characters each and 4,096 dimensions stay below 1
 
 @dataclass(frozen=True)
 class Embedded:
-    """The vectors of some texts."""
-
     vectors: NDArray[np.float32]
     """(texts, dimension), none of length 0."""
     truncated: int

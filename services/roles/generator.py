@@ -34,7 +34,7 @@ _QUOTED_LENGTH = 100
 
 
 class NamedRoles(NamedTuple):
-    """What an answer named."""
+    """The roles of a model's answer."""
 
     roles: tuple[Role, ...]
     """The roles, coarse ones first, no two equal by wording."""
@@ -44,19 +44,18 @@ class NamedRoles(NamedTuple):
 
 @dataclass(frozen=True)
 class RolesForm:
-    """So many roles of each kind, in one answer."""
+    """The answer form: a given number of roles of each kind."""
 
     counts: Mapping[str, int]
     """How many are asked for of each kind; none of them 0, coarse before fine."""
 
     @property
     def name(self) -> str:
-        """The form's name."""
         return "roles"
 
     @property
     def shape(self) -> Record:
-        """A list a kind."""
+        """One list for each kind."""
         role = Record(
             {
                 "type": Text("who they are, in a few words"),
@@ -125,7 +124,7 @@ def _role(entry: Any, kind: str) -> Role | None:
 
 
 def _problem(role: Role | None, wordings: set[str]) -> str:
-    """Why an entry is left out; empty where it is not."""
+    """The reason to drop an entry; empty if it is valid."""
     if role is None:
         return "has not the members of a role"
     if not role.type or not role.description:

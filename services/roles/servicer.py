@@ -41,7 +41,6 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
         self._worker = Worker()
 
     async def GenerateRoles(self, request: pb.GenerateRolesRequest, context: Any) -> pb.GenerateRolesResponse:
-        """Generates subjective roles."""
         del context
         started = time.perf_counter()
         response = await self._generator.generate(request)
@@ -49,7 +48,7 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
         return response
 
     async def ClusterRoles(self, request: pb.ClusterRolesRequest, context: Any) -> pb.ClusterRolesResponse:
-        """Leaves out roles that are like others."""
+        """Removes roles that are similar to others."""
         del context
         started = time.perf_counter()
         density = Density(

@@ -19,8 +19,6 @@ class SourceLimits(BaseModel):
 
 
 class RoleSettings(AskerSettings):
-    """Section ``roles``."""
-
     section: ClassVar[str] = "roles"
 
     excerpts: SourceLimits = SourceLimits()

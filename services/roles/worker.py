@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never reaches a caller)
-    """The caller went away, or its deadline is over."""
+    """The call was cancelled or its deadline exceeded."""
 
 
 class Worker:

@@ -144,7 +144,7 @@ def _mean(figures: Array, occurring: NDArray[np.bool_]) -> Array:
 
 
 class AbstentionPolicy(Enum):
-    """What an abstention counts as."""
+    """How abstentions count."""
 
     EXCLUDED = "left out"
     WRONG = "a wrong answer"

@@ -16,7 +16,7 @@ from services.alignment.estimates import Estimate, absent, proportion
 
 ALL = "all"
 """The name of the subset that is the whole group."""
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 """The most groups and confusion cells of one answer, taken together."""
 
 
@@ -42,9 +42,7 @@ class Subset:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is to be measured."""
-
+class Design:
     items: Counter[Item]
     tags: Sequence[str]
     """The tags that matter: those that any of the following names, in the order of ``Item.tags``."""
@@ -61,7 +59,7 @@ class Question:
 
 @dataclass
 class Tally:
-    """What some items count up to."""
+    """Counts over a set of items."""
 
     items: int = 0
     answered: int = 0
@@ -82,7 +80,7 @@ class Tally:
             self.abstentions[item.abstain_reason] += count
 
     def accuracy(self, policy: AbstentionPolicy, level: float) -> Estimate:
-        """The share of right answers under a policy, with Wilson's interval."""
+        """The accuracy under a policy, with Wilson's interval."""
         if policy is not AbstentionPolicy.EXCLUDED:
             return proportion(self.correct, self.items, level, undefined="there are no items").of(self.items)
         reason = "every item was abstained from" if self.items else "there are no items"
@@ -97,7 +95,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Group:
-    """The figures of one part of one group."""
+    """The metrics of a group or of one of its subsets."""
 
     tags: Mapping[str, str]
     subset: str
@@ -115,7 +113,7 @@ class Group:
     policies: Sequence[PolicyFigures]
 
 
-def measure(question: Question) -> list[Group]:
+def measure(design: Design) -> list[Group]:
     """Measures every group: by grouping, then by tag values, the whole before its subsets.
 
     Raises:
@@ -123,70 +121,68 @@ def measure(question: Question) -> list[Group]:
     """
     groups: list[Group] = []
     rows = 0
-    for grouping in question.groupings or [()]:
-        for tags, items in _split(question, grouping):
-            for subset in (None, *question.subsets):
-                question.resampling.checkpoint()
-                groups.append(_group(question, tags, subset, items))
+    for grouping in design.groupings or [()]:
+        for tags, items in _split(design, grouping):
+            for subset in (None, *design.subsets):
+                design.resampling.checkpoint()
+                groups.append(_group(design, tags, subset, items))
                 rows += 1 + len(groups[-1].tally.confusion)
-                if rows > MOST_ROWS:
-                    raise too_large("groups and confusion cells", limit=MOST_ROWS, actual=rows)
+                if rows > MAX_ROWS:
+                    raise too_large("groups and confusion cells", limit=MAX_ROWS, actual=rows)
     return groups
 
 
-def _split(question: Question, grouping: Sequence[str]) -> Iterator[tuple[dict[str, str], Counter[Item]]]:
+def _split(design: Design, grouping: Sequence[str]) -> Iterator[tuple[dict[str, str], Counter[Item]]]:
     names = list(dict.fromkeys(grouping))
-    places = [question.tags.index(name) for name in names]
+    places = [design.tags.index(name) for name in names]
     groups: dict[tuple[str, ...], Counter[Item]] = {}
-    question.resampling.checkpoint()
-    for item, count in question.items.items():
+    design.resampling.checkpoint()
+    for item, count in design.items.items():
         groups.setdefault(tuple(item.tags[place] for place in places), Counter())[item] = count
     for values, items in sorted(groups.items(), key=lambda group: group[0]):
         yield dict(zip(names, values, strict=True)), items
 
 
-def _group(question: Question, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]) -> Group:
+def _group(design: Design, tags: Mapping[str, str], subset: Subset | None, items: Counter[Item]) -> Group:
     missing: Sequence[str] = ()
     if subset is not None:
-        place, wanted = question.tags.index(subset.tag), frozenset(subset.values)
+        place, wanted = design.tags.index(subset.tag), frozenset(subset.values)
         items = Counter({item: count for item, count in items.items() if item.tags[place] in wanted})
         found = {item.tags[place] for item in items}
         missing = [value for value in subset.values if value not in found]
     tally = _count(items)
     policies = policy_figures(
-        _outcomes(question, items), clustered=bool(question.cluster_tag), resampling=question.resampling
+        _outcomes(design, items), clustered=bool(design.cluster_tag), resampling=design.resampling
     )
     accuracies = {one.policy: one.accuracy for one in policies}
-    if not question.cluster_tag:
-        accuracies = {
-            policy: tally.accuracy(policy, question.resampling.level) for policy in AbstentionPolicy
-        }
+    if not design.cluster_tag:
+        accuracies = {policy: tally.accuracy(policy, design.resampling.level) for policy in AbstentionPolicy}
     return Group(
         tags=tags,
         subset=ALL if subset is None else subset.name,
         subset_values=() if subset is None else subset.values,
         missing_values=missing,
-        cluster_count=len({_value(question, question.cluster_tag, item) for item in items} - {""}),
+        cluster_count=len({_value(design, design.cluster_tag, item) for item in items} - {""}),
         tally=tally,
-        accuracy=accuracies[question.policy],
+        accuracy=accuracies[design.policy],
         accuracy_when_answered=accuracies[AbstentionPolicy.EXCLUDED],
         accuracy_abstentions_wrong=accuracies[AbstentionPolicy.WRONG],
-        macro_accuracy=_macro(question, items) if question.macro_tag else None,
+        macro_accuracy=_macro(design, items) if design.macro_tag else None,
         policies=[replace(one, accuracy=accuracies[one.policy]) for one in policies],
     )
 
 
-def _outcomes(question: Question, items: Counter[Item]) -> Counter[Outcome]:
+def _outcomes(design: Design, items: Counter[Item]) -> Counter[Outcome]:
     outcomes: Counter[Outcome] = Counter()
     for item, count in items.items():
-        macro, cluster = (_value(question, tag, item) for tag in (question.macro_tag, question.cluster_tag))
+        macro, cluster = (_value(design, tag, item) for tag in (design.macro_tag, design.cluster_tag))
         outcomes[Outcome(item.gold, item.predicted, macro, cluster)] += count
     return outcomes
 
 
-def _value(question: Question, tag: str, item: Item) -> str:
+def _value(design: Design, tag: str, item: Item) -> str:
     """An item's value of a tag; empty where it has none, or where no tag is named."""
-    return item.tags[question.tags.index(tag)] if tag else ""
+    return item.tags[design.tags.index(tag)] if tag else ""
 
 
 def _count(items: Counter[Item]) -> Tally:
@@ -196,19 +192,19 @@ def _count(items: Counter[Item]) -> Tally:
     return tally
 
 
-def _macro(question: Question, items: Counter[Item]) -> Estimate:
+def _macro(design: Design, items: Counter[Item]) -> Estimate:
     """The mean over the values of the macro tag; undefined where it is for one of them, which it names."""
-    place = question.tags.index(question.macro_tag)
+    place = design.tags.index(design.macro_tag)
     parts: dict[str, Tally] = {}
     for item, count in items.items():
         parts.setdefault(item.tags[place], Tally()).add(item, count)
     if not parts:
         return absent("there are no items")
-    level = question.resampling.level
-    accuracies = {value: tally.accuracy(question.policy, level) for value, tally in parts.items()}
+    level = design.resampling.level
+    accuracies = {value: tally.accuracy(design.policy, level) for value, tally in parts.items()}
     rests_on = sum(accuracy.count for accuracy in accuracies.values())
     missing = sorted(value for value, accuracy in accuracies.items() if accuracy.value is None)
     if missing:
-        reason = f"every item whose {question.macro_tag} is {missing[0]!r} was abstained from"
+        reason = f"every item whose {design.macro_tag} is {missing[0]!r} was abstained from"
         return absent(reason, rests_on)
     return Estimate(fsum(one.value or 0.0 for one in accuracies.values()) / len(accuracies), rests_on)

@@ -18,7 +18,7 @@ from services.alignment.estimates import (
     proportion,
 )
 
-MOST_CELLS = 20_000
+MAX_CELLS = 20_000
 """The most cells of the confusion matrices of one group: labels x (labels + 1) x values of the macro tag."""
 
 _NO_ITEMS = "there are no items"
@@ -27,8 +27,6 @@ _ALL_ABSTAINED = "every item was abstained from"
 
 @dataclass(frozen=True)
 class LabelFigures:
-    """The figures of one label."""
-
     label: str
     precision: Estimate
     recall: Estimate
@@ -62,7 +60,7 @@ def policy_figures(
     """
     table = Table(outcomes)
     cells = table.cells.shape[1]
-    if not outcomes or cells > MOST_CELLS:
+    if not outcomes or cells > MAX_CELLS:
         reason = f"{len(table.labels)} labels are too many" if outcomes else _NO_ITEMS
         nothing = absent(reason).of(sum(outcomes.values()))
         return [_undefined(policy, nothing) for policy in AbstentionPolicy]
@@ -75,7 +73,7 @@ def policy_figures(
 
 
 class _Reading:
-    """Makes estimates of the figures of one policy."""
+    """Estimates the metrics of one policy."""
 
     def __init__(
         self,
@@ -98,7 +96,6 @@ class _Reading:
         self._count = table.count(self._counted)
 
     def figures(self) -> PolicyFigures:
-        """The estimates."""
         labels = [self._label(place, label) for place, label in enumerate(self._table.labels)]
         nothing = "" if self._count else _ALL_ABSTAINED
         unscored = self._unscored()
@@ -127,7 +124,7 @@ class _Reading:
         return LabelFigures(label, precision, recall.of(having), f1)
 
     def _share(self, hits: Array, inside: Array, undefined: str) -> Estimate:
-        """The share of the items in some cells that are hits."""
+        """The share of hits among the items of the given cells."""
         table = self._table
         if not self._clustered:
             return proportion(table.count(hits), table.count(inside), self._level, undefined=undefined)

@@ -30,7 +30,7 @@ _Row = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, order=True)
 class Outcome:
-    """What came of some equal items."""
+    """The outcome of equal items."""
 
     gold: str
     predicted: str
@@ -73,7 +73,7 @@ class Table:
 
     @property
     def scaled(self) -> bool:
-        """Whether labels have a difference."""
+        """Whether labels are numeric, so that differences are defined."""
         return self._squares is not None
 
     @property
@@ -114,11 +114,11 @@ class Table:
         return counts
 
     def count(self, chosen: Array) -> int:
-        """How many items are in the chosen cells."""
+        """The number of items in the chosen cells."""
         return round(float(self.rows(chosen) @ self.multiplicities))
 
     def hits(self, *labels: int) -> Array:
-        """The cells of right answers of some labels."""
+        """The cells of correct answers of the given labels."""
         chosen = np.zeros(self.shape)
         chosen[:, labels, labels] = 1
         return chosen
@@ -139,7 +139,7 @@ class Table:
 
 
 def _kinds(outcomes: Mapping[Outcome, int], labels: Sequence[str], macros: Sequence[str]) -> Counter[_Row]:
-    """The rows, and how many clusters or items there are of each."""
+    """The rows and their multiplicities."""
     label_codes = {label: code for code, label in enumerate(labels)} | {"": len(labels)}
     macro_codes = {macro: code for code, macro in enumerate(macros)}
     clusters: defaultdict[str, Counter[int]] = defaultdict(Counter)

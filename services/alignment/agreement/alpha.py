@@ -19,7 +19,7 @@ from services.alignment.agreement.annotations import Distance, Patterns
 from services.alignment.bootstrap import Array, Statistic
 from services.alignment.errors import too_large
 
-MOST_SETS = 2048
+MAX_SETS = 2048
 """The most different sets of labels that are compared pair by pair, in 32 MiB."""
 
 
@@ -134,10 +134,10 @@ def masi_distances(categories: Sequence[tuple[str, ...]]) -> Array:
         categories: Different sets, none empty, each without repetitions.
 
     Raises:
-        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MOST_SETS``.
+        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MAX_SETS``.
     """
-    if len(categories) > MOST_SETS:
-        raise too_large("different sets of labels", limit=MOST_SETS, actual=len(categories))
+    if len(categories) > MAX_SETS:
+        raise too_large("different sets of labels", limit=MAX_SETS, actual=len(categories))
     labels = {
         label: index for index, label in enumerate(sorted({one for each in categories for one in each}))
     }

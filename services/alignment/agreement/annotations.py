@@ -18,7 +18,7 @@ Category = tuple[str, ...] | float
 
 
 class Distance(Enum):
-    """How two categories differ, for Krippendorff's alpha."""
+    """The distance function of Krippendorff's alpha."""
 
     NOMINAL = "equal or not"
     ORDINAL = "by rank"
@@ -27,13 +27,12 @@ class Distance(Enum):
 
     @property
     def numeric(self) -> bool:
-        """Whether the labels are numbers."""
         return self in {Distance.ORDINAL, Distance.INTERVAL}
 
 
 @dataclass(frozen=True)
 class AnnotatedItem:
-    """One item, with the category that each annotator gave it."""
+    """One item and its category by annotator."""
 
     categories: Mapping[str, Category]
     """By annotator."""
@@ -72,7 +71,7 @@ class Annotations:
         self.item, self.annotator, self.category = columns.T.copy()
 
     def of_group(self, group: str = "") -> Sample:
-        """The items of a group, or all of them."""
+        """The items of a group; all items for the empty group."""
         chosen = np.ones(self._group_of_item.size, np.bool_)
         if group:
             chosen = self._group_of_item == self.groups.index(group)
@@ -90,7 +89,7 @@ class Annotations:
 
 @dataclass(frozen=True)
 class Sample:
-    """The annotations of some items; see ``Annotations``."""
+    """The annotations of a subset of items; see ``Annotations``."""
 
     categories: Sequence[Category]
     annotators: Sequence[str]
@@ -103,7 +102,7 @@ class Sample:
     """The number of the cluster of every item of the request; -1 for one that stands alone."""
 
     def patterns(self) -> Patterns:
-        """The items that have annotations, equal ones together."""
+        """The items with annotations; equal items share a row."""
         order = np.lexsort((self.category, self.item))
         item, category = self.item[order], self.category[order]
         starts = np.flatnonzero(np.diff(item, prepend=-1))
@@ -149,7 +148,7 @@ class Patterns:
 
     @property
     def totals(self) -> Array:
-        """How many annotations an item of each row has, at least 1."""
+        """The number of annotations of each row, at least 1."""
         return np.asarray(self.counts.sum(axis=1), np.float64)
 
     @property
@@ -159,7 +158,7 @@ class Patterns:
 
     @property
     def pairable(self) -> Patterns:
-        """The items with two annotations or more."""
+        """The items with at least two annotations."""
         kept = self.totals >= 2
         inside = kept[self.row]
         return Patterns(
@@ -173,7 +172,6 @@ class Patterns:
 
     @property
     def items(self) -> int:
-        """How many items there are."""
         return int(self.multiplicities.sum())
 
 

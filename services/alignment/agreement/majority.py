@@ -13,8 +13,6 @@ from services.alignment.agreement.annotations import Annotations, Category, Patt
 
 @dataclass(frozen=True)
 class MajorityRule:
-    """How it is found."""
-
     plurality: bool = False
     """Whether the commonest label is enough, where it is one only; else it needs more than half."""
     tie_label: str = ""

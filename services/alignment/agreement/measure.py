@@ -25,9 +25,9 @@ from services.alignment.bootstrap import (
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
 
-MOST_PAIRS = 20_000
+MAX_PAIRS = 20_000
 """The most pairs of annotators of one answer, over all its groups. 200 annotators make 19,900."""
-MOST_GROUPS = 2000
+MAX_GROUPS = 2000
 """The most groups of one answer."""
 
 _ONE_LABEL = "all annotations have the same label"
@@ -36,7 +36,7 @@ _NO_PAIR = "no item has two annotations"
 
 @dataclass(frozen=True)
 class PairAgreement:
-    """How far two annotators agree, the first by name first."""
+    """The agreement of two annotators, in order of name."""
 
     first: str
     second: str
@@ -71,8 +71,8 @@ def measure(
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups, pairs of annotators, or
             different sets of labels for their distances.
     """
-    if grouped and len(annotations.groups) > MOST_GROUPS:
-        raise too_large("groups", limit=MOST_GROUPS, actual=len(annotations.groups))
+    if grouped and len(annotations.groups) > MAX_GROUPS:
+        raise too_large("groups", limit=MAX_GROUPS, actual=len(annotations.groups))
     groups: list[AgreementGroup] = []
     pairs = 0
     for name in ("", *annotations.groups) if grouped else ("",):
@@ -80,8 +80,8 @@ def measure(
         sample = annotations.of_group(name)
         shared = _annotator_pairs(sample)
         pairs += len(shared)
-        if pairs > MOST_PAIRS:
-            raise too_large("pairs of annotators", limit=MOST_PAIRS, actual=pairs)
+        if pairs > MAX_PAIRS:
+            raise too_large("pairs of annotators", limit=MAX_PAIRS, actual=pairs)
         groups.append(_measure_group(name, sample, shared, distance, resampling, rule))
     return groups
 
@@ -160,7 +160,7 @@ def _bootstrap(
 
 
 def _annotator_pairs(sample: Sample) -> list[tuple[int, int]]:
-    """The annotators, by index, who judged an item in common."""
+    """The pairs of annotators, by index, with an item in common."""
     seen = sparse.csr_array(
         (np.ones(sample.item.size), (sample.annotator, sample.item)),
         shape=(len(sample.annotators), int(sample.item.max(initial=-1)) + 1),

@@ -12,7 +12,7 @@ from services.alignment.estimates import Estimate, absent, clustered_proportion,
 
 @dataclass(frozen=True)
 class Judgements:
-    """Some judgements, an element each."""
+    """Judgements as parallel arrays."""
 
     confidence: Array
     """In [0, 1], NaN where there is none."""
@@ -22,16 +22,14 @@ class Judgements:
     """The number of the cluster, by name; -1 for an item that stands alone."""
 
     def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Judgements:
-        """Some of them."""
         return self.at(np.flatnonzero(chosen))
 
     def at(self, places: Index) -> Judgements:
-        """Those at some places."""
         return Judgements(self.confidence[places], self.correct[places], self.cluster[places])
 
     @property
     def usable(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which have both an answer and a confidence."""
+        """Mask of the judgements with both an answer and a confidence."""
         usable: np.ndarray[tuple[int], np.dtype[np.bool_]] = ~(
             np.isnan(self.confidence) | np.isnan(self.correct)
         )
@@ -119,7 +117,7 @@ def _lowest(used: Judgements, target: float) -> float | None:
 
 
 def _halves(judgements: Judgements, seed: int) -> tuple[Judgements, Judgements]:
-    """Two halves of the clusters, drawn."""
+    """A random split of the clusters into halves."""
     clusters, places = np.unique(judgements.cluster, return_inverse=True)
     drawn = np.random.default_rng(seed).permutation(clusters.size)[places]
     first = drawn < (clusters.size + 1) // 2

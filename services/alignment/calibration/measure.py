@@ -12,7 +12,7 @@ from services.alignment.calibration.judgements import Judgements, Threshold, acc
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
 
-MOST_GROUPS = 2000
+MAX_GROUPS = 2000
 """The most groups of one answer."""
 
 _NONE = "no answered item has a confidence"
@@ -22,8 +22,6 @@ _EXPECTED, _MAXIMUM, _BRIER, _MEAN, _AUC = range(5)
 
 @dataclass(frozen=True)
 class Design:
-    """How calibration is measured."""
-
     bins: int
     equal_count: bool
     target: float | None
@@ -33,7 +31,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Bin:
-    """The judgements of about one confidence."""
+    """A bin of the reliability diagram."""
 
     lower: float
     upper: float
@@ -43,7 +41,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The figures of one group; see ``CalibrationGroup`` in the contract."""
+    """The metrics of one group; see ``CalibrationGroup`` in the contract."""
 
     group: str
     items: int
@@ -65,8 +63,8 @@ def calibrate(
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups.
     """
-    if len(groups) > MOST_GROUPS:
-        raise too_large("groups", limit=MOST_GROUPS, actual=len(groups))
+    if len(groups) > MAX_GROUPS:
+        raise too_large("groups", limit=MAX_GROUPS, actual=len(groups))
     judgements, group = ordered(judgements, group)
     found = [_measure("", judgements, design)]
     for code, name in enumerate(groups):
@@ -119,7 +117,7 @@ def _bootstrap(used: Judgements, places: Index, design: Design) -> Bootstrapped:
 
 
 class _Statistic:
-    """The figures, as functions of how often each cluster was drawn."""
+    """The metrics as functions of bootstrap weights of clusters."""
 
     def __init__(self, used: Judgements, bins: Index, clusters: Index) -> None:
         self._confidence, self._correct, self._clusters = used.confidence, used.correct, clusters
@@ -156,7 +154,7 @@ class _Statistic:
 
 
 def _bins(confidence: Array, design: Design) -> Index:
-    """The bin of each item, from 0; a bin holds its upper end."""
+    """The bin of each item, from 0; bins are closed above."""
     edges = np.linspace(0, 1, design.bins + 1)[1:-1]
     if design.equal_count:
         edges = np.unique(np.quantile(confidence, edges, method="inverted_cdf"))

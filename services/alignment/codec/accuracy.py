@@ -10,7 +10,7 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, Abst
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.groups import ALL, Group, Item, Question, Subset
+from services.alignment.accuracy.groups import ALL, Design, Group, Item, Subset
 from services.alignment.accuracy.metrics import PolicyFigures
 from services.alignment.codec.estimates import (
     decode_policy,
@@ -23,7 +23,7 @@ from services.alignment.workers import Checkpoint
 _CHUNK = 10_000
 
 
-def decode_question(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) -> Question:
+def decode_accuracy_design(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) -> Design:
     """Reads what is to be measured.
 
     Raises:
@@ -36,7 +36,7 @@ def decode_question(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) 
     groupings = [list(grouping.tags) for grouping in request.groupings]
     named = [tag for grouping in groupings for tag in grouping] + [subset.tag for subset in subsets]
     tags = list(dict.fromkeys([*named, *filter(None, (request.macro_tag, request.cluster_tag))]))
-    return Question(
+    return Design(
         items=_items(request, tags, checkpoint),
         tags=tags,
         groupings=groupings,
@@ -49,7 +49,6 @@ def decode_question(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) 
 
 
 def encode_groups(groups: Sequence[Group], policy: AbstentionPolicy) -> pb.MeasureAccuracyResponse:
-    """Writes what was measured."""
     return pb.MeasureAccuracyResponse(
         groups=[_encode_group(group) for group in groups],
         abstention_policy=encode_policy(policy),

@@ -25,7 +25,7 @@ _CHUNK = 10_000
 
 
 def decode_distance(request: pb.MeasureAgreementRequest) -> Distance:
-    """Reads how labels differ."""
+    """Decodes the distance."""
     return _DISTANCES[request.distance]
 
 

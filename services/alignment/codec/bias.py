@@ -9,7 +9,7 @@ from dramaturg.api.alignment.v1 import bias_pb2 as pb
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED
 from dramaturg.service.errors import Violation, invalid_fields
 from dramaturg.service.validation import MAX_VIOLATIONS
-from services.alignment.bias import Excess, Judged, PairBias, Side, Text
+from services.alignment.bias import JudgedPair, PairBias, PreferenceExcess, Side, Text
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.workers import Checkpoint
 
@@ -22,7 +22,7 @@ _CHUNK = 10_000
 _ORDERS = 2
 
 
-def decode_judged(request: pb.MeasurePairBiasRequest, checkpoint: Checkpoint) -> list[Judged]:
+def decode_judged_pairs(request: pb.MeasurePairBiasRequest, checkpoint: Checkpoint) -> list[JudgedPair]:
     """Reads what the judge said.
 
     Raises:
@@ -31,7 +31,7 @@ def decode_judged(request: pb.MeasurePairBiasRequest, checkpoint: Checkpoint) ->
             both orders.
     """
     violations: list[Violation] = []
-    pairs: list[Judged] = []
+    pairs: list[JudgedPair] = []
     by_id: defaultdict[str, list[pb.JudgedPair]] = defaultdict(list)
     for index, pair in enumerate(request.pairs):
         if index % _CHUNK == 0:
@@ -45,7 +45,7 @@ def decode_judged(request: pb.MeasurePairBiasRequest, checkpoint: Checkpoint) ->
             if problem := _problem(by_id[pair.id]):
                 violations.append(Violation(f"pairs[{index}].id", problem))
         pairs.append(
-            Judged(
+            JudgedPair(
                 id=pair.id,
                 first=_text(pair.first),
                 second=_text(pair.second),
@@ -60,7 +60,6 @@ def decode_judged(request: pb.MeasurePairBiasRequest, checkpoint: Checkpoint) ->
 
 
 def encode_biases(groups: Sequence[PairBias]) -> pb.MeasurePairBiasResponse:
-    """Writes what was measured."""
     return pb.MeasurePairBiasResponse(groups=[_encode(group) for group in groups])
 
 
@@ -98,7 +97,7 @@ def _encode(group: PairBias) -> pb.PairBiasGroup:
     )
 
 
-def _encode_excess(excess: Excess) -> pb.PreferenceExcess:
+def _encode_excess(excess: PreferenceExcess) -> pb.PreferenceExcess:
     return pb.PreferenceExcess(
         judge_share=encode_estimate(excess.judge_share),
         human_share=encode_estimate(excess.human_share),

@@ -37,7 +37,7 @@ def decode_judgements(
 
 
 def decode_design(request: pb.MeasureCalibrationRequest, checkpoint: Checkpoint) -> Design:
-    """Reads how they are to be measured."""
+    """Decodes the design."""
     return Design(
         bins=request.bin_count or DEFAULT_BINS,
         equal_count=request.binning == pb.BINNING_EQUAL_COUNT,
@@ -48,7 +48,6 @@ def decode_design(request: pb.MeasureCalibrationRequest, checkpoint: Checkpoint)
 
 
 def encode_calibrations(groups: Sequence[Calibration]) -> pb.MeasureCalibrationResponse:
-    """Writes what was measured."""
     return pb.MeasureCalibrationResponse(groups=[_encode(group) for group in groups])
 
 

@@ -71,7 +71,6 @@ def decode_runs(request: pb.CompareRunsRequest, checkpoint: Checkpoint) -> tuple
 
 
 def encode_compared(compared: Compared, design: Design) -> pb.CompareRunsResponse:
-    """Writes what was found."""
     return pb.CompareRunsResponse(
         comparisons=[_encode_comparison(one) for one in compared.comparisons],
         gate=_GATES[compared.gate],
@@ -81,7 +80,6 @@ def encode_compared(compared: Compared, design: Design) -> pb.CompareRunsRespons
 
 
 def _verdicts(request: pb.CompareRunsRequest, checkpoint: Checkpoint) -> bool:
-    """Whether the values are verdicts."""
     wanted, violations = "", list[Violation]()
     for index, item in enumerate(request.items):
         if index % _CHUNK == 0:

@@ -13,7 +13,7 @@ from services.alignment.correlation.measure import CorrelationDifference, Correl
 from services.alignment.errors import too_large
 from services.alignment.workers import Checkpoint
 
-MOST_MEASURES = 200
+MAX_MEASURES = 200
 """The most different measures of one request: an item may have so many, and each two are compared."""
 _CHUNK = 10_000
 
@@ -24,7 +24,7 @@ def decode_scores(
     """Reads people's scores and those of the measures, by name.
 
     Raises:
-        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MOST_MEASURES``.
+        ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MAX_MEASURES``.
     """
     human = array("d")
     columns: dict[str, tuple[array[int], array[float]]] = {}
@@ -35,8 +35,8 @@ def decode_scores(
         for name, score in item.scores.items():
             if name not in columns:
                 columns[name] = array("q"), array("d")
-                if len(columns) > MOST_MEASURES:
-                    raise too_large("measures", limit=MOST_MEASURES, actual=len(columns))
+                if len(columns) > MAX_MEASURES:
+                    raise too_large("measures", limit=MAX_MEASURES, actual=len(columns))
             items, values = columns[name]
             items.append(index)
             values.append(score)
@@ -48,7 +48,6 @@ def decode_scores(
 
 
 def encode_correlations(correlations: Correlations) -> pb.CorrelateScoresResponse:
-    """Writes what was found."""
     return pb.CorrelateScoresResponse(
         measures=[
             pb.MeasureCorrelation(
@@ -64,7 +63,7 @@ def encode_correlations(correlations: Correlations) -> pb.CorrelateScoresRespons
 
 
 def encode_difference(difference: CorrelationDifference) -> pb.CorrelationDifference:
-    """Writes whether two measures go differently with people."""
+    """Encodes the difference of two correlations."""
     return pb.CorrelationDifference(
         first_measure=difference.first,
         second_measure=difference.second,

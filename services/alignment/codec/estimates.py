@@ -30,7 +30,7 @@ ResamplingRequest = (
 
 
 def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
-    """Writes a figure; what is ``None`` stays absent."""
+    """Encodes an estimate; ``None`` stays unset."""
     return estimate_pb2.Estimate(
         value=estimate.value,
         lower=estimate.lower,
@@ -44,12 +44,11 @@ def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
 
 
 def decode_level(request: ResamplingRequest | MeasurePairBiasRequest) -> float:
-    """Reads the level of the intervals."""
     return request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL
 
 
 def decode_resampling(request: ResamplingRequest, checkpoint: Checkpoint) -> Resampling:
-    """Reads how intervals are to be made."""
+    """Decodes the resampling parameters."""
     return Resampling(request.resample_count, request.seed, decode_level(request), checkpoint)
 
 
@@ -62,10 +61,9 @@ _DECODED = {message: policy for policy, message in _ENCODED.items()}
 
 
 def decode_policy(policy: pb.AbstentionPolicy.ValueType) -> AbstentionPolicy:
-    """Reads a policy; unspecified: abstentions are left out."""
+    """Decodes a policy; unspecified is ``EXCLUDED``."""
     return _DECODED.get(policy, AbstentionPolicy.EXCLUDED)
 
 
 def encode_policy(policy: AbstentionPolicy) -> pb.AbstentionPolicy.ValueType:
-    """Writes a policy."""
     return _ENCODED[policy]

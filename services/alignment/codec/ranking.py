@@ -13,25 +13,25 @@ from services.alignment.bootstrap import cluster_codes, group_codes
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.errors import too_large
 from services.alignment.ranking.means import Rows
-from services.alignment.ranking.rankings import MOST_METHODS, Question, RankedSystem, Ranking
+from services.alignment.ranking.rankings import MAX_METHODS, Design, RankedSystem, Ranking
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000
 
 
-def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> Question:
+def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> Design:
     """Reads what is to be ranked.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: a row repeats the id, system and value of the macro tag of another;
-            RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MOST_METHODS``.
+            RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): there are more than ``MAX_METHODS``.
     """
     violations = _repeated(request, checkpoint)
     if violations:
         raise invalid_fields(violations[:MAX_VIOLATIONS])
     methods = sorted({name for item in request.items for name in item.scores})
-    if len(methods) > MOST_METHODS:
-        raise too_large("methods", limit=MOST_METHODS, actual=len(methods))
+    if len(methods) > MAX_METHODS:
+        raise too_large("methods", limit=MAX_METHODS, actual=len(methods))
     columns = {name: column for column, name in enumerate(methods)}
     scores = np.full((len(request.items), len(methods)), np.nan)
     for row, item in enumerate(request.items):
@@ -50,11 +50,10 @@ def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> Qu
     )
     tags = dict.fromkeys(filter(None, request.group_tags))
     groups = {tag: group_codes(item.tags.get(tag, "") for item in request.items) for tag in tags}
-    return Question(rows, systems, methods, groups)
+    return Design(rows, systems, methods, groups)
 
 
 def encode_rankings(rankings: Sequence[Ranking]) -> pb.RankSystemsResponse:
-    """Writes what was ranked."""
     return pb.RankSystemsResponse(groups=[_encode_ranking(ranking) for ranking in rankings])
 
 

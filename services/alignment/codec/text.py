@@ -10,12 +10,10 @@ from services.alignment.text.score import TextReport
 
 
 def decode_pairs(request: pb.ScoreTextRequest) -> Sequence[TextPair]:
-    """Reads the texts."""
     return [TextPair(pair.candidate, pair.reference) for pair in request.pairs]
 
 
 def encode_report(report: TextReport) -> pb.ScoreTextResponse:
-    """Writes the scores."""
     return pb.ScoreTextResponse(
         scores=[pb.TextScores(scores=one.scores, undefined=one.undefined) for one in report.scores],
         methods=report.methods,

@@ -23,9 +23,9 @@ from services.alignment.correlation.measure import CorrelationDifference, Series
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, clustered_proportion, proportion
 
-MOST_GROUPS = 2000
+MAX_GROUPS = 2000
 """The most groups of one answer."""
-MOST_COMPARISONS = 10_000
+MAX_COMPARISONS = 10_000
 """The most comparisons of one answer: groups x systems."""
 
 _NO_ITEMS = "no item was answered by both"
@@ -38,11 +38,11 @@ def compare(runs: Runs, design: Design) -> Compared:
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many groups or comparisons.
     """
-    if len(runs.groups) > MOST_GROUPS:
-        raise too_large("groups", limit=MOST_GROUPS, actual=len(runs.groups))
+    if len(runs.groups) > MAX_GROUPS:
+        raise too_large("groups", limit=MAX_GROUPS, actual=len(runs.groups))
     systems = sorted(set(runs.values) - {design.baseline})
-    if (count := len(systems) * (1 + len(runs.groups))) > MOST_COMPARISONS:
-        raise too_large("comparisons", limit=MOST_COMPARISONS, actual=count)
+    if (count := len(systems) * (1 + len(runs.groups))) > MAX_COMPARISONS:
+        raise too_large("comparisons", limit=MAX_COMPARISONS, actual=count)
     found = [
         _compare_one(runs, design, group, system)
         for group in range(-1, len(runs.groups))
@@ -105,7 +105,7 @@ def _under_policy(
 
 
 class _Clusters:
-    """Some items in their clusters."""
+    """Items grouped by cluster."""
 
     def __init__(self, cluster: Index, design: Design) -> None:
         _, self._codes = np.unique(cluster, return_inverse=True)
@@ -115,7 +115,6 @@ class _Clusters:
         self._clustered = design.clustered and self._sizes.size < self._codes.size
 
     def mean(self, values: Array) -> Estimate:
-        """The mean of some values."""
         level = self._design.resampling.level
         sums = self._sums(values)
         if not self._design.verdicts:
@@ -126,8 +125,8 @@ class _Clusters:
             return clustered_proportion(sums, self._sizes, level, undefined=_NO_ITEMS)
         return proportion(int(values.sum()), values.size, level, undefined=_NO_ITEMS)
 
-    def difference(self, differences: Array) -> tuple[Estimate, paired.Tested | None]:
-        """The mean of differences, and the test of 0."""
+    def difference(self, differences: Array) -> tuple[Estimate, paired.TestResult | None]:
+        """The mean difference and the test that it is 0."""
         design, level = self._design, self._design.resampling.level
         if not differences.size:
             return absent(_NO_ITEMS), None

@@ -15,7 +15,7 @@ from services.alignment.estimates import Estimate
 
 
 class Gate(Enum):
-    """What a comparison says."""
+    """The decision of a comparison."""
 
     GO = "go"
     NO_GO = "no-go"
@@ -24,7 +24,7 @@ class Gate(Enum):
 
 @dataclass(frozen=True)
 class Runs:
-    """What systems got for some items."""
+    """The values of all systems over the items."""
 
     values: Mapping[str, Array]
     """By system: a value for each item, NaN where it abstained."""
@@ -42,7 +42,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Design:
-    """How they are to be compared."""
+    """The parameters of a comparison."""
 
     baseline: str
     verdicts: bool
@@ -96,7 +96,7 @@ class RunComparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """All comparisons and what they say together."""
+    """All comparisons and the overall decision."""
 
     comparisons: Sequence[RunComparison]
     gate: Gate

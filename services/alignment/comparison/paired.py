@@ -19,7 +19,7 @@ PAIRED_T = "paired-t"
 CLUSTERED_T = "paired-t, by cluster"
 
 # With more differences that are not 0, permutations are drawn instead of gone through: 65,536 of them.
-_MOST_EXACT = 16
+_MAX_EXACT = 16
 # Cells of the largest matrix of signs: also a fraction of a second between checkpoints.
 _CHUNK_CELLS = 1 << 20
 # Sums of the same differences in another order differ by rounding; they are as extreme as each other.
@@ -27,16 +27,14 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Tested:
-    """The outcome of a test."""
-
+class TestResult:
     p: float
     """The two-sided p-value."""
     test: str
     """Which test."""
 
 
-def mcnemar(better: int, worse: int) -> Tested:
+def mcnemar(better: int, worse: int) -> TestResult:
     """McNemar's test, exact: whether discordant items go either way equally (McNemar 1947; binomial).
 
     Without discordant items every outcome is as extreme, so p is 1.
@@ -46,11 +44,11 @@ def mcnemar(better: int, worse: int) -> Tested:
         worse: Items where only the baseline does.
     """
     if not better + worse:
-        return Tested(1.0, MCNEMAR)
-    return Tested(float(stats.binomtest(better, better + worse).pvalue), MCNEMAR)
+        return TestResult(1.0, MCNEMAR)
+    return TestResult(float(stats.binomtest(better, better + worse).pvalue), MCNEMAR)
 
 
-def sign_flips(differences: Array, permutations: int, resampling: Resampling) -> Tested:
+def sign_flips(differences: Array, permutations: int, resampling: Resampling) -> TestResult:
     """Paired permutation test: under no difference the signs are exchangeable (Fisher 1935, section 21).
 
     All assignments of signs are gone through where few differences are not 0. Else they are drawn, and the
@@ -64,10 +62,10 @@ def sign_flips(differences: Array, permutations: int, resampling: Resampling) ->
     moved = np.sort(differences[differences != 0])
     seen = abs(float(moved.sum()))
     least = seen - _ROUNDING * max(1.0, float(np.abs(moved).sum()))
-    if moved.size <= _MOST_EXACT:
+    if moved.size <= _MAX_EXACT:
         codes = np.arange(1 << moved.size)[:, np.newaxis]
         signs = 1.0 - 2.0 * ((codes >> np.arange(moved.size)) & 1)
-        return Tested(float(np.mean(np.abs(signs @ moved) >= least)), f"{PERMUTATION}-exact")
+        return TestResult(float(np.mean(np.abs(signs @ moved) >= least)), f"{PERMUTATION}-exact")
     generator = np.random.default_rng(resampling.seed)
     chunk = max(1, _CHUNK_CELLS // moved.size)
     extreme = 0
@@ -79,7 +77,7 @@ def sign_flips(differences: Array, permutations: int, resampling: Resampling) ->
         )[:, : moved.size]
         sums = moved.sum() - 2.0 * (flips @ moved)
         extreme += int(np.count_nonzero(np.abs(sums) >= least))
-    return Tested((extreme + 1) / (permutations + 1), f"{PERMUTATION} ({permutations} drawn)")
+    return TestResult((extreme + 1) / (permutations + 1), f"{PERMUTATION} ({permutations} drawn)")
 
 
 def difference_of_shares(better: int, worse: int, count: int, level: float) -> Estimate:

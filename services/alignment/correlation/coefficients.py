@@ -13,7 +13,7 @@ from scipy import stats
 
 from services.alignment.bootstrap import Array, Index, Statistic, gather
 
-MOST_DENSE_ROWS = 2048
+MAX_DENSE_ROWS = 2048
 """The most different pairs of scores whose concordance is kept as a matrix, in 32 MiB."""
 
 # Sums of squares keep about 16 digits, and columns are centred first.
@@ -65,7 +65,7 @@ class ScorePairs:
         column does not tie. With many different pairs of scores that sum comes from scipy's sort.
         """
         gathered = self._gathered(weights)
-        if self._rows > MOST_DENSE_ROWS:
+        if self._rows > MAX_DENSE_ROWS:
             return np.array([self._sorted_kendall(row) for row in gathered])
         if self._concordance is None:
             first, second = (_signs(groups) for groups in self._groups)
@@ -86,7 +86,7 @@ class ScorePairs:
 
 
 def each(*figures: Statistic) -> Statistic:
-    """Several figures as one statistic, a column each."""
+    """Combines statistics into one with a column each."""
     return lambda weights: np.stack([figure(weights) for figure in figures], axis=1)
 
 
@@ -121,7 +121,7 @@ def _ratio(covariance: tuple[Array, Array], *variances: tuple[Array, Array]) -> 
 
 
 def _clipped(correlations: Array) -> Array:
-    """Without what rounding took beyond -1 and 1."""
+    """Clips rounding errors beyond [-1, 1]."""
     clipped: Array = np.clip(correlations, -1.0, 1.0)
     return clipped
 
@@ -140,7 +140,7 @@ def _signs(groups: Index) -> Array:
 
 
 def _untied(weights: Array, groups: Index) -> Array:
-    """How many ordered pairs of items differ in a column."""
+    """The number of ordered pairs of items not tied in a column."""
     drawn = gather(weights, groups, int(groups.max()) + 1)
     untied: Array = weights.sum(axis=1) ** 2 - (drawn**2).sum(axis=1)
     return untied
@@ -148,8 +148,6 @@ def _untied(weights: Array, groups: Index) -> Array:
 
 @dataclass(frozen=True)
 class Williams:
-    """The test's outcome."""
-
     t: float
     """Positive where the first measure goes better."""
     p: float

@@ -12,16 +12,14 @@ from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling,
 from services.alignment.correlation.coefficients import ScorePairs, each, pearson, williams_test
 from services.alignment.estimates import Estimate, absent, with_percentiles
 
-FEWEST = 3
+MIN_ITEMS = 3
 """With two items every correlation is -1 or 1, whatever was measured."""
-FEWEST_WILLIAMS = 4
+MIN_WILLIAMS_ITEMS = 4
 """Williams' t has n - 3 degrees of freedom."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """One measure's scores."""
-
     items: Index
     """The indices of the items that have one, ascending."""
     values: Array
@@ -30,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True)
 class MeasureCorrelation:
-    """How one measure goes with people."""
+    """The correlation of one measure with human scores."""
 
     measure: str
     pearson: Estimate
@@ -40,7 +38,7 @@ class MeasureCorrelation:
 
 @dataclass(frozen=True)
 class CorrelationDifference:
-    """Whether two measures go differently with people."""
+    """The difference of two measures' correlations with human scores."""
 
     first: str
     second: str
@@ -51,7 +49,7 @@ class CorrelationDifference:
 
 @dataclass(frozen=True)
 class Correlations:
-    """All of a request; measures and pairs of measures by name."""
+    """All correlations of a request, ordered by name."""
 
     measures: Sequence[MeasureCorrelation]
     differences: Sequence[CorrelationDifference]
@@ -85,7 +83,7 @@ def correlate(human: Array, measures: Mapping[str, Series], resampling: Resampli
 
 @dataclass
 class _Plan:
-    """What is to be computed over one set of items."""
+    """The measures and pairs computed over one set of items."""
 
     items: Index
     alone: list[str] = field(default_factory=list)
@@ -151,8 +149,8 @@ class _Sample:
 
     def _williams(self, first: str, second: str) -> tuple[Estimate, float | None]:
         count = self._human.size
-        if count < FEWEST_WILLIAMS:
-            return absent(f"{count} items are fewer than {FEWEST_WILLIAMS}", count), None
+        if count < MIN_WILLIAMS_ITEMS:
+            return absent(f"{count} items are fewer than {MIN_WILLIAMS_ITEMS}", count), None
         between = pearson(self._columns[first], self._columns[second])
         found = williams_test(self._r(first), self._r(second), between, count)
         if found is None:
@@ -160,16 +158,16 @@ class _Sample:
         return Estimate(found.t, count), found.p
 
     def _undefined(self, name: str) -> str:
-        """Why no correlation of a measure with people is defined, if so."""
-        if self._human.size < FEWEST:
-            return f"{self._human.size} items are fewer than {FEWEST}"
+        """The reason why a measure's correlations are undefined; empty if they are defined."""
+        if self._human.size < MIN_ITEMS:
+            return f"{self._human.size} items are fewer than {MIN_ITEMS}"
         if self._human.min() == self._human.max():
             return "all scores of people are equal"
         column = self._columns[name]
         return f"all scores of {name} are equal" if column.min() == column.max() else ""
 
     def _tau(self, name: str) -> tuple[float, Array]:
-        """Kendall's tau of a measure with people, and its replicates."""
+        """Kendall's tau of a measure with human scores, and its replicates."""
         if name not in self._taus:
             pairs = ScorePairs(self._human, self._columns[name])
             found = self._bootstrap(each(pairs.kendall))

@@ -15,12 +15,12 @@ _DIGITS = 12
 
 
 def complete(replicates: Array) -> Array:
-    """The resamples in which nothing is undefined."""
+    """The resamples without NaN."""
     return replicates[~np.isnan(replicates).any(axis=1)]
 
 
 def ranks(means: Array) -> Array:
-    """Ranks from 1 for the highest, ties in the middle; one row each."""
+    """Ranks by row, from 1 for the highest; ties get mid-ranks."""
     if not means.size:
         return means
     scale = float(np.abs(means).max()) or 1.0
@@ -52,14 +52,14 @@ def _quotient(numerator: Array, denominator: Array) -> Array:
     return clipped
 
 
-FEWEST_SYSTEMS = 3
+MIN_SYSTEMS = 3
 """With two, every rank correlation is -1 or 1."""
 ONE_TIE = "all systems are tied"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """One element a row: what one system got for one item."""
+    """Parallel arrays: one system's score of one item each."""
 
     item: Index
     """What is drawn together: the number of the row's item, or of its cluster."""
@@ -70,7 +70,6 @@ class Rows:
     """Rows x methods, NaN where a method has no score."""
 
     def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Rows:
-        """Some of the rows."""
         return Rows(self.item[chosen], self.system[chosen], self.macro[chosen], self.scores[chosen])
 
 
@@ -101,7 +100,6 @@ class Means:
         self.known = ~np.isnan(self.point)
 
     def estimate(self, system: int) -> Estimate:
-        """The mean of one system."""
         count, total = int(self.counts[system]), int(self.totals[system])
         if not self.known[system]:
             reason = "it has no score for a part of the items" if count else "it has no score"
@@ -116,10 +114,10 @@ class Means:
         return point, ranks(complete(self.replicates[:, self.known]))
 
     def stability(self) -> Estimate:
-        """The mean tau-b of the resampled rankings with this one."""
+        """The mean tau-b between the resampled rankings and this one."""
         count = int(self.known.sum())
-        if count < FEWEST_SYSTEMS:
-            return absent(f"{count} systems are fewer than {FEWEST_SYSTEMS}", count)
+        if count < MIN_SYSTEMS:
+            return absent(f"{count} systems are fewer than {MIN_SYSTEMS}", count)
         point, replicates = self.ranks()
         if not replicates.shape[0]:
             return absent("there are no resamples", count)

@@ -11,13 +11,13 @@ import numpy as np
 from services.alignment.bootstrap import Index, Resampling
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent, with_percentiles
-from services.alignment.ranking.means import FEWEST_SYSTEMS, ONE_TIE, Means, Rows, complete, ranks, rhos, taus
+from services.alignment.ranking.means import MIN_SYSTEMS, ONE_TIE, Means, Rows, complete, ranks, rhos, taus
 
-MOST_SYSTEMS = 200
+MAX_SYSTEMS = 200
 """The most systems of one request: every two are compared in every resample."""
-MOST_METHODS = 100
+MAX_METHODS = 100
 """The most methods of one request: every two are compared."""
-MOST_GROUPS = 2000
+MAX_GROUPS = 2000
 """The most groups of one answer."""
 
 
@@ -35,7 +35,7 @@ class RankedSystem:
 
 @dataclass(frozen=True)
 class MethodRanking:
-    """The systems by one method, the best first."""
+    """The ranking of the systems by one method, best first."""
 
     method: str
     systems: Sequence[RankedSystem]
@@ -44,7 +44,7 @@ class MethodRanking:
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """How far two methods rank alike."""
+    """The rank correlation of two methods."""
 
     first: str
     second: str
@@ -54,8 +54,6 @@ class RankCorrelation:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The rankings over some rows."""
-
     tag: str
     value: str
     methods: Sequence[MethodRanking]
@@ -63,9 +61,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is to be ranked."""
-
+class Design:
     rows: Rows
     systems: Sequence[str]
     """By name."""
@@ -75,39 +71,37 @@ class Question:
     """By tag: its values, and which each row has, -1 for none."""
 
 
-def rank(question: Question, resampling: Resampling) -> list[Ranking]:
+def rank(design: Design, resampling: Resampling) -> list[Ranking]:
     """Ranks over all rows, then over those of each value of each tag.
 
     Raises:
         ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_TOO_LARGE): too many systems, methods or groups.
     """
     counts = (
-        ("systems", MOST_SYSTEMS, len(question.systems)),
-        ("methods", MOST_METHODS, len(question.methods)),
-        ("groups", MOST_GROUPS, sum(len(values) for values, _ in question.groups.values())),
+        ("systems", MAX_SYSTEMS, len(design.systems)),
+        ("methods", MAX_METHODS, len(design.methods)),
+        ("groups", MAX_GROUPS, sum(len(values) for values, _ in design.groups.values())),
     )
     for what, limit, actual in counts:
         if actual > limit:
             raise too_large(what, limit=limit, actual=actual)
-    rankings = [_rank("", "", question.rows, question, resampling)]
-    for tag, (values, codes) in question.groups.items():
+    rankings = [_rank("", "", design.rows, design, resampling)]
+    for tag, (values, codes) in design.groups.items():
         for code, value in enumerate(values):
             resampling.checkpoint()
-            rankings.append(_rank(tag, value, question.rows.where(codes == code), question, resampling))
+            rankings.append(_rank(tag, value, design.rows.where(codes == code), design, resampling))
     return rankings
 
 
-def _rank(tag: str, value: str, rows: Rows, question: Question, resampling: Resampling) -> Ranking:
-    means = [
-        Means(rows, column, len(question.systems), resampling) for column in range(len(question.methods))
-    ]
+def _rank(tag: str, value: str, rows: Rows, design: Design, resampling: Resampling) -> Ranking:
+    means = [Means(rows, column, len(design.systems), resampling) for column in range(len(design.methods))]
     rankings = [
-        MethodRanking(method, list(_ranked(found, question.systems)), found.stability())
-        for method, found in zip(question.methods, means, strict=True)
+        MethodRanking(method, list(_ranked(found, design.systems)), found.stability())
+        for method, found in zip(design.methods, means, strict=True)
     ]
     correlations = [
-        _correlate(question.methods, first, second, means, resampling)
-        for first, second in combinations(range(len(question.methods)), 2)
+        _correlate(design.methods, first, second, means, resampling)
+        for first, second in combinations(range(len(design.methods)), 2)
     ]
     return Ranking(tag, value, rankings, correlations)
 
@@ -146,7 +140,7 @@ def _correlate(
     known = one.known & other.known
     count = int(known.sum())
     names = methods[first], methods[second]
-    reason = f"{count} systems are fewer than {FEWEST_SYSTEMS}" if count < FEWEST_SYSTEMS else ""
+    reason = f"{count} systems are fewer than {MIN_SYSTEMS}" if count < MIN_SYSTEMS else ""
     for name, found in zip(names, (one, other), strict=True):
         if not reason and np.ptp(ranks(found.point[np.newaxis, known])) == 0:
             reason = f"{ONE_TIE} by {name}"

@@ -18,8 +18,8 @@ import numpy as np
 
 from services.alignment.text.metric import Metric, NotComputed, TextPair, Undefined, blank
 from services.alignment.text.similarity import (
-    MOST_CHARACTERS,
-    MOST_TOKEN_TEXTS,
+    MAX_CHARACTERS,
+    MAX_TOKEN_TEXTS,
     NO_EMBEDDER,
     Embedder,
     EmbeddingError,
@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 1024
 
 
 class Matched(NamedTuple):
-    """How well the tokens of two texts match; all in [0, 1]."""
+    """Precision and recall of greedily matched tokens, in [0, 1]."""
 
     precision: float
     """The mean over the candidate's tokens of the largest cosine with one of the reference's."""
@@ -42,7 +42,7 @@ class Matched(NamedTuple):
 
     @property
     def f1(self) -> float:
-        """The harmonic mean of both; 0 where both are 0."""
+        """The harmonic mean of precision and recall; 0 if both are 0."""
         total = self.precision + self.recall
         return 2 * self.precision * self.recall / total if total else 0.0
 
@@ -84,7 +84,7 @@ Run = Callable[[Callable[[Checkpoint], Matches]], Awaitable[Matches]]
 
 @dataclass(frozen=True)
 class GreedyMatching:
-    """One figure of the pairs that were matched."""
+    """A metric that reads one value of precomputed matches."""
 
     figure: str
     """Which one, as ``Matched`` names it."""
@@ -98,7 +98,6 @@ class GreedyMatching:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         name = "F1" if self.figure == "f1" else self.figure
         return (
             f"{name} of greedy matching by cosine of the token vectors (last hidden states) of {self.model}, "
@@ -107,7 +106,6 @@ class GreedyMatching:
         )
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         found = self.matched[TextPair(candidate, reference)]
         return found if isinstance(found, Undefined) else float(getattr(found, self.figure))
 
@@ -192,12 +190,12 @@ def _match_all(group: Sequence[TextPair], matrices: Mapping[str, Matrix], checkp
 
 
 def _groups(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:
-    """Puts pairs together whose texts make one request."""
+    """Groups pairs whose texts fit into one request."""
     group: list[TextPair] = []
     texts: set[str] = set()
     for pair in pairs:
         together = texts | set(pair)
-        if group and (len(together) > MOST_TOKEN_TEXTS or sum(map(len, together)) > MOST_CHARACTERS):
+        if group and (len(together) > MAX_TOKEN_TEXTS or sum(map(len, together)) > MAX_CHARACTERS):
             yield group
             group, together = [], set(pair)
         group.append(pair)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class TextPair(NamedTuple):
-    """A text and what it is compared with."""
+    """A text and its reference."""
 
     candidate: str
     reference: str
@@ -15,7 +15,7 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Undefined:
-    """A score that is not defined for two texts, and why."""
+    """An undefined score with its reason."""
 
     reason: str
 
@@ -25,14 +25,14 @@ class Metric(Protocol):
 
     @property
     def method(self) -> str:
-        """How it is computed: library, version, settings, and what is left out."""
+        """How the metric is computed: library, version, settings, deviations."""
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
         """The score, in [0, 1] unless the metric says otherwise; higher is more alike."""
 
 
 def blank(candidate: str, reference: str) -> Undefined | None:
-    """What to say where one of the texts has nothing but white space."""
+    """The undefined score of a blank text; ``None`` if neither is blank."""
     for name, text in (("candidate", candidate), ("reference", reference)):
         if not text.strip():
             return Undefined(f"the {name} is empty")
@@ -51,7 +51,6 @@ class NotComputed:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return f"not computed: {self._reason}"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:

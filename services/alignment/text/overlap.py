@@ -33,11 +33,9 @@ class SacreBleu:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return f"{self._name}: sacrebleu, {self._scorer.get_signature()}, divided by 100"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         if empty := blank(candidate, reference):
             return empty
         return min(1.0, self._scorer.sentence_score(candidate, [reference]).score / 100)
@@ -62,7 +60,6 @@ class Meteor:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return (
             f"METEOR: nltk {version('nltk')}, words \\w+ of the lower-cased text, exact and stem modules "
             "only (no WordNet synonyms, no paraphrases), alpha 0.9, beta 3, gamma 0.5; not comparable with "
@@ -70,7 +67,6 @@ class Meteor:
         )
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         ours, theirs = (_WORD.findall(text.lower()) for text in (candidate, reference))
         for name, words in (("candidate", ours), ("reference", theirs)):
             if not words:
@@ -88,11 +84,10 @@ class _NoSynonyms:
 
 
 class Length:
-    """How long the candidate is; what "the longer one is better" goes by."""
+    """The length of the candidate, the baseline "the longer text wins"."""
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return "Unicode code points of the candidate"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
@@ -116,7 +111,6 @@ class RougeTokens:
         self._split = lru_cache(maxsize=256)(DefaultTokenizer(use_stemmer=True).tokenize)
 
     def tokenize(self, text: str) -> Sequence[str]:
-        """The words of a text."""
         words: Sequence[str] = self._split(text)
         return words
 
@@ -146,11 +140,9 @@ class RougeN:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return f"ROUGE-{self._length}: {_LIBRARY}"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         if few := self._tokens.too_few(candidate, reference, self._length):
             return few
         return float(self._scorer.score(reference, candidate)[self._name].fmeasure)
@@ -170,11 +162,9 @@ class RougeL:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         return f"ROUGE-L over the whole text: tokens of {_LIBRARY}"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         if few := self._tokens.too_few(candidate, reference, 1):
             return few
         ours, theirs = self._tokens.tokenize(candidate), self._tokens.tokenize(reference)

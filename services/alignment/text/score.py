@@ -31,7 +31,7 @@ METRICS = (*_OFFLINE, EMBEDDING, *GREEDY)
 
 @dataclass
 class TextScores:
-    """The scores of one pair: each metric is in one of the two."""
+    """The scores of one pair; each metric is either a value or undefined."""
 
     scores: dict[str, float] = field(default_factory=dict)
     undefined: dict[str, str] = field(default_factory=dict)

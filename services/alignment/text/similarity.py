@@ -16,9 +16,9 @@ Vector = NDArray[np.float32]
 Matrix = NDArray[np.float32]
 """(tokens, dimension), each row of length 1."""
 
-MOST_CHARACTERS = 2_000_000
+MAX_CHARACTERS = 2_000_000
 """The most characters of one request: by default it may have 16 MiB, and a character up to 4 bytes."""
-MOST_TOKEN_TEXTS = 32
+MAX_TOKEN_TEXTS = 32
 """The most texts of one request for tokens. EmbeddingService takes twice as many; their vectors are all in
 memory at once."""
 
@@ -28,7 +28,7 @@ NO_EMBEDDER = NotComputed("no EmbeddingService is configured (setting embedding_
 
 @dataclass(frozen=True)
 class Embedded:
-    """Texts as vectors of length 1."""
+    """Unit vectors of texts."""
 
     vectors: Sequence[Vector]
     """One for each text."""
@@ -39,7 +39,7 @@ class Embedded:
 
 @dataclass(frozen=True)
 class EmbeddedTokens:
-    """Texts as one vector of length 1 a token."""
+    """Unit vectors of the tokens of texts."""
 
     matrices: Sequence[Matrix]
     """One for each text, all of one dimension; without rows where the model reads nothing in it."""
@@ -49,15 +49,15 @@ class EmbeddedTokens:
 
 
 class EmbeddingError(Exception):
-    """No vectors could be had; the message says why."""
+    """Embedding failed; the message gives the reason."""
 
 
 class TooManyTokensError(EmbeddingError):
-    """The texts have more tokens than one answer holds: fewer texts may do."""
+    """The texts have too many tokens for one response; fewer texts may succeed."""
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors."""
+    """Embeds texts."""
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """Embeds texts, within the bounds of one request.
@@ -67,7 +67,7 @@ class Embedder(Protocol):
         """
 
     async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
-        """Embeds each token of texts, at most ``MOST_TOKEN_TEXTS`` of them.
+        """Embeds each token of texts, at most ``MAX_TOKEN_TEXTS`` of them.
 
         Raises:
             EmbeddingError: It could not be reached, refused, or has no vectors of tokens.
@@ -89,7 +89,7 @@ _BATCH_TEXTS = 1024
 
 @dataclass(frozen=True)
 class SentenceSimilarity:
-    """The cosine of two texts' vectors, 0 where it is negative."""
+    """The cosine of sentence vectors, clipped at 0."""
 
     vectors: Mapping[str, Vector]
     """The vector of every text that will be compared."""
@@ -98,12 +98,10 @@ class SentenceSimilarity:
 
     @property
     def method(self) -> str:
-        """See ``Metric``."""
         method = f"cosine of the sentence vectors of {self.model}, negative values as 0; not BERTScore"
         return method + cut_off(self.truncated, len(self.vectors))
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        """See ``Metric``."""
         if empty := blank(candidate, reference):
             return empty
         return min(1.0, max(0.0, float(self.vectors[candidate] @ self.vectors[reference])))
@@ -135,7 +133,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     characters = 0
     for text in texts:
-        if batch and (len(batch) == _BATCH_TEXTS or characters + len(text) > MOST_CHARACTERS):
+        if batch and (len(batch) == _BATCH_TEXTS or characters + len(text) > MAX_CHARACTERS):
             yield batch
             batch, characters = [], 0
         batch.append(text)

@@ -19,7 +19,7 @@ _STATE = "state.pt"
 _BEST = "best.pt"
 
 
-class OtherTrainingError(ValueError):
+class CheckpointMismatchError(ValueError):
     """The checkpoint belongs to a training with other settings or other data."""
 
 
@@ -53,13 +53,13 @@ class Checkpoints:
         """Puts everything back as it was saved; ``None`` where nothing was.
 
         Raises:
-            OtherTrainingError: What was saved belongs to another training.
+            CheckpointMismatchError: What was saved belongs to another training.
         """
         state = self._read(_STATE)
         if state is None:
             return None
         if differing := differences(state["identity"], self._identity):
-            raise OtherTrainingError(
+            raise CheckpointMismatchError(
                 f"{self._folder} holds a training that differs in {', '.join(differing)}: "
                 "repeat its settings, write to another folder, or remove it"
             )
@@ -69,17 +69,16 @@ class Checkpoints:
         return Progress.model_validate(state["progress"])
 
     def save_best(self, model: Any) -> None:
-        """Keeps the weights as the best so far."""
+        """Saves the weights as the best so far."""
         self._write(_BEST, model.state_dict())
 
     def restore_best(self, model: Any) -> None:
-        """Loads the best weights. ``save_best`` comes first."""
+        """Loads the best weights. Requires an earlier ``save_best``."""
         best = self._read(_BEST)
         assert best is not None
         model.load_state_dict(best)
 
     def clear(self) -> None:
-        """Removes the checkpoint."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _write(self, name: str, state: object) -> None:
@@ -104,7 +103,7 @@ class Checkpoints:
 
 
 def differences(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
-    """The names of the settings in which two identities differ, in order."""
+    """The names of the settings that differ, in order."""
     flat = [{"data": identity["data_sha256"], **identity["plan"]} for identity in (saved, present)]
     names = dict.fromkeys([*flat[0], *flat[1]])
     return [name for name in names if flat[0].get(name) != flat[1].get(name)]

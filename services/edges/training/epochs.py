@@ -20,18 +20,17 @@ CHOICE_WEIGHT = 0.5
 _WEIGHTS = {Label.EDGE: 2.0, Label.PRECEDES: 1.0}
 
 
-class Lessons(Protocol):
+class EpochBatches(Protocol):
     """One pass over the data. It depends on the plan, the scripts and the epoch alone."""
 
     @property
-    def batches(self) -> int:
-        """How many batches it has."""
+    def batch_count(self) -> int: ...
 
     def loss(self, batch: int) -> Any:
-        """What is made small, as a scalar tensor with gradients."""
+        """The loss of a batch, a scalar tensor with gradients."""
 
 
-class PairLessons:
+class PairBatches:
     """Shows pairs of events; the loss is the mean cross-entropy of three classes."""
 
     def __init__(
@@ -44,8 +43,7 @@ class PairLessons:
         self._batches = training_batches(lengths, plan.batch_size, plan.seed, epoch)
 
     @property
-    def batches(self) -> int:
-        """How many batches it has."""
+    def batch_count(self) -> int:
         return len(self._batches)
 
     def loss(self, batch: int) -> Any:
@@ -58,7 +56,7 @@ class PairLessons:
         return torch.nn.functional.cross_entropy(logits, wanted)
 
 
-class JointLessons:
+class JointBatches:
     """Shows whole scripts, their events in an order drawn anew.
 
     The loss is the mean binary cross-entropy over all ordered pairs of ``RELATIONS``, weighted and added up.
@@ -76,8 +74,7 @@ class JointLessons:
         self._batches = training_batches(lengths, plan.batch_size, plan.seed, epoch)
 
     @property
-    def batches(self) -> int:
-        """How many batches it has."""
+    def batch_count(self) -> int:
         return len(self._batches)
 
     def loss(self, batch: int) -> Any:
@@ -116,7 +113,7 @@ def relations_of(script: Script, order: Sequence[int]) -> list[list[list[float]]
     ]
 
 
-def require_fit(encoder: JointEncoder, scripts: Iterable[Script]) -> None:
+def require_window(encoder: JointEncoder, scripts: Iterable[Script]) -> None:
     """Makes sure that scripts can be read whole, before hours are spent.
 
     Raises:

@@ -15,14 +15,14 @@ from services.edges.training.scripts import Script
 
 @dataclass(frozen=True)
 class Example:
-    """A pair, and how its events are ordered."""
+    """A pair and its class."""
 
     pair: Pair
     relation: Relation
 
 
 def relation_of(script: Script, first: int, second: int, label: Label) -> Relation:
-    """How two events of a script are ordered."""
+    """The class of a pair of events."""
     if label is Label.PRECEDES:
         forward, backward = script.precedes(first, second), script.precedes(second, first)
     else:

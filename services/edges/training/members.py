@@ -13,26 +13,26 @@ from services.edges.plan import TrainingPlan
 from services.edges.training.evaluation import choose_threshold
 from services.edges.training.progress import epoch_facts
 from services.edges.training.trainer import (
-    Listener,
     TrainingData,
+    TrainingListener,
     finished_card,
     predict_scripts,
     train,
 )
 
 
-class MembersListener(Listener, Protocol):
-    """Is told how the training of several models goes."""
+class EnsembleListener(TrainingListener, Protocol):
+    """Receives the progress of training an ensemble."""
 
     def on_member(self, member: int, members: int) -> None:
-        """A member's training begins: number ``member``, from 1."""
+        """Called when the training of a member starts; ``member`` counts from 1."""
 
 
 def train_members(
     data: TrainingData,
     plan: TrainingPlan,
     folder: Path,
-    listener: MembersListener,
+    listener: EnsembleListener,
     *,
     device: str | None = None,
     checkpoint_every: int = 200,
@@ -52,7 +52,7 @@ def train_members(
     cards = []
     for place, member in enumerate(member_folders(folder, plan)):
         listener.on_member(place + 1, plan.members)
-        its_plan = plan.of_member(place)
+        its_plan = plan.for_member(place)
         cards.append(
             train(data, its_plan, member, listener, device=device, checkpoint_every=checkpoint_every)
         )
@@ -72,11 +72,11 @@ def _scores(
     data: TrainingData,
     plan: TrainingPlan,
     folder: Path,
-    listener: Listener,
+    listener: TrainingListener,
     cards: Sequence[ModelCard],
     device: str | None,
 ) -> EpochFacts:
-    """What all members reach together."""
+    """The scores of the ensemble."""
     ensemble = load_members(folder, plan, device=device)
     predicted = predict_scripts(ensemble, data.held_out, listener)
     threshold, scores = choose_threshold(data.held_out, predicted)

@@ -7,15 +7,15 @@ from typing import Any
 from services.edges.inference import EdgeEncoder
 from services.edges.plan import TrainingPlan
 
-_LONGEST_GRADIENT = 1.0
+_MAX_GRADIENT_NORM = 1.0
 
 
 def make_optimizer(encoder: EdgeEncoder, plan: TrainingPlan) -> Any:
-    """AdamW over what learns of a model, each part at its rate."""
+    """AdamW over the parameter groups of a model."""
     import torch
 
     groups = []
-    for module, rate in encoder.parts:
+    for module, rate in encoder.parameter_groups:
         learnt = [parameter for parameter in module.parameters() if parameter.requires_grad]
         matrices = [parameter for parameter in learnt if parameter.ndim > 1]
         vectors = [parameter for parameter in learnt if parameter.ndim <= 1]
@@ -28,7 +28,7 @@ def make_optimizer(encoder: EdgeEncoder, plan: TrainingPlan) -> Any:
     return torch.optim.AdamW(groups, lr=plan.learning_rate, fused=device.type in {"cpu", "cuda"})
 
 
-def make_step(encoder: EdgeEncoder, optimizer: Any, loss: Any, rate: float) -> float:
+def training_step(encoder: EdgeEncoder, optimizer: Any, loss: Any, rate: float) -> float:
     """Makes one step and gives the batch's loss.
 
     Args:
@@ -42,7 +42,7 @@ def make_step(encoder: EdgeEncoder, optimizer: Any, loss: Any, rate: float) -> f
     for group in optimizer.param_groups:
         group["lr"] = rate * group["rate"]
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(encoder.model.parameters(), _LONGEST_GRADIENT)
+    torch.nn.utils.clip_grad_norm_(encoder.model.parameters(), _MAX_GRADIENT_NORM)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(loss.detach())

@@ -22,7 +22,7 @@ class Progress(BaseModel):
 
     @property
     def epoch(self) -> int:
-        """The present epoch, from 0."""
+        """The current epoch, from 0."""
         return len(self.epochs)
 
     @property
@@ -33,11 +33,11 @@ class Progress(BaseModel):
         return max(range(len(self.epochs)), key=lambda epoch: (self.epochs[epoch].f1, -epoch))
 
     def after_batch(self, loss: float) -> Progress:
-        """One more batch is done."""
+        """The progress after one more batch."""
         return self.model_copy(update={"batch": self.batch + 1, "loss_sum": self.loss_sum + loss})
 
     def after_epoch(self, threshold: float, scores: EdgeScores) -> Progress:
-        """The epoch is done and was evaluated."""
+        """The progress after the evaluation of an epoch."""
         facts = epoch_facts(self.loss_sum / max(1, self.batch), threshold, scores)
         return Progress(epochs=(*self.epochs, facts))
 
@@ -50,7 +50,7 @@ class Progress(BaseModel):
 
 
 def epoch_facts(loss: float, threshold: float, scores: EdgeScores) -> EpochFacts:
-    """What a card says of scores at a threshold."""
+    """The card entry of an epoch."""
     return EpochFacts(
         loss=loss,
         threshold=threshold,

@@ -1,4 +1,4 @@
-"""The scripts that a model is trained and judged on, and how they are parted."""
+"""The scripts that a model is trained and judged on, and how they are split."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.edges.pairs import MAX_EVENTS
 
 
 class ScriptError(ValueError):
-    """A record that cannot be learnt from; the message says why."""
+    """The record cannot be used for training; the message gives the reason."""
 
 
 @dataclass(frozen=True)

@@ -14,47 +14,47 @@ from typing import Protocol
 
 from services.edges.card import CardError, DataFacts, ModelCard, read_card, training_versions, weights_digest
 from services.edges.encoder import PairEncoder, require_extra
-from services.edges.inference import EdgeEncoder, EdgeReader, infer
+from services.edges.inference import EdgeEncoder, EdgeModel, infer
 from services.edges.joint_encoder import JointEncoder
 from services.edges.order import Edge
 from services.edges.plan import Reading, TrainingPlan
-from services.edges.training.checkpoints import Checkpoints, OtherTrainingError
-from services.edges.training.epochs import JointLessons, Lessons, PairLessons, require_fit
+from services.edges.training.checkpoints import CheckpointMismatchError, Checkpoints
+from services.edges.training.epochs import EpochBatches, JointBatches, PairBatches, require_window
 from services.edges.training.evaluation import choose_threshold
-from services.edges.training.optimizer import make_optimizer, make_step
+from services.edges.training.optimizer import make_optimizer, training_step
 from services.edges.training.progress import Progress
 from services.edges.training.scripts import Script, ScriptFile, hold_out
 
 CHECKPOINT_FOLDER = "checkpoint"
 
 
-class Listener(Protocol):
-    """Is told how a training goes."""
+class TrainingListener(Protocol):
+    """Receives the progress of a training."""
 
     def on_batch(self, progress: Progress, batches: int) -> None:
-        """A batch is done: ``progress.batch`` of the ``batches`` of its epoch."""
+        """Called after a batch: ``progress.batch`` of ``batches`` are done."""
 
     def on_evaluation(self, done: int, scripts: int) -> None:
-        """So many of the held-out scripts are predicted."""
+        """Called after each prediction of a held-out script."""
 
     def on_epoch(self, progress: Progress) -> None:
-        """An epoch is done and evaluated."""
+        """Called after the evaluation of an epoch."""
 
 
 class TooFewScriptsError(ValueError):
-    """There are not enough scripts to train on some and hold out others."""
+    """Too few scripts for a split into training and held-out scripts."""
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Scripts to learn from and scripts to choose by."""
+    """The split of scripts into training and held-out scripts."""
 
     trained: Sequence[Script]
     held_out: Sequence[Script]
     facts: DataFacts
 
     @classmethod
-    def part(cls, file: ScriptFile, plan: TrainingPlan) -> TrainingData:
+    def split(cls, file: ScriptFile, plan: TrainingPlan) -> TrainingData:
         """Parts the scripts of a file.
 
         Raises:
@@ -62,7 +62,7 @@ class TrainingData:
         """
         trained, held_out = hold_out(file.scripts, plan.holdout, plan.seed)
         if not trained or not held_out:
-            raise TooFewScriptsError(f"{len(file.scripts)} usable scripts cannot be parted in two")
+            raise TooFewScriptsError(f"{len(file.scripts)} usable scripts cannot be split in two")
         facts = DataFacts(
             sha256=file.sha256,
             trained_scripts=len(trained),
@@ -76,7 +76,7 @@ def train(
     data: TrainingData,
     plan: TrainingPlan,
     folder: Path,
-    listener: Listener,
+    listener: TrainingListener,
     *,
     device: str | None = None,
     checkpoint_every: int = 200,
@@ -97,24 +97,24 @@ def train(
         ExtraMissingError: sentence-transformers is not installed.
         EncoderError: The encoder cannot be loaded.
         WindowError: Events are to be read together, and those of a script are too long for it.
-        OtherTrainingError: The folder holds another model, or an unfinished training of another kind.
+        CheckpointMismatchError: The folder holds another model, or an unfinished training of another kind.
     """
     finished = finished_card(folder, plan, data.facts)
     if finished is not None:
         return finished
-    encoder, course = _prepare(data, plan, device)
+    encoder, epoch_batches = _prepare(data, plan, device)
     optimizer = make_optimizer(encoder, plan)
     checkpoints = Checkpoints(folder / CHECKPOINT_FOLDER, plan, data.facts.sha256)
     progress = checkpoints.restore(encoder.model, optimizer) or Progress()
     while not progress.is_done(plan.epochs, plan.patience):
-        lessons = course(progress.epoch)
-        while progress.batch < lessons.batches:
-            done = progress.epoch * lessons.batches + progress.batch
-            rate = plan.learning_rate_at(done, lessons.batches * plan.epochs)
+        epoch = epoch_batches(progress.epoch)
+        while progress.batch < epoch.batch_count:
+            done = progress.epoch * epoch.batch_count + progress.batch
+            rate = plan.learning_rate_at(done, epoch.batch_count * plan.epochs)
             encoder.model.train()
-            loss = lessons.loss(progress.batch)
-            progress = progress.after_batch(make_step(encoder, optimizer, loss, rate))
-            listener.on_batch(progress, lessons.batches)
+            loss = epoch.loss(progress.batch)
+            progress = progress.after_batch(training_step(encoder, optimizer, loss, rate))
+            listener.on_batch(progress, epoch.batch_count)
             if progress.batch % checkpoint_every == 0:
                 checkpoints.save(progress, encoder.model, optimizer)
         predicted = predict_scripts(encoder, data.held_out, listener)
@@ -140,9 +140,9 @@ def train(
 
 
 def predict_scripts(
-    encoder: EdgeReader, scripts: Sequence[Script], listener: Listener
+    encoder: EdgeModel, scripts: Sequence[Script], listener: TrainingListener
 ) -> list[Mapping[Edge, float]]:
-    """How likely each event of each script comes before each other."""
+    """The probabilities for each script that its events precede each other."""
     predicted = []
     for done, script in enumerate(scripts, start=1):
         predicted.append(infer(encoder, script.scenario, script.events))
@@ -154,21 +154,21 @@ def finished_card(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCa
     """The card of the model that a folder holds already, if any.
 
     Raises:
-        OtherTrainingError: It is another model.
+        CheckpointMismatchError: It is another model.
     """
     try:
         card = read_card(folder)
     except CardError:
         return None
     if (card.plan, card.data) != (plan, facts):
-        raise OtherTrainingError(f"{folder} holds another model: write to another folder, or remove it")
+        raise CheckpointMismatchError(f"{folder} holds another model: write to another folder, or remove it")
     return card
 
 
 def _prepare(
     data: TrainingData, plan: TrainingPlan, device: str | None
-) -> tuple[EdgeEncoder, Callable[[int], Lessons]]:
-    """The encoder, and what gives the lessons of an epoch."""
+) -> tuple[EdgeEncoder, Callable[[int], EpochBatches]]:
+    """The encoder and the factory of the batches of an epoch."""
     # The new layers are drawn while the encoder is loaded, so the seed comes first.
     require_extra()
     # Without it CUDA's matrix products are not repeatable; it is read when CUDA starts.
@@ -181,7 +181,7 @@ def _prepare(
         torch.set_num_threads(plan.threads)
     if plan.reading is Reading.TOGETHER:
         joint = JointEncoder.start(plan, device=device)
-        require_fit(joint, (*data.trained, *data.held_out))
-        return joint, lambda epoch: JointLessons(joint, data.trained, plan, epoch)
+        require_window(joint, (*data.trained, *data.held_out))
+        return joint, lambda epoch: JointBatches(joint, data.trained, plan, epoch)
     pairs = PairEncoder.load(plan.encoder, plan.max_length, plan.precision, device=device)
-    return pairs, lambda epoch: PairLessons(pairs, data.trained, plan, epoch)
+    return pairs, lambda epoch: PairBatches(pairs, data.trained, plan, epoch)

@@ -13,7 +13,7 @@ from services.graph.agreement import Preference, Selection, majority, select
 from services.graph.baselines import Baseline, NoSingleEndError, draw, expected_f1
 from services.graph.codec.graphs import decode_event, decode_graph, encode_graph
 from services.graph.codec.scores import EMPTY_RULES
-from services.graph.cycles import Breaking, Weighted, break_lightest, events_on_cycles
+from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, remove_lightest
 from services.graph.model import TooLargeError, add_edge, add_event, new_graph
 from services.graph.order import Order
 
@@ -42,7 +42,7 @@ _BASELINES: Mapping[pb.BaselineKind.ValueType, Baseline] = {
 
 @dataclass(frozen=True)
 class WeightedPairs:
-    """The edges above the threshold, over the places of the events."""
+    """The edges above the threshold, by event index."""
 
     edges: list[Weighted]
     threshold: float
@@ -82,16 +82,16 @@ def decode_pairs(request: pb.AggregatePairsRequest) -> WeightedPairs:
 
 
 def aggregate_pairs(
-    weighted: WeightedPairs, breaking: Breaking | None, request: pb.AggregatePairsRequest
+    weighted: WeightedPairs, arcs: FeedbackArcSet | None, request: pb.AggregatePairsRequest
 ) -> pb.AggregatePairsResponse:
     """The graph that is left when the cycles are broken; lightest edges first if not told how."""
-    breaking = breaking or break_lightest(weighted.edges, len(request.events))
+    arcs = arcs or remove_lightest(weighted.edges, len(request.events))
     graph = new_graph()
     for message in request.events:
         event = decode_event(message, "events")
         add_event(graph, event.id, event.text, event.minutes)
     ids = list(graph)
-    removed = {(source, target) for source, target, _ in breaking.removed}
+    removed = {(source, target) for source, target, _ in arcs.removed}
     for source, target, _ in weighted.edges:
         if (source, target) not in removed:
             add_edge(graph, ids[source], ids[target])
@@ -99,10 +99,10 @@ def aggregate_pairs(
         graph=encode_graph(graph if request.keep_shortcuts else Order(graph).reduction()),
         removed=[
             pb.PairProbability(source_id=ids[source], target_id=ids[target], probability=weight)
-            for source, target, weight in breaking.removed
+            for source, target, weight in arcs.removed
         ],
-        removed_weight=breaking.weight,
-        proven=breaking.proven,
+        removed_weight=arcs.weight,
+        proven=arcs.proven,
         cycle_policy=request.cycle_policy or pb.CYCLE_POLICY_PAPER_SCC,
         threshold=weighted.threshold,
     )

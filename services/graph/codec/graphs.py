@@ -94,7 +94,7 @@ def _id_violations(event: str, field: str) -> Iterable[Violation]:
 
 
 def too_large(error: TooLargeError) -> ServiceError:
-    """The error of an input that cannot be worked on."""
+    """The RPC error of a ``TooLargeError``."""
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_TOO_LARGE,
@@ -104,7 +104,7 @@ def too_large(error: TooLargeError) -> ServiceError:
 
 
 def encode_graph(graph: ScriptGraph) -> script_graph_pb2.ScriptGraph:
-    """A graph; events that only edges name stay so."""
+    """Encodes a graph; events named only by edges stay undeclared."""
     return script_graph_pb2.ScriptGraph(
         id=graph.graph["id"],
         scenario=graph.graph["scenario"],
@@ -120,17 +120,16 @@ def encode_graph(graph: ScriptGraph) -> script_graph_pb2.ScriptGraph:
 
 
 def encode_edges(edges: Iterable[Edge]) -> list[script_graph_pb2.EventEdge]:
-    """Edges, in order."""
     return [script_graph_pb2.EventEdge(source_id=source, target_id=target) for source, target in edges]
 
 
 def decode_dialect(value: pb.GraphDialect.ValueType) -> Dialect | None:
-    """How a text is written; ``None``: to be recognised."""
+    """Decodes a dialect; ``None`` requests detection."""
     return Dialect(value) if value else None
 
 
 def encode_parsed(parsed: Parsed) -> pb.ParseGraphResponse:
-    """What was read from a text."""
+    """Encodes the result of parsing."""
     return pb.ParseGraphResponse(
         graph=None if parsed.graph is None else encode_graph(parsed.graph),
         dialect=pb.GraphDialect.ValueType(parsed.dialect),
@@ -143,7 +142,7 @@ def encode_parsed(parsed: Parsed) -> pb.ParseGraphResponse:
 
 
 def encode_report(report: Report) -> pb.GraphReport:
-    """What there is to say of a graph."""
+    """Encodes a report."""
     return pb.GraphReport(
         event_count=report.event_count,
         edge_count=report.edge_count,

@@ -33,7 +33,7 @@ _ORIENTATIONS: Mapping[pb.Orientation.ValueType, Orientation] = {
 
 
 def decode_choices(request: pb.ScoreEdgesRequest) -> Choices:
-    """The choices that change a number."""
+    """The options that affect scores."""
     return Choices(
         empty_rule=EMPTY_RULES[request.empty_rule],
         orientation=_ORIENTATIONS[request.orientation],
@@ -66,7 +66,6 @@ def _decode_counts(message: pb.EdgeCounts, field: str) -> Counts:
 
 
 def encode_score(score: PairScore, choices: Choices) -> pb.EdgeScore:
-    """The score of one pair."""
     return pb.EdgeScore(
         id=score.id,
         counts=_encode_counts(score.counts),
@@ -81,7 +80,7 @@ def encode_score(score: PairScore, choices: Choices) -> pb.EdgeScore:
 
 
 def encode_summary(summary: Summary) -> pb.ScoreSummary:
-    """The scores of many pairs."""
+    """Encodes aggregate scores."""
     return pb.ScoreSummary(
         pair_count=summary.pairs,
         exact_match_count=summary.exact_matches,
@@ -95,7 +94,7 @@ def encode_summary(summary: Summary) -> pb.ScoreSummary:
 
 
 def encode_choices(choices: Choices) -> pb.ScoreEdgesResponse:
-    """A response that says which choices were taken, and nothing else yet."""
+    """A response that has only the options used."""
     rule = next(number for number, known in EMPTY_RULES.items() if number and known is choices.empty_rule)
     orientation = next(
         number for number, known in _ORIENTATIONS.items() if number and known is choices.orientation

@@ -37,7 +37,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class Edits:
-    """How often each edit is made, in the columns of Table 2."""
+    """The number of edits by kind, the columns of Table 2."""
 
     deleted_events: int
     inserted_events: int
@@ -48,11 +48,11 @@ class Edits:
 
     @property
     def cost(self) -> int:
-        """The sum: every edit costs 1."""
+        """The total number of edits; every edit costs 1."""
         return sum(astuple(self))
 
     def reversed(self) -> Edits:
-        """The edits of the way back."""
+        """The edits of the reverse direction."""
         return Edits(
             deleted_events=self.inserted_events,
             inserted_events=self.deleted_events,
@@ -88,18 +88,17 @@ class Problem:
 
     @property
     def edges_are_replaced(self) -> bool:
-        """Whether a kept edge of which an end is replaced costs an edit."""
+        """Whether a kept edge with a replaced end costs an edit."""
         return self.mode in {Mode.PROSCRIPT, Mode.ANCHORED}
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights that make one number of cost and tie rule."""
+        """The weights that combine the cost and the tie rule into one number."""
         edges = min(len(self.first_edges), len(self.second_edges)) + 1
         return Weights(edit=(self.sizes[0] + 1) * edges, replaced_event=edges, replaced_edge=1)
 
     @cached_property
     def second_edge_set(self) -> frozenset[tuple[int, int]]:
-        """The second graph's edges."""
         return frozenset(self.second_edges)
 
     @cached_property
@@ -119,7 +118,6 @@ class Problem:
         return self.weights.edit + self.weights.replaced_edge
 
     def edits(self, mapping: Sequence[int]) -> Edits:
-        """Counts the edits that a mapping makes."""
         mapped = sum(image != UNMAPPED for image in mapping)
         replaced = [image != UNMAPPED and not self.equal[i][image] for i, image in enumerate(mapping)]
         kept = [(u, v) for u, v in self.first_edges if (mapping[u], mapping[v]) in self.second_edge_set]
@@ -143,7 +141,7 @@ class Problem:
         )
 
     def cost_of(self, weight: int) -> int:
-        """The cost that is the leading part of a weight."""
+        """The cost part of a weight."""
         return weight // self.weights.edit
 
 

@@ -42,7 +42,7 @@ class Answer:
 
 
 class Program:
-    """The program of one problem."""
+    """The linear program of one problem."""
 
     def __init__(self, problem: Problem, pairs: list[_EdgePair], anchored: int) -> None:
         n1, n2 = problem.sizes

@@ -151,7 +151,7 @@ class _State:
 
     @property
     def ties(self) -> int:
-        """What the tie rule minimises."""
+        """The value that the tie rule minimizes."""
         return self.problem.weight(self.mapping) % self.problem.weights.edit
 
     @property

@@ -71,7 +71,6 @@ class Builder:
         self._first_mention: dict[str, int] = {}
 
     def note(self, kind: RepairKind, text: str, position: int) -> None:
-        """Lists a repair."""
         self.repair_count += 1
         if len(self.repairs) < MAX_REPAIRS:
             self.repairs.append(Repair(kind, text[:MAX_SHOWN], position))
@@ -101,7 +100,7 @@ class Builder:
         return cleaned
 
     def event(self, event: str, text: str, position: int, minutes: float | None = None) -> None:
-        """Describes an event; the first description stays."""
+        """Declares an event; the first declaration wins."""
         if event in self.graph and self.graph.nodes[event]["declared"]:
             same = self.graph.nodes[event]["text"] == text
             self.note(RepairKind.EVENT_REPEATED if same else RepairKind.EVENT_REDEFINED, text, position)
@@ -110,7 +109,7 @@ class Builder:
         add_event(self.graph, event, text, minutes)
 
     def reserve(self, edges: int) -> None:
-        """Counts edges that are about to be stated."""
+        """Counts edges before they are added."""
         self._mentions += edges
         if self._mentions > MAX_EDGE_MENTIONS:
             raise TooLargeError("stated edges", limit=MAX_EDGE_MENTIONS, actual=self._mentions)

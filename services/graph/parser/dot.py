@@ -37,7 +37,7 @@ def parse_dot(text: str, builder: Builder) -> bool:
 
 @dataclass
 class _Event:
-    """What is known of an event before the whole graph is read."""
+    """The attributes of an event while parsing."""
 
     position: int
     label: str | None = None
@@ -84,7 +84,7 @@ class _Reader:
         return token
 
     def _statements(self, scope: _Scope, depth: int) -> None:
-        """Reads statements up to the closing brace, which is left."""
+        """Parses statements up to the closing brace, exclusive."""
         if depth > MAX_NESTING:
             raise TooLargeError("nested subgraphs", limit=MAX_NESTING, actual=depth)
         while self._next is not None and not self._next.is_mark("}"):
@@ -228,7 +228,7 @@ class _Reader:
 
 
 def _number(text: str) -> float | None:
-    """A number from 0 to 1e9; ``None`` where it is none."""
+    """A number in [0, 1e9], else ``None``."""
     try:
         value = float(text)
     except ValueError:

@@ -12,8 +12,6 @@ from services.graph.parser.builder import Builder, RepairKind
 
 
 class Kind(Enum):
-    """The kinds of token."""
-
     NAME = auto()
     """An identifier: a word, a number, a quoted or an HTML string, already without its marks."""
     ARROW = auto()
@@ -34,21 +32,19 @@ class Token:
     quoted: bool = False
 
     def is_mark(self, marks: str) -> bool:
-        """Whether it is one of these marks."""
         return self.kind is Kind.MARK and self.text in marks
 
     @property
     def is_edge(self) -> bool:
-        """Whether it is an edge operator."""
         return self.kind in {Kind.ARROW, Kind.LINE}
 
     @property
     def begins_operand(self) -> bool:
-        """Whether an event or a subgraph begins with it."""
+        """Whether it starts an event or a subgraph."""
         return self.kind is Kind.NAME or self.is_mark("{")
 
     def is_word(self, *words: str) -> bool:
-        """Whether it is one of these keywords, which have no case."""
+        """Whether it is one of the given keywords, ignoring case."""
         return self.kind is Kind.NAME and not self.quoted and self.text.lower() in words
 
 

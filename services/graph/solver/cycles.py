@@ -9,17 +9,17 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from services.graph.cycles import Breaking, Weighted, break_lightest, events_on_cycles
+from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, remove_lightest
 
 
-def break_least(edges: Sequence[Weighted], size: int, time_limit: float) -> Breaking:
+def minimum_feedback_arc_set(edges: Sequence[Weighted], size: int, time_limit: float) -> FeedbackArcSet:
     """Removes the least total weight: a minimum feedback arc set, set of events by set of events.
 
     Each is a linear ordering problem over its pairs of events, with a constraint for each three (Groetschel,
     Juenger and Reinelt, 1984). Where time runs out, or the lightest-edge rule does as well, that rule's edges
     are given.
     """
-    fallback = break_lightest(edges, size)
+    fallback = remove_lightest(edges, size)
     loops = [edge for edge in edges if edge[0] == edge[1]]
     removed, proven = list(loops), True
     components = events_on_cycles(edges)
@@ -31,7 +31,7 @@ def break_least(edges: Sequence[Weighted], size: int, time_limit: float) -> Brea
         order, is_proven = before
         proven = proven and is_proven
         removed += [edge for edge in inside if order[edge[0]] > order[edge[1]]]
-    found = Breaking(sorted(removed), proven)
+    found = FeedbackArcSet(sorted(removed), proven)
     return found if proven or found.weight < fallback.weight else fallback
 
 

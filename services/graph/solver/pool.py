@@ -40,9 +40,9 @@ class SolverPool:
             raise ValueError("a pool needs at least one process")
         self._slots = asyncio.Semaphore(size)
         self._idle: deque[asyncio.subprocess.Process] = deque()
-        self._living: set[asyncio.subprocess.Process] = set()
+        self._processes: set[asyncio.subprocess.Process] = set()
         self._loading: set[asyncio.subprocess.Process] = set()
-        self._dying: set[asyncio.Task[None]] = set()
+        self._reapers: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,14 +50,13 @@ class SolverPool:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in list(self._living):
+        for process in list(self._processes):
             self._kill(process)
-        await asyncio.gather(*self._dying)
+        await asyncio.gather(*self._reapers)
 
     @property
     def process_ids(self) -> list[int]:
-        """The ids of the living processes."""
-        return sorted(process.pid for process in self._living)
+        return sorted(process.pid for process in self._processes)
 
     async def warm(self) -> None:
         """Starts one process, so that the first task need not wait for its imports."""
@@ -107,7 +106,7 @@ class SolverPool:
             # The process finds its modules where this one did, wherever it was started.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         )
-        self._living.add(process)
+        self._processes.add(process)
         self._loading.add(process)
         return process
 
@@ -119,16 +118,16 @@ class SolverPool:
             self._loading.discard(process)
 
     def _kill(self, process: asyncio.subprocess.Process) -> None:
-        self._living.discard(process)
+        self._processes.discard(process)
         self._loading.discard(process)
         with suppress(ProcessLookupError):
             process.kill()
-        burial = asyncio.create_task(_bury(process))
-        self._dying.add(burial)
-        burial.add_done_callback(self._dying.discard)
+        reaping = asyncio.create_task(_reap(process))
+        self._reapers.add(reaping)
+        reaping.add_done_callback(self._reapers.discard)
 
 
-async def _bury(process: asyncio.subprocess.Process) -> None:
+async def _reap(process: asyncio.subprocess.Process) -> None:
     """Waits for a killed process and closes its pipes."""
     assert process.stdin is not None
     assert process.stdout is not None

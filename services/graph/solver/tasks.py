@@ -13,7 +13,7 @@ READY = {"ready": True}
 
 
 def distance_task(problem: Problem) -> dict[str, Any]:
-    """The task that ``distance.search.search`` does."""
+    """The task of ``distance.search.search``."""
     return {
         "task": "distance",
         "sizes": problem.sizes,
@@ -25,5 +25,5 @@ def distance_task(problem: Problem) -> dict[str, Any]:
 
 
 def feedback_task(edges: Sequence[Weighted], size: int) -> dict[str, Any]:
-    """The task that ``solving.feedback.break_least`` does."""
+    """The task of ``solver.cycles.minimum_feedback_arc_set``."""
     return {"task": "feedback", "edges": edges, "size": size}

@@ -15,7 +15,7 @@ from typing import Any
 
 from services.graph.distance.problem import Mode, Problem
 from services.graph.distance.search import search
-from services.graph.solver.cycles import break_least
+from services.graph.solver.cycles import minimum_feedback_arc_set
 from services.graph.solver.tasks import READY
 
 NICENESS = 5
@@ -37,7 +37,7 @@ def _distance(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _feedback(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     edges = [(source, target, weight) for source, target, weight in task["edges"]]
-    yield asdict(break_least(edges, task["size"], task["time_limit"]))
+    yield asdict(minimum_feedback_arc_set(edges, task["size"], task["time_limit"]))
 
 
 TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
@@ -47,7 +47,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
 
 
 def main() -> None:
-    """Works until standard input closes."""
+    """Processes tasks until standard input closes."""
     os.nice(NICENESS)
     # HiGHS writes to standard output now and then; the answers get a descriptor of their own.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")

@@ -13,7 +13,7 @@ from scipy import stats
 from dramaturg.api.alignment.v1 import bias_pb2 as pb
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.service.errors import from_rpc_error
-from services.alignment.bias import Judged, PairBias, Side, Text, measure
+from services.alignment.bias import JudgedPair, PairBias, Side, Text, measure
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -36,11 +36,11 @@ def judged(
     second: Text | None = None,
     pair: str = "",
     group: str = "",
-) -> Judged:
-    return Judged(pair, first or text("a"), second or text("b"), side, human, group)
+) -> JudgedPair:
+    return JudgedPair(pair, first or text("a"), second or text("b"), side, human, group)
 
 
-def bias(pairs: Sequence[Judged], family: str = "") -> PairBias:
+def bias(pairs: Sequence[JudgedPair], family: str = "") -> PairBias:
     return measure(pairs, family, 0.95, no_checkpoint)[0]
 
 

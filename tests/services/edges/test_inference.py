@@ -20,7 +20,7 @@ class Fixed:
 
     def __init__(self, probability: float, batches: int) -> None:
         self._probability = probability
-        self.batches = batches
+        self.batch_count = batches
         self.truncated = batches
         self.worked: list[int] = []
 
@@ -28,7 +28,7 @@ class Fixed:
         assert (scenario, batch_size) == ("s", 64)
         return self
 
-    def work(self, batch: int) -> None:
+    def run_batch(self, batch: int) -> None:
         self.worked.append(batch)
 
     def probabilities(self) -> Mapping[Edge, float]:
@@ -44,5 +44,5 @@ def test_the_answer_is_the_mean_and_every_batch_is_worked_once() -> None:
 
 def test_readings_are_counted_over_all_members() -> None:
     inference = Ensemble([Fixed(0.5, 2), Fixed(0.5, 3)]).inference("s", ["a", "b"], 64)
-    assert inference.batches == 5
+    assert inference.batch_count == 5
     assert inference.truncated == 5

@@ -45,10 +45,10 @@ def test_each_reading_has_its_defaults() -> None:
 
 def test_members_have_seeds_that_follow_each_other() -> None:
     plan = TrainingPlan(encoder="e", reading=Reading.TOGETHER, label=Label.BOTH, seed=7, members=3)
-    members = [plan.of_member(member) for member in range(3)]
+    members = [plan.for_member(member) for member in range(3)]
     assert [member.seed for member in members] == [7, 8, 9]
     assert {(member.members, member.label) for member in members} == {(1, Label.PRECEDES)}
-    assert plan.model_copy(update={"label": Label.EDGE}).of_member(0).label is Label.EDGE
+    assert plan.model_copy(update={"label": Label.EDGE}).for_member(0).label is Label.EDGE
 
 
 def test_pairs_have_one_label() -> None:

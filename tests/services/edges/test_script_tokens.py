@@ -48,12 +48,12 @@ def test_a_long_text_is_cut_to_its_part() -> None:
 def test_of_a_huge_text_only_what_can_count_is_read() -> None:
     read: list[int] = []
 
-    def counting(texts: Sequence[str], **options: object) -> dict[str, list[list[int]]]:
+    def progress_bar(texts: Sequence[str], **options: object) -> dict[str, list[list[int]]]:
         read.extend(map(len, texts))
         # A tokenizer that drops what it does not know.
         return letters([text.replace("?", "") for text in texts])
 
-    assert tokenize_script(counting, "s", ["?" * 1_000_000, "b"], 512).truncated
+    assert tokenize_script(progress_bar, "s", ["?" * 1_000_000, "b"], 512).truncated
     assert max(read) < 1000
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
-from services.embedding.embedder import MOST_TOKEN_BYTES, Embedder, TokensTooLargeError, VectorCache
+from services.embedding.embedder import MAX_TOKEN_BYTES, Embedder, TokensTooLargeError, VectorCache
 
 
 class CountingBackend:
@@ -107,10 +107,10 @@ async def test_tokens_come_in_order_each_text_computed_once() -> None:
 
 async def test_too_many_tokens_are_refused_before_anything_is_computed() -> None:
     backend = CountingBackend()
-    fitting = MOST_TOKEN_BYTES // 8
+    fitting = MAX_TOKEN_BYTES // 8
     with pytest.raises(TokensTooLargeError) as refused:
         await embedder(backend).embed_tokens(["a" * fitting, "b"])
-    assert refused.value.actual == MOST_TOKEN_BYTES + 8
+    assert refused.value.actual == MAX_TOKEN_BYTES + 8
     assert not backend.encoded
     # A text that stands there twice is sent twice.
     with pytest.raises(TokensTooLargeError):

@@ -79,7 +79,7 @@ async def test_tokens_of_another_model_or_of_no_text_are_refused(
 async def test_more_bytes_than_an_answer_holds_are_refused(
     stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedder, "MOST_TOKEN_BYTES", 5000)
+    monkeypatch.setattr(embedder, "MAX_TOKEN_BYTES", 5000)
     error = await failure(stub, EmbedTokensRequest(texts=["Stir the teapot."]))
     assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.reason == error_reason_pb2.ERROR_REASON_TOO_LARGE

@@ -1,4 +1,4 @@
-"""Breaking cycles, and random graphs."""
+"""FeedbackArcSet cycles, and random graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breaking cycles, and random graphs."""
+"""FeedbackArcSet cycles, and random graphs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.graph.cycles import Weighted, break_lightest
-from services.graph.solver.cycles import break_least
+from services.graph.cycles import Weighted, remove_lightest
+from services.graph.solver.cycles import minimum_feedback_arc_set
 
 
 @st.composite
@@ -45,18 +45,18 @@ def lightest_by_the_letter(edges: list[Weighted]) -> list[Weighted]:
 @given(weighted())
 def test_one_pass_is_the_paper_s_iteration(case: tuple[list[Weighted], int]) -> None:
     edges, size = case
-    breaking = break_lightest(edges, size)
-    assert breaking.removed == lightest_by_the_letter(edges)
-    assert is_acyclic(edges, breaking.removed)
+    arcs = remove_lightest(edges, size)
+    assert arcs.removed == lightest_by_the_letter(edges)
+    assert is_acyclic(edges, arcs.removed)
 
 
 @given(weighted())
 def test_the_least_weight_is_that_of_the_best_order(case: tuple[list[Weighted], int]) -> None:
     edges, size = case
-    breaking = break_least(edges, size, 30)
+    arcs = minimum_feedback_arc_set(edges, size, 30)
     best = min(
         fsum(w for u, v, w in edges if order.index(u) > order.index(v)) for order in permutations(range(size))
     )
-    assert breaking.proven
-    assert breaking.weight == pytest.approx(best)
-    assert is_acyclic(edges, breaking.removed)
+    assert arcs.proven
+    assert arcs.weight == pytest.approx(best)
+    assert is_acyclic(edges, arcs.removed)

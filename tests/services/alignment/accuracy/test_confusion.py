@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions
-from services.alignment.accuracy.metrics import MOST_CELLS, PolicyFigures, policy_figures
+from services.alignment.accuracy.metrics import MAX_CELLS, PolicyFigures, policy_figures
 from services.alignment.accuracy.table import Outcome
 from services.alignment.bootstrap import Resampling
 
@@ -183,7 +183,7 @@ def test_how_wrong_an_abstention_is_is_not_made_up() -> None:
 
 
 def test_very_many_labels_are_not_measured_one_by_one() -> None:
-    pairs = [(f"label {index}", f"label {index + 1}") for index in range(math.isqrt(MOST_CELLS) + 1)]
+    pairs = [(f"label {index}", f"label {index + 1}") for index in range(math.isqrt(MAX_CELLS) + 1)]
     found = figures(pairs)
     assert "are too many" in found.macro_f1.undefined
     assert not found.labels

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dramaturg.service.errors import ServiceError
 from services.alignment.accuracy import groups as accuracy
 from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.groups import Group, Item, Question, Subset, measure
+from services.alignment.accuracy.groups import Design, Group, Item, Subset, measure
 from services.alignment.bootstrap import Resampling
 
 REASON = "ABSTAIN_REASON_UNPARSABLE"
@@ -35,7 +35,7 @@ def measured(
     macro_tag: str = "",
 ) -> list[Group]:
     resampling = Resampling(0, 1, 0.95, no_checkpoint)
-    return measure(Question(Counter(items), TAGS, groupings, subsets, policy, macro_tag, resampling))
+    return measure(Design(Counter(items), TAGS, groupings, subsets, policy, macro_tag, resampling))
 
 
 # Scenarios of one format: the label is option 1, option 2 or either, the level is easy to hard or either.
@@ -126,7 +126,7 @@ def test_what_is_not_defined_says_why() -> None:
 
 
 def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accuracy, "MOST_ROWS", 10)
+    monkeypatch.setattr(accuracy, "MAX_ROWS", 10)
     with pytest.raises(ServiceError, match="at most 10 are allowed") as refused:
         measured([item("1", "1", str(index), "") for index in range(9)], groupings=[["format"]])
     assert refused.value.reason_name == "ERROR_REASON_TOO_LARGE"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dramaturg.service.errors import ServiceError
 from services.alignment.agreement import measure as measuring
-from services.alignment.agreement.alpha import MOST_SETS, masi_distances
+from services.alignment.agreement.alpha import MAX_SETS, masi_distances
 from services.alignment.agreement.annotations import AnnotatedItem, Annotations, Category, Distance, Patterns
 from services.alignment.agreement.chance import fleiss_kappa, gwet_ac1, observed_agreement
 from services.alignment.agreement.measure import AgreementGroup, measure
@@ -173,13 +173,13 @@ def test_masi_distances_by_hand() -> None:
 
 
 def test_too_many_different_sets_are_refused() -> None:
-    with pytest.raises(ServiceError, match=f"at most {MOST_SETS}") as refused:
-        masi_distances([(str(index),) for index in range(MOST_SETS + 1)])
+    with pytest.raises(ServiceError, match=f"at most {MAX_SETS}") as refused:
+        masi_distances([(str(index),) for index in range(MAX_SETS + 1)])
     assert refused.value.reason_name == "ERROR_REASON_TOO_LARGE"
 
 
 def test_too_many_pairs_of_annotators_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_PAIRS", 5)
+    monkeypatch.setattr(measuring, "MAX_PAIRS", 5)
     agreement([{"a": ("x",), "b": ("x",), "c": ("y",)}])
     with pytest.raises(ServiceError, match="6 pairs of annotators") as refused:
         agreement([dict.fromkeys("abcd", ("x",))])
@@ -406,7 +406,7 @@ def test_items_without_the_tag_are_in_no_group() -> None:
 
 
 def test_too_many_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_GROUPS", 2)
+    monkeypatch.setattr(measuring, "MAX_GROUPS", 2)
     items = [AnnotatedItem({"a": ("x",), "b": ("x",)}, group) for group in "pqr"]
     measure(Annotations(items), Distance.NOMINAL, grouped=False, resampling=resampling())
     with pytest.raises(ServiceError, match="3 groups; at most 2"):

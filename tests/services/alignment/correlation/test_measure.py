@@ -84,7 +84,7 @@ def test_both_ways_to_count_concordance_agree(monkeypatch: pytest.MonkeyPatch, r
     human, measure, _ = drawn(60, rounded=rounded)
     weights = np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), 30).astype(np.float64)
     dense = ScorePairs(human, measure).kendall(weights)
-    monkeypatch.setattr(coefficients, "MOST_DENSE_ROWS", 1)
+    monkeypatch.setattr(coefficients, "MAX_DENSE_ROWS", 1)
     assert ScorePairs(human, measure).kendall(weights) == pytest.approx(dense, abs=1e-12)
 
 

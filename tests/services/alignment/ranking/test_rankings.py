@@ -169,7 +169,7 @@ def test_order_does_not_matter(some: dict[str, tuple[list[int], list[int]]], ran
 
 
 def test_too_many_systems_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranking, "MOST_SYSTEMS", 2)
+    monkeypatch.setattr(ranking, "MAX_SYSTEMS", 2)
     with pytest.raises(ServiceError, match="3 systems; at most 2"):
         ranked(table({"a": [1.0], "b": [1.0], "c": [1.0]}))
 

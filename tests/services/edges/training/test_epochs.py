@@ -11,7 +11,7 @@ import pytest
 from services.edges.joint_encoder import RELATIONS, JointEncoder
 from services.edges.plan import Label, Reading, TrainingPlan
 from services.edges.script_tokens import ScriptTokens
-from services.edges.training.epochs import CHOICE_WEIGHT, JointLessons, relations_of
+from services.edges.training.epochs import CHOICE_WEIGHT, JointBatches, relations_of
 from services.edges.training.scripts import make_script
 
 LONGER = make_script("t", ["d", "e", "f", "g"], [(0, 1), (0, 2), (2, 3)])
@@ -56,9 +56,9 @@ def test_the_loss_counts_pairs_of_two_events_of_one_script(right: bool) -> None:
     pytest.importorskip("torch", reason="needs the extra [embeddings]")
     plan = TrainingPlan(encoder="e", reading=Reading.TOGETHER, batch_size=2)
     for epoch in range(3):
-        lessons = JointLessons(cast("JointEncoder", Sure(right)), [SCRIPT, LONGER], plan, epoch)
-        assert lessons.batches == 1
-        loss = float(lessons.loss(0))
+        batches = JointBatches(cast("JointEncoder", Sure(right)), [SCRIPT, LONGER], plan, epoch)
+        assert batches.batch_count == 1
+        loss = float(batches.loss(0))
         if right:
             # Of seven events one has two successors, between which nothing can choose.
             assert loss == pytest.approx(CHOICE_WEIGHT * log(2) / 7 / 2, abs=1e-3)

@@ -12,7 +12,7 @@ from services.edges.inference import infer
 from services.edges.model import ModelMissingError, load_model
 from services.edges.plan import Reading, TrainingPlan
 from services.edges.predictions import predict_rows
-from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.checkpoints import CheckpointMismatchError
 from services.edges.training.evaluation import choose_threshold
 from services.edges.training.members import train_members
 from services.edges.training.scripts import read_scripts
@@ -49,7 +49,7 @@ def plan_of(material: Path, reading: Reading = Reading.TOGETHER, **changes: int)
 
 
 def data_of(material: Path, plan: TrainingPlan) -> TrainingData:
-    return TrainingData.part(read_scripts(material / "scripts.json"), plan)
+    return TrainingData.split(read_scripts(material / "scripts.json"), plan)
 
 
 def run(material: Path, plan: TrainingPlan, folder: Path, witness: Witness | None = None) -> ModelCard:
@@ -111,7 +111,7 @@ def test_more_members_keep_those_that_are_finished(material: Path, tmp_path: Pat
     card = run(material, plan.model_copy(update={"members": 3}), tmp_path / "three", more)
     assert card.plan.members == 3
     assert len(more.losses) < len(straight.losses) * 3 // 2
-    with pytest.raises(OtherTrainingError, match="another model"):
+    with pytest.raises(CheckpointMismatchError, match="another model"):
         run(material, plan, tmp_path / "three")
 
 

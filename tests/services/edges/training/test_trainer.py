@@ -25,7 +25,7 @@ from services.edges.pairs import Pair
 from services.edges.plan import Label, Precision, Reading, TrainingPlan
 from services.edges.predictions import predict_rows
 from services.edges.settings import EdgesSettings
-from services.edges.training.checkpoints import OtherTrainingError
+from services.edges.training.checkpoints import CheckpointMismatchError
 from services.edges.training.scripts import read_scripts
 from services.edges.training.trainer import TrainingData, train
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
@@ -71,7 +71,7 @@ def plan_of(material: Path, reading: Reading, **changes: Any) -> TrainingPlan:
 
 
 def run(material: Path, plan: TrainingPlan, folder: Path, witness: Witness | None = None) -> ModelCard:
-    data = TrainingData.part(read_scripts(material / "scripts.json"), plan)
+    data = TrainingData.split(read_scripts(material / "scripts.json"), plan)
     return train(data, plan, folder, witness or Witness(), device="cpu", checkpoint_every=5)
 
 
@@ -158,7 +158,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
 def test_another_training_does_not_go_on_with_it(material: Path, reading: Reading, tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         run(material, plan_of(material, reading), tmp_path, Witness(6))
-    with pytest.raises(OtherTrainingError, match="seed"):
+    with pytest.raises(CheckpointMismatchError, match="seed"):
         run(material, plan_of(material, reading, seed=1), tmp_path)
 
 
@@ -168,7 +168,7 @@ def test_a_finished_model_is_neither_trained_again_nor_overwritten(
     witness = Witness()
     assert run(material, plan_of(material, reading), trained, witness) == read_card(trained)
     assert not witness.losses
-    with pytest.raises(OtherTrainingError, match="another model"):
+    with pytest.raises(CheckpointMismatchError, match="another model"):
         run(material, plan_of(material, reading, seed=1), trained)
 
 
@@ -219,10 +219,10 @@ def test_answers_do_not_depend_on_the_order_of_events(trained: Path) -> None:
 def test_batches_are_bounded_and_change_nothing(trained: Path) -> None:
     encoder = load_model(trained, device="cpu").encoder
     small, large = (encoder.inference("scenario", WORDS[:4], size) for size in (1, 1000))
-    assert small.batches > large.batches == 1
+    assert small.batch_count > large.batch_count == 1
     for inference in (small, large):
-        for batch in range(inference.batches):
-            inference.work(batch)
+        for batch in range(inference.batch_count):
+            inference.run_batch(batch)
     assert small.probabilities() == pytest.approx(large.probabilities(), abs=1e-5)
 
 
