@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dramaturg.datasets.json_lines import json_array_or_lines
+from services.embedding.embedder import plan_batches
 from services.embedding.light import LightEncoder
-from services.embedding.local import plan_batches
 from services.embedding.weights import locate
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,1 +1,1 @@
-"""The alignment service: how far verdicts can be trusted. Accuracy, agreement, correlation, text overlap."""
+"""The alignment service: accuracy, agreement, correlation with human labels, text overlap."""

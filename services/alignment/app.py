@@ -1,4 +1,4 @@
-"""Wires the alignment service."""
+"""Application of the alignment service."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from services.alignment.workers import Workers
 
 
 class App:
-    """The alignment service; needs no other, and asks EmbeddingService where its address is set.
+    """The alignment service. Uses EmbeddingService if its address is configured.
 
     Args:
-        settings: By default those of the environment.
+        settings: Default: read from the environment.
     """
 
     name = "alignment"

@@ -1,4 +1,4 @@
-"""What besides the texts' worth goes with a pair judge's choices."""
+"""Biases of a pair judge: position, length, own model family, order consistency."""
 
 from __future__ import annotations
 

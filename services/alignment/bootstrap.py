@@ -1,7 +1,7 @@
-"""The bootstrap over items, by weights: a resample says how often each item was drawn.
+"""The bootstrap over items, by weights: a resample is the number of times that each item was drawn.
 
-Statistics take a whole chunk of resamples at once, as a matrix of weights, so that matrix products do the
-work. Equal items can be one row with a multiplicity, which changes nothing but the time.
+Statistics take a chunk of resamples at once as a matrix of weights, so that matrix products do the work.
+Equal items can share a row with a multiplicity, which only affects the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from services.alignment.estimates import Estimate, absent, with_percentiles
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Statistic = Callable[[Array], Array]
-"""From weights (resamples x rows) to figures (resamples x figures), NaN where one is not defined."""
+"""Maps weights (resamples x rows) to values (resamples x values), NaN if undefined."""
 
 # Cells of the largest matrix of weights, 4 MiB: also a fraction of a second between checkpoints.
 _CHUNK_CELLS = 1 << 19
@@ -30,13 +30,15 @@ _MULTINOMIAL_ITEMS_PER_ROW = 8
 @dataclass(frozen=True)
 class Resampling:
     resamples: int
-    """How many resamples there are; 0: no intervals."""
+    """The number of resamples; 0: no intervals."""
     seed: int
-    """The seed. Every figure starts from it anew, so that figures of the same items share their resamples."""
+    """The seed. Every statistic restarts from it, so that statistics of the same items share their
+    resamples.
+    """
     level: float
-    """The level of the intervals, such as 0.95."""
+    """The level of the intervals, e.g. 0.95."""
     checkpoint: Callable[[], None]
-    """Called before every chunk of resamples; may raise to end the work."""
+    """Called before every chunk of resamples; may raise to stop the work."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,19 @@ class Bootstrapped:
     """Statistics with their bootstrap replicates."""
 
     point: Array
-    """The figures of the items themselves, NaN where one is not defined."""
+    """The values of the original items, NaN if undefined."""
     replicates: Array
-    """Resamples x figures, NaN where a resample leaves one undefined."""
+    """Resamples x values, NaN if undefined for a resample."""
     level: float
     """The level of the intervals."""
 
     def estimate(self, figure: int, count: int, undefined: str) -> Estimate:
-        """One figure with its percentile interval.
+        """Returns one value with its percentile interval.
 
         Args:
-            figure: Its index.
-            count: How many items it rests on.
-            undefined: The reason to give where it is not defined.
+            figure: The index of the value.
+            count: The number of items used.
+            undefined: The reason reported if the value is undefined.
         """
         value = float(self.point[figure])
         if np.isnan(value):
@@ -67,14 +69,14 @@ class Bootstrapped:
 def bootstrap(
     statistic: Statistic, multiplicities: Index, resampling: Resampling, *, width: int = 0
 ) -> Bootstrapped:
-    """Computes figures for the items and for every resample; equal for equal rows in equal order.
+    """Computes a statistic for the items and for every resample; deterministic for equal rows in equal order.
 
     Args:
-        statistic: What is resampled.
-        multiplicities: How many items each row stands for, each at least 1.
-        resampling: How many resamples, from which seed.
-        width: How many columns the statistic makes of a resample on its way, where that may be more than
-            there are items; chunks of resamples are made the smaller for it.
+        statistic: The statistic.
+        multiplicities: The number of items of each row, each at least 1.
+        resampling: The number of resamples and the seed.
+        width: The number of columns of the statistic's intermediate matrices, if larger than the number of
+            items; it reduces the size of chunks.
     """
     point = statistic(multiplicities[np.newaxis].astype(np.float64))[0]
     chunks = [statistic(weights) for weights in _weights(multiplicities, resampling, width)]
@@ -83,12 +85,12 @@ def bootstrap(
 
 
 def members(cluster: Index, row: Index, rows: int) -> sparse.csr_array:
-    """Which rows the items of each cluster are: clusters x ``rows``, how many items.
+    """The number of items by cluster and row: clusters x ``rows``.
 
     Args:
-        cluster: The number of each item's cluster; -1 for one that stands alone.
+        cluster: The number of each item's cluster; -1 without one.
         row: The row of each item.
-        rows: How many rows there are.
+        rows: The number of rows.
     """
     order = np.lexsort((row, cluster))
     cluster, row = cluster[order], row[order]
@@ -100,11 +102,11 @@ def members(cluster: Index, row: Index, rows: int) -> sparse.csr_array:
 
 
 def by_cluster(statistic: Statistic, clusters: sparse.csr_array) -> Statistic:
-    """A statistic of rows, as one of how often each cluster was drawn.
+    """Converts a statistic of row weights into one of cluster weights.
 
     Args:
         statistic: The statistic.
-        clusters: What ``members`` made.
+        clusters: The result of ``members``.
     """
     return lambda weights: statistic(weights @ clusters)
 
@@ -135,7 +137,7 @@ def _weights(multiplicities: Index, resampling: Resampling, width: int) -> Itera
 
 
 def group_codes(values: Iterable[str]) -> tuple[list[str], Index]:
-    """The groups by name, and each item's place among them; -1 for an item in none."""
+    """The sorted group names and each item's group index; -1 without a group."""
     named = list(values)
     groups = sorted(set(named) - {""})
     places = {name: place for place, name in enumerate(groups)} | {"": -1}
@@ -143,7 +145,7 @@ def group_codes(values: Iterable[str]) -> tuple[list[str], Index]:
 
 
 def cluster_codes(values: Sequence[str]) -> Index:
-    """A number for each item, by name the same for items of one cluster; one without is its own."""
+    """A cluster number for each item; an item without a cluster is its own."""
     places = {value: place for place, value in enumerate(sorted(set(values) - {""}))}
     alone = iter(range(len(places), len(places) + len(values)))
     return np.array([places[value] if value else next(alone) for value in values], np.intp)

@@ -1,4 +1,4 @@
-"""The errors that are this service's own."""
+"""Errors of the alignment service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dramaturg.service.errors import ServiceError
 
 
 def too_large(what: str, *, limit: int, actual: int) -> ServiceError:
-    """The error of a request whose work or answer would not stay within bounds.
+    """The error of a request whose work or response would exceed a limit.
 
     Args:
-        what: What there is too much of, in the plural, such as "groups".
-        limit: The most that is allowed.
-        actual: How many there are, or how many had been counted when the count ended.
+        what: The counted thing, in the plural, e.g. "groups".
+        limit: The maximum.
+        actual: The actual number, or a lower bound if counting stopped early.
     """
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,

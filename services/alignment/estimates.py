@@ -1,4 +1,4 @@
-"""A figure, its interval, and what it rests on."""
+"""Estimates with confidence intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 WILSON = "wilson"
-CLUSTERED_WILSON = "wilson, of as many items as the clusters are worth"
+CLUSTERED_WILSON = "wilson, with the effective sample size of the clusters"
 MOVER = "mover, of wilson"
 PERCENTILE = "bootstrap-percentile"
 
@@ -23,22 +23,22 @@ _FEWEST_CLUSTERS = 2
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure that is there with its interval, or is absent with a reason: never both, never NaN."""
+    """A value with its interval, or the reason why it is undefined; never both, never NaN."""
 
     value: float | None
-    """The figure; ``None`` where it is not defined."""
+    """The value; ``None`` if undefined."""
     count: int
-    """How many items it rests on."""
+    """The number of items used."""
     lower: float | None = None
     """The lower end of the interval."""
     upper: float | None = None
     """The upper end of the interval."""
     undefined: str = ""
-    """Why there is no figure; empty where there is one."""
+    """The reason why there is no value; empty otherwise."""
     interval_method: str = ""
-    """How the interval was made; empty where there is none."""
+    """The method of the interval; empty without one."""
     total: int | None = None
-    """How many items it could have rested on, those left out too; ``None``: it has no coverage."""
+    """The number of items including excluded ones; ``None``: coverage does not apply."""
     standard_error: float | None = None
     """Of means and their differences."""
 
@@ -53,14 +53,14 @@ def absent(reason: str, count: int = 0) -> Estimate:
 
 
 def proportion(hits: int, count: int, level: float, *, undefined: str) -> Estimate:
-    """A share with Wilson's score interval (Wilson 1927, the formula for p'; no continuity correction).
+    """A proportion with Wilson's score interval (Wilson 1927, the formula for p'; no continuity correction).
 
-    Unlike the normal approximation it stays within [0, 1], and 0 of n and n of n have an interval too.
+    Unlike the normal approximation it stays within [0, 1] and is defined for 0 of n and n of n.
 
     Args:
-        hits: How many items count, from 0 to ``count``.
-        count: How many items there are.
-        level: The level of the interval, such as 0.95.
+        hits: The number of hits, from 0 to ``count``.
+        count: The number of items.
+        level: The level of the interval, e.g. 0.95.
         undefined: The reason to give where there are no items.
     """
     if not count:
@@ -72,11 +72,11 @@ def proportion(hits: int, count: int, level: float, *, undefined: str) -> Estima
 def clustered_proportion(
     hits: NDArray[np.float64], sizes: NDArray[np.float64], level: float, *, undefined: str
 ) -> Estimate:
-    """A share of items that are not independent, with Wilson's interval of as many as they are worth.
+    """A proportion of clustered items, with Wilson's interval for the effective sample size.
 
-    The variance between clusters, as that of a ratio (Cochran 1977, Sampling Techniques, chapter 6),
-    over the variance of independent items is the design effect (Kish 1965). The items are worth their number
-    divided by it, though never more than their number, and Student's quantile with one degree of freedom less
+    The variance between clusters, as that of a ratio (Cochran 1977, Sampling Techniques, chapter 6), over the
+    variance of independent items is the design effect (Kish 1965). The effective sample size is the number of
+    items divided by it, at most the number of items, and Student's quantile with one degree of freedom less
     than there are clusters takes the place of the normal one (Dean and Pagano 2015).
 
     Args:
@@ -94,14 +94,14 @@ def clustered_proportion(
         return Estimate(share, count)
     independent = share * (1 - share) / count
     between = clusters / (clusters - 1) * float(((hits - share * sizes) ** 2).sum()) / count**2
-    # Where all items are hits, or none is, nothing is seen of how alike those of a cluster are.
+    # If all items are hits, or none is, the similarity within clusters cannot be estimated.
     worth = count / max(1.0, between / independent) if independent > 0 else clusters
     lower, upper = _wilson(share, worth, float(special.stdtrit(clusters - 1, 0.5 + level / 2)))
     return Estimate(share, count, lower, upper, interval_method=CLUSTERED_WILSON)
 
 
 def mean_of_independent(figures: Sequence[Estimate]) -> Estimate:
-    """The mean of independent figures, with the interval that theirs make (Zou and Donner 2008, MOVER).
+    """The mean of independent estimates, with an interval from theirs (Zou and Donner 2008, MOVER).
 
     The distance of each end from the mean is the root of the sum of the squared distances of their ends, over
     their number.
@@ -130,16 +130,16 @@ def _wilson(share: float, count: float, z: float) -> tuple[float, float]:
 
 
 def with_percentiles(value: float, count: int, replicates: NDArray[np.float64], level: float) -> Estimate:
-    """A figure with the percentile interval of its replicates (Efron and Tibshirani 1993, chapter 13).
+    """A value with the percentile interval of its replicates (Efron and Tibshirani 1993, chapter 13).
 
-    A resample may leave the figure undefined, by drawing one label only for example. Where that is so in more
-    than a tenth of them there is no interval; else the method says how many it rests on.
+    A resample may leave the value undefined, e.g. if it has only one label. If more than a tenth of the
+    resamples do, there is no interval; otherwise the method reports the number of defined ones.
 
     Args:
-        value: The figure.
-        count: How many items it rests on.
-        replicates: The figure in each resample, NaN where undefined; of any length.
-        level: The level of the interval, such as 0.95.
+        value: The value.
+        count: The number of items used.
+        replicates: The value of each resample, NaN if undefined; of any length.
+        level: The level of the interval, e.g. 0.95.
     """
     defined = replicates[~np.isnan(replicates)]
     if not defined.size or defined.size < _LEAST_DEFINED * replicates.size:

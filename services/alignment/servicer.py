@@ -1,4 +1,4 @@
-"""AlignmentService: decodes, has a thread compute, encodes."""
+"""Servicer of AlignmentService."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from services.alignment.workers import Checkpoint, Workers
 
 
 class AlignmentServicer(AlignmentServiceServicer):
-    """Serves the contract. Requests have up to megabytes, so threads read and write them too.
+    """Serves the contract. Requests may have megabytes, so they are also decoded and encoded in threads.
 
     Args:
-        workers: Where the work is done.
-        embedder: Gives vectors of texts and their tokens; ``None``: there are none.
+        workers: The threads.
+        embedder: The source of vectors; ``None``: metrics of vectors are undefined.
     """
 
     def __init__(self, workers: Workers, embedder: Embedder | None) -> None:

@@ -1,4 +1,4 @@
-"""What differs between deployments of the alignment service."""
+"""Settings of the alignment service."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class AlignmentSettings(Settings):
     section: ClassVar[str] = "alignment"
 
     embedding_target: str = ""
-    """Where EmbeddingService listens, as ``host:port``. Empty: the metrics "embedding" and
-    "embedding-greedy" are undefined, and the response says why.
+    """The address of EmbeddingService, ``host:port``. Empty: the metrics "embedding" and
+    "embedding-greedy" are undefined, with a reason in the response.
     """
     embedding_model: str = ""
-    """The model whose vectors are compared. Empty: the default of EmbeddingService."""
+    """The embedding model. Empty: the default of EmbeddingService."""
     workers: int = Field(default=2, ge=1, le=64)
-    """How many requests are computed at once, each in a thread of its own."""
+    """The number of requests computed concurrently, each in a thread."""
     waiting: int = Field(default=64, ge=0)
-    """How many requests may wait for a thread; the next is refused with ERROR_REASON_OVERLOADED. Each one
-    holds its message, up to the server's ``max_message_bytes``.
+    """The number of requests that may wait for a thread; further ones fail with ERROR_REASON_OVERLOADED. Each
+    waiting request holds its message in memory, up to the server's ``max_message_bytes``.
     """

@@ -1,4 +1,4 @@
-"""Runs what is long to compute off the event loop, and stops it when nobody waits for it any more."""
+"""Runs long computations in threads, and stops them when the call is cancelled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.alignment.errors import overloaded
 
 T = TypeVar("T")
 Checkpoint = Callable[[], None]
-"""Called between two chunks of work; raises ``Abandoned`` where the work is wanted no longer."""
+"""Called between chunks of work; raises ``Abandoned`` after cancellation."""
 
 
 class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never reaches a caller)
@@ -22,12 +22,12 @@ class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never re
 class Workers:
     """A bounded pool of threads.
 
-    Threads do: numpy and scipy let go of the interpreter lock in what takes long, and a request of megabytes
-    need not be copied to another process.
+    Threads suffice: numpy and scipy release the interpreter lock in long operations, and large requests need
+    not be copied to another process.
 
     Args:
-        workers: The most functions that run at once.
-        waiting: The most that wait for a thread; the next is refused.
+        workers: The maximum number of concurrent functions.
+        waiting: The maximum number of waiting functions; further ones are refused.
     """
 
     def __init__(self, workers: int, waiting: int) -> None:
@@ -36,12 +36,12 @@ class Workers:
         self._taken = 0
 
     async def run(self, work: Callable[[Checkpoint], T]) -> T:
-        """Runs ``work`` in a thread; it calls the checkpoint that it is given between its chunks.
+        """Runs ``work`` in a thread; it calls the given checkpoint between chunks.
 
-        Where this call is cancelled, the work ends at its next checkpoint, and its place is free then.
+        If this call is cancelled, the work stops at its next checkpoint and then releases its thread.
 
         Raises:
-            ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED): as many wait as may.
+            ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED): the queue is full.
         """
         if self._taken >= self._limit:
             raise overloaded(self._limit)

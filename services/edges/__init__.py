@@ -1,1 +1,1 @@
-"""The edge service: a trained model that says which event of a script comes before which."""
+"""The edge service: predicts the order of events with a trained encoder."""

@@ -1,4 +1,4 @@
-"""Wires the edge service together."""
+"""Application of the edge service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class App:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Sequence[Contract]]:
-        """Opens the threads, without the model unless it is to be preloaded, and closes them again."""
+        """Starts the threads, loads the model if ``preload`` is set, and yields the contract."""
         settings = self._settings
         predictor = Predictor(self._load, batch_size=settings.batch_size, workers=settings.workers)
         if settings.preload:
@@ -46,7 +46,7 @@ async def _preload(predictor: Predictor) -> None:
     try:
         await predictor.load()
     except ModelMissingError as missing:
-        # The service starts all the same: whoever calls it is told what to do.
+        # The service starts anyway; each call fails with instructions.
         logger.warning("model missing", extra={"fields": {"problem": str(missing)}})
 
 
@@ -57,6 +57,6 @@ def _contract(predictor: Predictor) -> Contract:
         EdgeServicer(predictor, version("dramaturg")),
         name=NAME,
         version=version("dramaturg"),
-        description="Orders events by an encoder that was trained on scripts, without a language model.",
+        description="Predicts edges between events with a trained encoder, without a language model.",
         capabilities=["pairwise"],
     )

@@ -1,4 +1,4 @@
-"""Puts pairs into batches of about equal length: a batch is padded to its longest member."""
+"""Batches of inputs of similar length; a batch is padded to its longest member."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from random import Random
 
 _WINDOW = 50
-"""How many batches are sorted by length at a time. More would save little and make epochs alike."""
+"""The number of batches sorted by length at a time. More saves little time and makes epochs similar."""
 
 
 def inference_batches(lengths: Sequence[int], size: int) -> list[list[int]]:
-    """Groups of at most ``size`` indices into ``lengths``, every one once, longest first."""
+    """Batches of at most ``size`` indices into ``lengths``, each index once, longest first."""
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     return _cut(order, size)
 
 
 def training_batches(lengths: Sequence[int], size: int, seed: int, epoch: int) -> list[list[int]]:
-    """The batches of one epoch, in the order in which they are learnt.
+    """The batches of one epoch, in training order.
 
-    Examples are sorted by length within windows of some fifty batches only, and the batches are then
-    shuffled, so that neither the members of a batch nor the order of batches is fixed.
+    Examples are sorted by length only within windows of fifty batches, and the batches are then shuffled, so
+    that neither the members of a batch nor the order of batches is fixed.
 
     Args:
-        lengths: The tokens of each example. Their order is already random.
-        size: The examples of a batch.
-        seed: Of the whole training.
-        epoch: From 0.
+        lengths: The number of tokens of each example, in random order.
+        size: The number of examples of a batch.
+        seed: The seed of the training.
+        epoch: The epoch, from 0.
     """
     batches = []
     for start in range(0, len(lengths), _WINDOW * size):

@@ -1,4 +1,4 @@
-"""The model card: what is known of a trained model, beside its weights."""
+"""The model card, stored beside the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class CardError(ValueError):
-    """A folder that holds no model of this kind, or not the one that its card tells of."""
+    """The folder has no edge model, or its card describes other weights."""
 
 
 class DataFacts(BaseModel):
@@ -30,34 +30,34 @@ class DataFacts(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     """Of the file, in lower-case hexadecimal."""
     trained_scripts: int = Field(ge=1)
-    """The scripts that it learnt from."""
+    """The number of training scripts."""
     held_out_scripts: int = Field(ge=1)
-    """The scripts that the epoch and the threshold were chosen by."""
+    """The number of held-out scripts, used to choose the epoch and the threshold."""
     skipped: dict[str, str]
-    """Why each record that was not used could not be, by its id."""
+    """The reason for each unused record, by id."""
 
 
 class EpochFacts(BaseModel):
-    """What one pass over the data led to.
+    """The result of one epoch.
 
-    The scores are macro means over the held-out scripts. The pass and its threshold are chosen by them, so
-    those of the chosen pass are somewhat too good.
+    The scores are macro means over the held-out scripts. The epoch and its threshold are chosen by them, so
+    the scores of the chosen epoch are optimistic.
     """
 
     model_config = _FROZEN
 
     loss: float
-    """The mean over the pass of what is made small: a cross-entropy, in nats."""
+    """The mean training loss, a cross-entropy in nats."""
     threshold: float = Field(ge=0, le=1)
     """The threshold with the best F1."""
     f1: float = Field(ge=0, le=1)
-    """Of edges, at that threshold."""
+    """F1 of edges at that threshold."""
     precision: float = Field(ge=0, le=1)
     """Hits / predicted."""
     recall: float = Field(ge=0, le=1)
     """Hits / wanted."""
     exact_matches: int = Field(ge=0)
-    """The scripts whose edges are all right."""
+    """The number of scripts with all edges correct."""
 
 
 class ModelCard(BaseModel):
@@ -66,17 +66,17 @@ class ModelCard(BaseModel):
     format: Literal[1] = 1
     """The version of this format."""
     plan: TrainingPlan
-    """How it was trained, and from which encoder."""
+    """The settings of the training."""
     data: DataFacts
     epochs: tuple[EpochFacts, ...]
-    """Every pass that was made, in order. An ensemble has one entry, what its members reach together; they
-    have cards of their own."""
+    """The epochs, in order. An ensemble has one entry, the scores of all members together; its members have
+    cards of their own."""
     chosen_epoch: int = Field(ge=0)
-    """The pass after which the weights were kept, from 0."""
+    """The epoch whose weights were kept, from 0."""
     weights_sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    """As ``weights_digest`` makes it."""
+    """The result of ``weights_digest``."""
     versions: dict[str, str]
-    """The versions of what it was trained with."""
+    """The versions of the packages used for training."""
 
     @model_validator(mode="after")
     def _chosen(self) -> ModelCard:
@@ -113,10 +113,10 @@ class ModelCard(BaseModel):
 
 
 def read_card(folder: Path) -> ModelCard:
-    """Reads a model's card and checks that the weights are those that it tells of.
+    """Reads a model's card and checks the digest of the weights.
 
     Raises:
-        CardError: There is no card, it cannot be read, or it is of other weights.
+        CardError: The card is missing, unreadable or of other weights.
     """
     try:
         card = ModelCard.model_validate_json((folder / CARD_FILE).read_bytes())
@@ -129,12 +129,12 @@ def read_card(folder: Path) -> ModelCard:
         if not (member / WEIGHTS_FILE).is_file():
             raise CardError(f"{member} has no {WEIGHTS_FILE}")
     if weights_digest(folder, card.plan) != card.weights_sha256:
-        raise CardError(f"{folder / CARD_FILE} tells of other weights than the {WEIGHTS_FILE} there")
+        raise CardError(f"{folder / CARD_FILE} has the digest of other weights than {WEIGHTS_FILE}")
     return card
 
 
 def member_folders(folder: Path, plan: TrainingPlan) -> list[Path]:
-    """Where the weights are: in the model's folder, or in one for each member of an ensemble."""
+    """The folders with weights: the model's folder, or one for each member of an ensemble."""
     if plan.members == 1:
         return [folder]
     return [folder / f"member-{number}" for number in range(1, plan.members + 1)]
@@ -158,6 +158,6 @@ def training_versions() -> dict[str, str]:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
-            # Such as dramaturg itself, run from a clone that is not installed.
+            # E.g. dramaturg itself, run from a clone that is not installed.
             continue
     return versions

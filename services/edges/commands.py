@@ -1,6 +1,6 @@
-"""``dramaturg graphs train`` and ``dramaturg graphs predict``: edges without a language model.
+"""``dramaturg graphs train`` and ``dramaturg graphs predict``.
 
-The command line finds ``app`` through the entry point ``edges`` of the group "dramaturg.commands.graphs".
+Registered by the entry point ``edges`` of the group "dramaturg.commands.graphs".
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _PROBLEMS = (
 )
 
 Device = Annotated[
-    str | None, typer.Option(help='As torch names it, such as "cpu". Default: the fastest there is.')
+    str | None, typer.Option(help='A torch device, e.g. "cpu". Default: the fastest available.')
 ]
 Threads = Annotated[
-    int, typer.Option(min=0, max=1024, help="Threads of the linear algebra. 0: as many as there are cores.")
+    int, typer.Option(min=0, max=1024, help="Threads of the linear algebra. 0: one for each core.")
 ]
 
 
@@ -61,48 +61,49 @@ def train_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the model.")],
     encoder: Annotated[str, typer.Option(help="The encoder to start from: a folder or a hub id.")],
     reading: Annotated[
-        Reading, typer.Option(help="What the encoder reads at a time: all events of a script, or two.")
+        Reading, typer.Option(help="The encoder's input: all events of a script, or pairs of events.")
     ] = Reading.TOGETHER,
     label: Annotated[
-        Label, typer.Option(help="What the probability of a pair is of; both: only where read together.")
+        Label, typer.Option(help="The predicted relation of a pair; 'both' requires --reading together.")
     ] = _DEFAULTS.label,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal models on one machine.")] = 0,
     epochs: Annotated[
-        int | None, typer.Option(min=1, help=_by_reading("epochs", "The most passes over the data."))
+        int | None, typer.Option(min=1, help=_by_reading("epochs", "The maximum number of epochs."))
     ] = None,
     patience: Annotated[
         int | None,
         typer.Option(
-            min=1, help=_by_reading("patience", "Stops after so many passes that bring nothing better.")
+            min=1, help=_by_reading("patience", "Stops after this number of epochs without a better F1.")
         ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help=_by_reading("batch_size", "Scripts, or pairs, of one step."))
+        int | None, typer.Option(min=1, help=_by_reading("batch_size", "Scripts or pairs of one step."))
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help=_by_reading("learning_rate", "The highest."))
+        float | None, typer.Option(help=_by_reading("learning_rate", "The maximum learning rate."))
     ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option(help=_by_reading("max_length", "The most tokens of what is read at a time.")),
+        typer.Option(help=_by_reading("max_length", "The maximum number of tokens of one input.")),
     ] = None,
-    holdout: Annotated[
-        float, typer.Option(help="The share of the scripts to choose by.")
-    ] = _DEFAULTS.holdout,
+    holdout: Annotated[float, typer.Option(help="The share of held-out scripts.")] = _DEFAULTS.holdout,
     members: Annotated[
-        int, typer.Option(min=1, max=100, help="Train so many models, whose answers are averaged.")
+        int,
+        typer.Option(min=1, max=100, help="The number of models trained; their probabilities are averaged."),
     ] = _DEFAULTS.members,
-    precision: Annotated[Precision, typer.Option(help="Of the matrix products.")] = _DEFAULTS.precision,
+    precision: Annotated[
+        Precision, typer.Option(help="The precision of matrix products.")
+    ] = _DEFAULTS.precision,
     threads: Threads = 0,
     device: Device = None,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Batches between checkpoints.")] = 200,
 ) -> None:
-    """Trains a model that tells which of two events comes first.
+    """Trains a model that predicts the order of events.
 
-    A tenth of the scripts is held out: the pass and the threshold are chosen by the F1 of their edges, and
-    the training ends when it gets no better. Several members cost as many times the work, and their mean
-    is better than one of them. Killed, it goes on where it was when the same command is given
-    again. The model is written with its card, edge_model.json, and served by "dramaturg serve edges".
+    A tenth of the scripts is held out; the epoch and the threshold are chosen by the F1 of their edges, and
+    training stops when it no longer improves. The cost of an ensemble is proportional to its members. An
+    interrupted training resumes from its checkpoint when the same command is run again. The model is
+    written with its card, edge_model.json, and served by "dramaturg serve edges".
 
     For example:
 
@@ -125,7 +126,7 @@ def train_command(
             members=members,
             precision=precision,
             threads=threads,
-            # What is not given has the default of the reading.
+            # Options that are not given have the defaults of the reading.
             **{name: value for name, value in given.items() if value is not None},
         )
         split = TrainingData.split(read_scripts(data), plan)
@@ -148,7 +149,7 @@ def predict_command(
     model: Annotated[Path, typer.Option("--model", "-m", help="The folder of the model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file of predictions, .json.")],
     threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Default: the one on the model's card.")
+        float | None, typer.Option(min=0, max=1, help="Default: the threshold of the model's card.")
     ] = None,
     threads: Threads = 0,
     device: Device = None,

@@ -1,4 +1,4 @@
-"""The cross-encoder: reads two events of a scenario together and answers how they are ordered.
+"""The cross-encoder: classifies the order of two events of a scenario.
 
 torch and sentence-transformers are imported when an encoder is made, not before.
 """
@@ -19,9 +19,9 @@ from services.edges.plan import Precision
 
 INSTALL_COMMAND = "pip install 'dramaturg[embeddings]'"
 
-# A long scenario must not push the events out of the window: this leaves them more than half of it.
+# A long scenario must not push the events out of the window; this leaves them more than half of it.
 _SCENARIO_CHARACTERS_PER_TOKEN = 2
-# More than any window holds; longer texts would only cost time.
+# More than any window has; longer texts only cost time.
 _EVENT_CHARACTERS_PER_TOKEN = 20
 
 
@@ -33,10 +33,10 @@ class ExtraMissingError(ImportError):
 
 
 def require_extra() -> None:
-    """Makes sure that sentence-transformers is there, without importing it.
+    """Checks that sentence-transformers is installed, without importing it.
 
     Raises:
-        ExtraMissingError: It is not.
+        ExtraMissingError: It is not installed.
     """
     if find_spec("sentence_transformers") is None:
         raise ExtraMissingError
@@ -53,7 +53,7 @@ class Tokens:
     inputs: dict[str, list[int]]
     """The model's inputs by name, without padding."""
     truncated: bool
-    """Whether the texts were longer than the window and cut."""
+    """Whether the texts were truncated to the window."""
 
     @property
     def length(self) -> int:
@@ -68,7 +68,7 @@ class PairEncoder:
         self._precision = precision
         self._max_length = max_length
         self.model: Any = cross_encoder.model
-        """The ``torch.nn.Module``; its answer has ``logits``, (pairs, 3)."""
+        """The ``torch.nn.Module``; its output has ``logits``, (pairs, 3)."""
 
     @classmethod
     def load(
@@ -78,19 +78,19 @@ class PairEncoder:
 
         Args:
             source: A folder or hub id.
-            max_length: The most tokens of a pair.
-            precision: Of the matrix products.
-            device: Of torch; absent: the fastest there is.
+            max_length: The maximum number of tokens of a pair.
+            precision: The precision of matrix products.
+            device: The torch device; absent: the fastest available.
 
         Raises:
             ExtraMissingError: sentence-transformers is not installed.
-            EncoderError: There is no encoder under that name, or its window is smaller.
+            EncoderError: The encoder cannot be loaded, or its window is too small.
         """
         require_extra()
         from sentence_transformers import CrossEncoder
 
         try:
-            # A folder has all that is needed; only a hub id may ask the network.
+            # Only hub ids may use the network.
             loaded = CrossEncoder(
                 source,
                 num_labels=len(Relation),
@@ -110,7 +110,7 @@ class PairEncoder:
         return (ParameterGroup(self.model, 1.0),)
 
     def tokenize(self, pairs: Sequence[Pair]) -> list[Tokens]:
-        """Reads pairs; of one that is too long, the scenario is cut, then the longer segment."""
+        """Tokenizes pairs. Long pairs are truncated: first the scenario, then the longer segment."""
         if not pairs:
             return []
         window = self._max_length
@@ -129,7 +129,7 @@ class PairEncoder:
         ]
 
     def logits(self, batch: Sequence[Tokens]) -> Any:
-        """The unnormalised answers to a batch: a float tensor, (batch, 3), with gradients where enabled."""
+        """The logits of a batch, a float tensor (batch, 3), with gradients if enabled."""
         import torch
 
         columns = _columns(tokens.inputs for tokens in batch)
@@ -157,7 +157,7 @@ class PairEncoder:
 
 
 class PairInference:
-    """One script, read pair by pair in both orders, whose answers are averaged."""
+    """An inference over one script: every pair in both orders; the probabilities are averaged."""
 
     def __init__(self, encoder: PairEncoder, scenario: str, events: Sequence[str], batch_size: int) -> None:
         self._encoder = encoder
@@ -172,7 +172,7 @@ class PairInference:
 
     @property
     def truncated(self) -> int:
-        """How many readings of a pair were cut to the window; each pair is read in both orders."""
+        """The number of truncated inputs; each pair is two inputs, one for each order."""
         return sum(one.truncated for one in self._tokens)
 
     def run_batch(self, batch: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from services.edges.order import Edge
 
 BATCH_SIZE = 64
-"""The pairs of a batch where nobody waits for its end."""
+"""The batch size of offline inference."""
 
 
 class WindowError(ValueError):
@@ -100,23 +100,23 @@ def infer(encoder: EdgeModel, scenario: str, events: Sequence[str]) -> Mapping[E
 
 
 class Ensemble:
-    """Asks every member.
+    """Averages the probabilities of several models.
 
-    Models that were trained from other random numbers are wrong about other pairs, so their mean is right
-    more often than each (Dietterich, 2000). It costs as many times the work.
+    Models trained with different seeds make different errors, so their mean is more accurate than each
+    (Dietterich, 2000). The cost is proportional to the number of members.
 
     Args:
-        members: At least one.
+        members: The models, at least one.
     """
 
     def __init__(self, members: Sequence[EdgeModel]) -> None:
         self._members = members
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> EnsembleInference:
-        """Reads a script with every member.
+        """Starts an inference by every member.
 
         Raises:
-            WindowError: As a member's.
+            WindowError: The script exceeds a member's window.
         """
         return EnsembleInference([member.inference(scenario, events, batch_size) for member in self._members])
 

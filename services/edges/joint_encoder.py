@@ -1,4 +1,4 @@
-"""The joint encoder: reads the scenario and all events of a script together and scores every pair at once.
+"""The joint encoder: encodes the scenario and all events of a script together and scores every pair at once.
 
 torch and sentence-transformers are imported when an encoder is made, not before.
 """
@@ -18,17 +18,17 @@ from services.edges.plan import Label, Precision, TrainingPlan
 from services.edges.script_tokens import ScriptTokens, orders_to_read, stack_sequences, tokenize_script
 
 RELATIONS = (Label.EDGE, Label.PRECEDES)
-"""What the scores of a pair are of. Both are learnt, whichever is served: each helps the other."""
+"""The scored relations. Both are trained regardless of the label served; each improves the other."""
 _SHARES: Mapping[Label, Mapping[Label, float]] = {
     Label.EDGE: {Label.EDGE: 1.0, Label.PRECEDES: 0.0},
     Label.PRECEDES: {Label.EDGE: 0.0, Label.PRECEDES: 1.0},
     Label.BOTH: {Label.EDGE: 1 / 3, Label.PRECEDES: 2 / 3},
 }
-"""Of what is served, by label."""
+"""The weights of the relations in the served probability, by label."""
 
-# The new layers start from nothing, the encoder from much that it should not forget.
+# The scorer is untrained; the encoder is pre-trained and needs a smaller rate.
 _SCORER_RATE = 5.0
-# As the configurations of encoders name it. It takes a tenth of the time and was not missed.
+# The names in encoder configurations. Attention dropout takes a tenth of the time without a benefit.
 _ATTENTION_DROPOUTS = ("attention_probs_dropout_prob", "attention_dropout")
 
 
@@ -36,10 +36,10 @@ class JointEncoder:
     """An encoder of whole scripts with a scorer of pairs above it. Its methods block.
 
     Args:
-        encoder: Of transformers.
-        tokenizer: Of transformers.
-        plan: How it is trained.
-        device: Of torch; absent: the fastest there is.
+        encoder: A transformers model.
+        tokenizer: Its tokenizer.
+        plan: The settings of the training.
+        device: The torch device; absent: the fastest available.
     """
 
     def __init__(self, encoder: Any, tokenizer: Any, plan: TrainingPlan, device: str | None) -> None:
@@ -92,11 +92,11 @@ class JointEncoder:
 
     @classmethod
     def load(cls, folder: Path, plan: TrainingPlan, *, device: str | None = None) -> JointEncoder:
-        """Loads what ``save`` wrote.
+        """Loads a model written by ``save``.
 
         Raises:
             ExtraMissingError: sentence-transformers is not installed.
-            EncoderError: The folder holds no such model.
+            EncoderError: The folder has no joint encoder.
         """
         require_extra()
         from safetensors.torch import load_model
@@ -118,10 +118,10 @@ class JointEncoder:
         return ParameterGroup(self.model["encoder"], 1.0), ParameterGroup(self.model["scorer"], _SCORER_RATE)
 
     def tokenize(self, scenario: str, events: Sequence[str]) -> ScriptTokens:
-        """Reads a script.
+        """Tokenizes a script.
 
         Raises:
-            WindowError: It does not fit the window.
+            WindowError: The script exceeds the window.
         """
         return tokenize_script(self._tokenizer, scenario, events, self._plan.max_length)
 
@@ -130,11 +130,11 @@ class JointEncoder:
 
         Args:
             scripts: A batch.
-            orders: For each script the order in which its events are read.
+            orders: The order of events of each script.
 
         Returns:
-            A float tensor (batch, ``RELATIONS``, events, events), padded to the most events of a script; the
-            pairs stand as they are read.
+            A float tensor (batch, ``RELATIONS``, events, events), padded to the largest number of events;
+            pairs are in the order of ``orders``.
         """
         import torch
 
@@ -147,11 +147,11 @@ class JointEncoder:
             return score_pairs(self.model["scorer"], torch.bmm(means, hidden)).float()
 
     def probabilities(self, script: ScriptTokens, orders: Sequence[Sequence[int]]) -> list[Any]:
-        """How likely each event comes before each other, read in each of some orders, in evaluation mode.
+        """The probabilities of a script's pairs for several orders of its events, in evaluation mode.
 
         Returns:
-            For each order a list of lists: at [i][j] the probability of events i and j, by their places in
-            the script.
+            A list of lists for each order: [i][j] is the probability of events i and j, by their indices in
+                the script.
         """
         import torch
 
@@ -159,15 +159,15 @@ class JointEncoder:
         with torch.inference_mode():
             each = self.logits([script] * len(orders), orders).sigmoid()
             scores = (each * each.new_tensor(self._shares)[:, None, None]).sum(1)
-        # The inverse of an order says where each event stands in it.
+        # The inverse of an order maps events to positions.
         inverses = [torch.tensor(order).argsort() for order in orders]
         return [row[place][:, place].tolist() for row, place in zip(scores.cpu(), inverses, strict=True)]
 
     def inference(self, scenario: str, events: Sequence[str], batch_size: int) -> JointInference:
-        """Reads a script, to answer for every pair of its events.
+        """Starts an inference over a script.
 
         Raises:
-            WindowError: It does not fit the window.
+            WindowError: The script exceeds the window.
         """
         return JointInference(self, scenario, events, batch_size)
 
@@ -200,7 +200,7 @@ def _check(plan: TrainingPlan, tokenizer: Any, config: Any) -> None:
 
 
 ORDERS = 4
-"""In how many orders a script is read when it is predicted."""
+"""The number of event orders averaged at inference."""
 
 
 class JointInference:

@@ -1,7 +1,7 @@
-"""Scores every ordered pair of a script's events from one vector an event: the layers above the encoder.
+"""Layers of the joint encoder: the pair scorer and a fast dropout. Requires torch.
 
-The score of a pair is the sum of an additive part, a layer over both vectors, and of a bilinear one, as in
-the biaffine scorer of dependency parsers (Dozat and Manning, 2017). It needs torch.
+The score of a pair is the sum of an additive part, a layer over both vectors, and a bilinear part, as in the
+biaffine scorer of dependency parsers (Dozat and Manning, 2017).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import einsum, nn
 
 RELATIONS = 2
-"""How many scores a pair gets."""
+"""The number of scores of a pair."""
 
 _HIDDEN = 256
 _DROPOUT = 0.1
@@ -22,7 +22,7 @@ def make_scorer(width: int) -> Any:
     """New layers with random weights.
 
     Args:
-        width: The numbers of an event's vector.
+        width: The dimension of an event's vector.
 
     Returns:
         A ``torch.nn.ModuleDict``.
@@ -43,7 +43,7 @@ def score_pairs(scorer: Any, events: Any) -> Any:
     """Scores all ordered pairs.
 
     Args:
-        scorer: As ``make_scorer`` makes it.
+        scorer: The result of ``make_scorer``.
         events: A float tensor (scripts, events, width).
 
     Returns:
@@ -63,10 +63,13 @@ _VALUES = 256
 
 
 class ByteDropout(nn.Module):  # type: ignore[misc]
-    """Dropout with a probability that is a multiple of 1/256, the nearest to what is asked.
+    """Dropout that draws eight random bytes at once; on a CPU, draws take a third of the training time.
+
+    The probability is rounded to a multiple of 1/256. Draws use torch's generator, so seeds and checkpoints
+    apply.
 
     Args:
-        p: In [0, 1). The name is that of ``torch.nn.Dropout``, which models ask their layers for.
+        p: The probability, in [0, 1), named as in ``torch.nn.Dropout``.
     """
 
     def __init__(self, p: float) -> None:
@@ -75,7 +78,7 @@ class ByteDropout(nn.Module):  # type: ignore[misc]
         self.p = self._dropped / _VALUES
 
     def forward(self, values: Any) -> Any:
-        """Sets values to 0 at random while it learns, and makes the others larger to match."""
+        """In training mode, zeroes random values and scales the others."""
         if not self.training or not self._dropped:
             return values
         words = torch.empty(-(-values.numel() // 8), dtype=torch.int64, device=values.device)
@@ -84,7 +87,7 @@ class ByteDropout(nn.Module):  # type: ignore[misc]
 
 
 def use_byte_dropout(model: nn.Module) -> None:
-    """Puts it where a model has ``torch.nn.Dropout``, with the same probabilities."""
+    """Replaces every ``torch.nn.Dropout`` of a model, with the same probability."""
     for name, layer in model.named_children():
         if isinstance(layer, nn.Dropout):
             setattr(model, name, ByteDropout(layer.p))

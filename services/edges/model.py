@@ -1,4 +1,4 @@
-"""Loads a trained model, or says what is missing and how to get it."""
+"""Loading of trained models."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TRAIN_COMMAND = "dramaturg graphs train DATA -o MODEL"
 
 
 class ModelMissingError(Exception):
-    """There is no trained model to serve, or nothing to run it with.
+    """The trained model or the package to run it is missing.
 
     Attributes:
-        command: What makes or installs what is missing.
+        command: The command that creates or installs it.
     """
 
     def __init__(self, message: str, command: str) -> None:
@@ -33,15 +33,15 @@ class TrainedModel:
 
 
 def load_model(folder: Path | None, *, device: str | None = None, threads: int = 0) -> TrainedModel:
-    """Loads a model that ``dramaturg graphs train`` wrote.
+    """Loads a model written by ``dramaturg graphs train``.
 
     Args:
-        folder: Where it was written.
-        device: Of torch; absent: the fastest there is.
-        threads: Of the linear algebra; 0: as many as there are cores.
+        folder: The model's folder.
+        device: The torch device; absent: the fastest available.
+        threads: Threads of the linear algebra; 0: one for each core.
 
     Raises:
-        ModelMissingError: No folder is named, it holds no such model, or sentence-transformers is missing.
+        ModelMissingError: No folder is configured, it has no edge model, or sentence-transformers is missing.
     """
     if folder is None:
         raise ModelMissingError(
@@ -63,11 +63,11 @@ def load_model(folder: Path | None, *, device: str | None = None, threads: int =
 
 
 def load_members(folder: Path, plan: TrainingPlan, *, device: str | None = None) -> EdgeModel:
-    """Loads the weights of a model; several members answer as one.
+    """Loads the weights of a model; several members become an ensemble.
 
     Raises:
         ExtraMissingError: sentence-transformers is not installed.
-        EncoderError: The weights are not those of the plan.
+        EncoderError: The weights do not match the plan.
     """
     members = [_load_member(member, plan, device) for member in member_folders(folder, plan)]
     return members[0] if len(members) == 1 else Ensemble(members)

@@ -1,7 +1,7 @@
-"""Orders of a few events, as bit sets: closure, reduction, and what is left of weighted edges without cycles.
+"""Partial orders of events as bit sets: closure, reduction, and decoding of edge probabilities.
 
-Evaluation decodes thousands of small graphs again and again; at a few events this is some fifty times faster
-than a graph library.
+Evaluation decodes thousands of small graphs repeatedly; for a few events this is some fifty times faster than
+a graph library.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 Edge = tuple[int, int]
-"""The place of an event, and the place of one that comes after it."""
+"""The index of an event and of one after it."""
 
 
 class CycleError(ValueError):
@@ -17,10 +17,10 @@ class CycleError(ValueError):
 
 
 def closure(edges: Iterable[Edge], size: int) -> tuple[int, ...]:
-    """For each of ``size`` events the bit set of those that a path leads to.
+    """The transitive closure: for each of ``size`` events the bit set of reachable events.
 
     Raises:
-        CycleError: An event comes before itself.
+        CycleError: An event reaches itself.
     """
     after = [0] * size
     for source, target in edges:
@@ -30,7 +30,7 @@ def closure(edges: Iterable[Edge], size: int) -> tuple[int, ...]:
             if after[event] >> middle & 1:
                 after[event] |= after[middle]
     if any(reach >> event & 1 for event, reach in enumerate(after)):
-        raise CycleError("an event comes before itself")
+        raise CycleError("an event precedes itself")
     return tuple(after)
 
 
@@ -46,13 +46,13 @@ def reduction(after: Sequence[int]) -> frozenset[Edge]:
 
 
 def decode(probabilities: Mapping[Edge, float], size: int, threshold: float) -> frozenset[Edge]:
-    """The graph that probabilities of single pairs make, as ``GraphService.AggregatePairs`` makes it.
+    """The graph of pairwise probabilities, equal to that of ``GraphService.AggregatePairs``.
 
-    Edges above the threshold are taken; the lightest edge on a cycle is removed until there is no cycle
-    (proScript, section 5.1); what is left is reduced.
+    Takes the edges above the threshold, removes the lightest edge on a cycle until there is none (proScript,
+    section 5.1), and reduces the result.
 
     Args:
-        probabilities: For ordered pairs, how likely the first comes before the second.
+        probabilities: By ordered pair, the probability that the first event precedes the second.
         size: The number of events.
         threshold: In [0, 1].
     """

@@ -1,4 +1,4 @@
-"""What the model is asked: pairs of events, and how they are ordered."""
+"""Pairs of events and their classes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import combinations
 from services.edges.order import Edge
 
 MAX_EVENTS = 40
-"""The most events of one script, as in ``PredictEdgesRequest``."""
+"""The maximum number of events of a script, as in ``PredictEdgesRequest``."""
 
 
 class Relation(IntEnum):
@@ -18,9 +18,9 @@ class Relation(IntEnum):
 
     NEITHER = 0
     FORWARD = 1
-    """The first event, as the pair is shown, comes before the second."""
+    """The first event precedes the second."""
     BACKWARD = 2
-    """The second comes before the first."""
+    """The second event precedes the first."""
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,22 @@ class Pair:
 
 
 def pairs_of(scenario: str, events: Sequence[str]) -> list[Pair]:
-    """Every pair of events in both orders: first all (i, j) with i < j, then each of them flipped."""
+    """All pairs of events: first (i, j) for i < j, then each of them flipped."""
     forward = [Pair(scenario, first, second) for first, second in combinations(events, 2)]
     return forward + [pair.flipped for pair in forward]
 
 
 def merge_orders(size: int, answers: Iterable[Sequence[float]]) -> Mapping[Edge, float]:
-    """How likely each event comes before each other, from the answers about both orders of each pair.
+    """Averages the probabilities of both orders of each pair.
 
-    The model need not be consistent: asked the other way round it may answer otherwise. The mean of both
-    answers does not depend on the order in which events are given.
+    The model may be inconsistent between orders. The mean does not depend on the order of the events.
 
     Args:
         size: The number of events.
         answers: The probabilities of the three relations for each of ``pairs_of``, in its order.
 
     Returns:
-        For all ordered pairs of places a probability. The two of one pair add up to at most 1.
+        A probability for each ordered pair of indices. The two of one pair add up to at most 1.
     """
     rows = list(answers)
     half = len(rows) // 2

@@ -1,4 +1,4 @@
-"""What decides a training besides its data."""
+"""The settings of a training."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ class Reading(Enum):
 
 
 class Label(Enum):
-    """What is learnt of a pair, and so what a probability that is served means."""
+    """The relation of a pair that is trained, and the meaning of the served probability."""
 
     PRECEDES = "precedes"
-    """The first event comes before the second, directly or not: an edge of the transitive closure."""
+    """The first event precedes the second, directly or not: an edge of the transitive closure."""
     EDGE = "edge"
-    """The first comes right before the second: an edge of the transitive reduction."""
+    """The first event directly precedes the second: an edge of the transitive reduction."""
     BOTH = "both"
-    """A mean of the two: two thirds of the probability of ``PRECEDES``, one of that of ``EDGE``. Only where
-    events are read together, as both are learnt then whatever is served."""
+    """A weighted mean: two thirds ``PRECEDES``, one third ``EDGE``. Requires ``Reading.TOGETHER``, which
+    trains both.
+    """
 
 
 class Precision(Enum):
-    """The numbers that matrices are multiplied in, when a model is trained and when it is served."""
+    """The precision of matrix products, in training and serving."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-    """Half the time on processors that have it, and about as good; weights stay in float32."""
+    """Takes half the time on processors that support it, at similar quality; weights stay in float32."""
 
 
 _TOGETHER_DEFAULTS: dict[str, Any] = {
@@ -44,7 +45,7 @@ _TOGETHER_DEFAULTS: dict[str, Any] = {
     "learning_rate": 3e-4,
     "max_length": 512,
 }
-"""Where they differ from those of pairs: one script holds what some thirty pairs do."""
+"""Defaults that differ from pairs; a script has as much information as some thirty pairs."""
 
 
 class TrainingPlan(BaseModel):
@@ -59,33 +60,33 @@ class TrainingPlan(BaseModel):
     encoder: str = Field(min_length=1)
     """The folder or hub id of the encoder to start from."""
     reading: Reading = Reading.PAIRS
-    """What the encoder reads at a time. Cards from before there was a choice are of pairs."""
+    """The unit of the encoder's input. Absent in old cards, which are of pairs."""
     label: Label = Label.PRECEDES
-    """What is learnt of a pair. Where events are read together, it only decides what is served."""
+    """The trained relation. With ``Reading.TOGETHER`` it only affects the served probability."""
     seed: int = 0
-    """Decides the held-out scripts, the new layers, the order of examples and dropout."""
+    """Seeds the split, new layers, the order of examples and dropout."""
     epochs: int = Field(default=4, ge=1, le=1000)
-    """The most passes over the data. The learning rate falls to 0 over them."""
+    """The maximum number of epochs. The learning rate decays to 0 over them."""
     patience: int = Field(default=1, ge=1, le=1000)
-    """After how many passes without a better F1 on the held-out scripts the training stops."""
+    """Training stops after this number of epochs without a better F1 on the held-out scripts."""
     batch_size: int = Field(default=32, ge=1, le=4096)
-    """Examples of one step: pairs, or scripts."""
+    """Examples of one step: pairs or scripts."""
     learning_rate: float = Field(default=1e-4, gt=0, lt=1)
-    """The highest, of the encoder; reached after the warm-up."""
+    """The maximum learning rate of the encoder, reached after the warm-up."""
     warmup: float = Field(default=0.06, ge=0, lt=1)
     """The share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.01, ge=0, lt=1)
-    """Of AdamW (Loshchilov and Hutter, 2019)."""
+    """The weight decay of AdamW (Loshchilov and Hutter, 2019)."""
     max_length: int = Field(default=48, ge=8, le=4096)
-    """The most tokens of what is read at a time. A longer pair is cut; a longer script is refused."""
+    """The maximum number of tokens of an input. Longer pairs are truncated; longer scripts are refused."""
     holdout: float = Field(default=0.1, gt=0, le=0.5)
-    """The share of the scripts that is not trained on but chosen by."""
+    """The share of held-out scripts."""
     members: int = Field(default=1, ge=1, le=100)
-    """How many models are trained, with seeds that follow each other; their probabilities are averaged."""
+    """The number of models, with consecutive seeds; their probabilities are averaged."""
     precision: Precision = Precision.FLOAT32
-    """Of the matrix products."""
+    """The precision of matrix products."""
     threads: int = Field(default=0, ge=0, le=1024)
-    """Threads of the linear algebra; 0: as many as the library takes. They change the last digits of sums."""
+    """Threads of the linear algebra; 0: the library's default. The number affects rounding."""
 
     @model_validator(mode="before")
     @classmethod
@@ -102,17 +103,17 @@ class TrainingPlan(BaseModel):
         return self
 
     def for_member(self, member: int) -> TrainingPlan:
-        """How one member of an ensemble is trained.
+        """The plan of one member of an ensemble.
 
         Args:
             member: From 0. The first has the plan's seed.
         """
-        # A member keeps the pass that orders best; only what all of them answer is a mean of the two.
+        # Members choose their epoch by precedence; only the ensemble serves the weighted mean.
         label = Label.PRECEDES if self.label is Label.BOTH else self.label
         return self.model_copy(update={"members": 1, "seed": self.seed + member, "label": label})
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of one step: a straight rise, then a straight fall to 0.
+        """The learning rate of one step: linear warm-up, then linear decay to 0.
 
         Args:
             step: From 0.

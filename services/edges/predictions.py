@@ -1,4 +1,4 @@
-"""Predicts the edges of every script of a file, for ``dramaturg graphs score``."""
+"""Predictions for a file of scripts, in the format of ``dramaturg graphs score``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from services.edges.pairs import MAX_EVENTS
 def predict_rows(
     model: TrainedModel, rows: Iterable[Row], threshold: float, advance: Callable[[], None]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Predicts scripts one after the other.
+    """Predicts the edges of scripts.
 
     Args:
         model: The model.
-        rows: Records of events; edges that they have are not looked at.
-        threshold: An edge is made where its probability is above this.
+        rows: Records of events; their edges are ignored.
+        threshold: Edges with a probability above this are predicted.
         advance: Called after each row.
 
     Returns:
-        For each script a record with ``id``, ``scenario``, ``unordered_nodes`` and ``edges``, as predictions
-        for proScript are published; and why each other row has none, by id.
+        A record for each script with ``id``, ``scenario``, ``unordered_nodes`` and ``edges``, the format of
+        proScript's published predictions; and the reason for each failed row, by id.
     """
     predictions, failures = [], {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Runs the model in threads of its own, a batch at a time."""
+"""Concurrent predictions with one model, in threads."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Prediction:
     """The probabilities that events precede each other."""
 
     probabilities: Mapping[Edge, float]
-    """For every ordered pair of places."""
+    """By ordered pair of event indices."""
     truncated: int
-    """How many readings were cut to the model's window; pairs and scripts are read in several orders."""
+    """The number of truncated inputs; each pair or script is several inputs, one for each order."""
     card: ModelCard
-    """Of the model that answered."""
+    """The card of the model."""
 
 
 class Predictor:
-    """Shares one model among all calls; it is loaded at the first need.
+    """Shares one model among all calls and loads it on first use.
 
     Args:
         load: Loads the model; called in a thread.
-        batch_size: The most pairs of a batch.
-        workers: How many batches are worked on at once.
+        batch_size: The maximum number of pairs of a batch.
+        workers: The number of batches processed concurrently.
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class Predictor:
         self._loading: asyncio.Task[TrainedModel] | None = None
 
     async def load(self) -> TrainedModel:
-        """Loads the model unless it is loaded. A failure is tried again by the next call.
+        """Loads the model if necessary. After a failure, the next call tries again.
 
         Raises:
-            ModelMissingError: There is none.
+            ModelMissingError: There is no model.
         """
         failed = self._loading is not None and self._loading.done() and _failed(self._loading)
         if self._loading is None or failed:
             self._loading = asyncio.create_task(self._in_thread(self._load))
-        # A caller that is cancelled leaves; the others still wait for the same load.
+        # Cancelling one caller must not cancel the load for the others.
         return await asyncio.shield(self._loading)
 
     async def predict(self, scenario: str, events: Sequence[str]) -> Prediction:
-        """Answers for every pair of events. Cancelled, it stops after the batch under way.
+        """Predicts every pair of events. After cancellation it stops at the end of the current batch.
 
         Args:
-            scenario: What the script is for.
+            scenario: The goal of the script.
             events: The events' texts; at least two, none empty.
 
         Raises:

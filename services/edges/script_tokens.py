@@ -12,7 +12,7 @@ from services.edges.inference import WindowError
 MAX_SCENARIO_TOKENS, MAX_EVENT_TOKENS = 60, 40
 """Longer texts are cut, so that one of them cannot take the window from all others."""
 
-# More than so many tokens hold; longer texts would only cost time.
+# An upper bound of the text of a window; longer texts only cost time.
 _CHARACTERS_PER_TOKEN = 20
 
 Span = tuple[int, int]

@@ -1,4 +1,4 @@
-"""What can be configured of the edge service."""
+"""Settings of the edge service."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ class EdgesSettings(Settings):
     section: ClassVar[str] = "edges"
 
     model_dir: Path | None = None
-    """The folder that ``dramaturg graphs train`` wrote. Absent: calls are told to train a model first."""
+    """The folder written by ``dramaturg graphs train``. Absent: calls fail with instructions to train a
+    model.
+    """
     preload: bool = False
-    """Whether the model is loaded before the server listens, so that the first call is as fast as the next.
-    Without it the first call loads it, in some ten seconds.
+    """Whether to load the model before the server listens. Otherwise the first call loads it, which takes
+    some ten seconds.
     """
     batch_size: int = Field(default=64, ge=1, le=4096)
-    """The most pairs of one batch: how long a cancelled call still computes. A model that reads all events
-    together reads at least one script at a time, whatever its pairs.
+    """The maximum number of pairs of a batch, which bounds the work after a cancellation. A model that reads
+    all events together processes at least one script.
     """
     workers: int = Field(default=1, ge=1, le=64)
-    """How many batches are worked on at once. One keeps all cores busy."""
+    """The number of batches processed concurrently. One keeps all cores busy."""
     threads: int = Field(default=0, ge=0, le=1024)
-    """Threads of the linear algebra. 0: as many as there are cores."""
+    """Threads of the linear algebra. 0: one for each core."""
     device: str | None = Field(default=None, max_length=100)
-    """Where the model runs, as torch names it, such as "cpu" or "cuda:0". Absent: the fastest there is."""
+    """The torch device, e.g. "cpu" or "cuda:0". Absent: the fastest available."""

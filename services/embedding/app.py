@@ -58,7 +58,7 @@ class App:
     def _backend(self) -> EmbeddingBackend[Any]:
         settings = self._settings
         if settings.engine == "openai":
-            # The package takes a second to import: only whoever uses it waits for it.
+            # The import takes a second; it happens on first use only.
             from services.embedding.endpoint import open_endpoint
 
             return open_endpoint(settings, os.environ)
@@ -88,7 +88,7 @@ async def _preload(embedder: Embedder[Any]) -> None:
     try:
         await embedder.load()
     except (WeightsMissingError, ServiceError) as problem:
-        # The service starts all the same: whoever calls it is told what to do.
+        # The service starts anyway; each call fails with instructions.
         logger.warning("the model cannot be loaded", extra={"fields": {"problem": str(problem)}})
 
 

@@ -1,4 +1,4 @@
-"""What turns texts into vectors, whatever it is: a library, an endpoint, our own forward pass."""
+"""The interface of embedding backends: a library, an endpoint, or our own forward pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Prepared(Generic[InputT]):
     """A text prepared for encoding."""
 
     input: InputT
-    """What the backend encodes, such as token ids."""
+    """The backend's input, e.g. token ids."""
     length: int
     """How many tokens that is."""
     truncated: bool
@@ -68,7 +68,7 @@ class EmbeddingBackend(Protocol[InputT]):
 
         Raises:
             WeightsMissingError: it cannot be.
-            ServiceError: what it depends on failed.
+            ServiceError: A dependency failed.
         """
 
     async def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:

@@ -1,4 +1,4 @@
-"""Keeps vectors by the hash of their text, the least recently used leaving first."""
+"""Embedding of texts: an LRU cache of vectors, batches of similar length, one computation of equal texts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Generic
 
 from services.embedding.backend import EmbeddingBackend, Floats, InputT, ModelFacts, TokenVectors
-from services.embedding.local import plan_batches
 
 _OVERHEAD = 400
-"""What an entry takes besides its vector: the key, the array and the places in the table, in bytes."""
+"""Bytes of an entry besides its vector: key, array header and table slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +196,28 @@ class Embedder(Generic[InputT]):
                 vector = Vector(row.copy(), prepared[index].truncated)
                 found[missing[index]] = vector
                 self._cache.put(missing[index], vector)
+
+
+def plan_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Groups texts of about equal length.
+
+    A batch is padded to its longest text, so mixing lengths wastes work; and memory grows with the padded
+    tokens, so these are capped and not the texts.
+
+    Args:
+        lengths: The tokens of each text, at least 1.
+        budget: The most tokens of a batch, padding included. A longer text is a batch of its own.
+
+    Returns:
+        Indices into ``lengths``, every one exactly once, longest texts first.
+    """
+    batches: list[list[int]] = []
+    room = 0
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        if room == 0:
+            batches.append([])
+            # The first text of a batch is its longest: that fixes how many fit.
+            room = max(1, budget // lengths[index])
+        batches[-1].append(index)
+        room -= 1
+    return batches

@@ -28,7 +28,8 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 class EndpointBackend:
     """An ``EmbeddingBackend`` over an endpoint. The package retries what may pass, a bounded number of times.
 
-    The protocol does not tell a model's window, so texts are cut at a configured number of characters.
+    The protocol does not report a model's window, so texts are truncated at a configured number of
+    characters.
 
     Args:
         model: The model's name, at the endpoint and here.

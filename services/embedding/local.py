@@ -1,4 +1,4 @@
-"""Puts texts into batches by their tokens."""
+"""The backend of local encoders: a model in the process, run in threads."""
 
 from __future__ import annotations
 
@@ -9,32 +9,6 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from services.embedding.backend import Floats, InputT, ModelFacts, Prepared, TokenVectors
-
-
-def plan_batches(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Groups texts of about equal length.
-
-    A batch is padded to its longest text, so mixing lengths wastes work; and memory grows with the padded
-    tokens, so these are capped and not the texts.
-
-    Args:
-        lengths: The tokens of each text, at least 1.
-        budget: The most tokens of a batch, padding included. A longer text is a batch of its own.
-
-    Returns:
-        Indices into ``lengths``, every one exactly once, longest texts first.
-    """
-    batches: list[list[int]] = []
-    room = 0
-    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
-        if room == 0:
-            batches.append([])
-            # The first text of a batch is its longest: that fixes how many fit.
-            room = max(1, budget // lengths[index])
-        batches[-1].append(index)
-        room -= 1
-    return batches
-
 
 ResultT = TypeVar("ResultT")
 
@@ -64,7 +38,7 @@ class LocalBackend(Generic[InputT]):
 
     Args:
         model: The model's name.
-        load: Loads the encoder and tells the SHA-256 of its weights; called in a thread.
+        load: Loads the encoder and returns it with the SHA-256 of its weights; called in a thread.
         workers: How many batches are worked on at once.
     """
 

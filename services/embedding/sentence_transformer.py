@@ -28,7 +28,7 @@ class SentenceTransformerEncoder:
 
     def __init__(self, model: SentenceTransformer) -> None:
         self._model = model
-        # Asked for, not looked up: what a model declares is not always what it gives.
+        # Measured: the declared dimension may differ from the actual one.
         self._dimension = int(self.encode([""]).shape[1])
         added = model.tokenizer("a", return_special_tokens_mask=True)["special_tokens_mask"]
         self._added_before = added.index(0)
@@ -41,7 +41,7 @@ class SentenceTransformerEncoder:
 
     @property
     def token_dimension(self) -> int:
-        """The length of a token's vector: that of the encoder, whatever stands between it and the text's."""
+        """The length of a token's vector: the output of the encoder, before pooling and projection."""
         return self._token_dimension
 
     def prepare(self, texts: Sequence[str]) -> list[Prepared[str]]:
@@ -66,7 +66,7 @@ class SentenceTransformerEncoder:
 
         A prompt that the model declares for whole texts is not put before them.
         """
-        # Without an output value the library tells all, the tokens' ids too.
+        # Without an output value the library returns everything, including token ids.
         texts = self._model.encode(
             list(inputs), prompt="", batch_size=len(inputs), output_value=None, show_progress_bar=False
         )
@@ -84,7 +84,7 @@ class SentenceTransformerEncoder:
 def load_sentence_transformer(
     source: Path | str, sha256: str | None
 ) -> tuple[SentenceTransformerEncoder, str]:
-    """Loads a model and tells the SHA-256 of its weights, which is empty where they are not in a folder.
+    """Loads a model; returns it with the SHA-256 of its weights, empty if they are not in a folder.
 
     Args:
         source: The model's folder, or its id on the hub of the library. An id is downloaded once, unless the
@@ -100,7 +100,7 @@ def load_sentence_transformer(
             raise WeightsMissingError(f"{source} has no {WEIGHTS_FILE}")
         digest = verify(source, sha256)
     try:
-        # Torch takes seconds and hundreds of megabytes: whoever does not use it does not pay for it.
+        # Torch takes seconds and hundreds of megabytes to import; it is imported on first use.
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise WeightsMissingError(

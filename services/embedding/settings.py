@@ -1,4 +1,4 @@
-"""What can be configured of the embedding service."""
+"""Settings of the embedding service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agreement between annotators: which scripts to keep, which graph of each; votes on pairs of scripts."""
+"""Selection of graphs by annotator agreement, and majority votes on pairs of scripts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from services.graph.score import Choices, EmptyRule, count_edges, measure
 
 @dataclass(frozen=True)
 class Selection:
-    """What became of a script.
+    """The result of a selection.
 
     Attributes:
-        pairs: The F1 of each pair of graphs by their indices; ``None`` where it is not defined.
-        chosen: The index of the graph that agrees best; ``None`` where no agreement is defined.
-        agreement: Its agreement, from 0 to 1.
-        tied: How many graphs agree as well as it, itself included.
+        pairs: The F1 by pair of graph indices; ``None`` if undefined.
+        chosen: The index of the graph with the highest agreement; ``None`` if no agreement is defined.
+        agreement: The agreement of the chosen graph, in [0, 1].
+        tied: The number of graphs with this agreement, including the chosen one.
     """
 
     pairs: dict[tuple[int, int], float | None]
@@ -32,14 +32,14 @@ class Selection:
 
 
 def select(graphs: Sequence[ScriptGraph], *, mean: bool, empty_rule: EmptyRule, rng: Random) -> Selection:
-    """Picks, of graphs of the same events, the one that agrees best with the others (proScript, section 4).
+    """Selects the graph with the highest agreement with the others (proScript, section 4).
 
     Args:
-        graphs: Two or more graphs.
-        mean: Whether a graph's agreement is its mean F1 with all others; else its highest, so that the two
-            graphs of the best pair tie.
-        empty_rule: What F1 is where neither graph has edges.
-        rng: Decides between graphs that tie.
+        graphs: Two or more graphs over the same events.
+        mean: Whether a graph's agreement is its mean F1 with all others; otherwise its highest, so that the
+            two graphs of the best pair tie.
+        empty_rule: The F1 if neither graph has edges.
+        rng: Breaks ties.
     """
     choices = Choices(empty_rule=empty_rule)
     pairs: dict[tuple[int, int], float | None] = {}
@@ -69,10 +69,9 @@ class Preference(Enum):
 
 
 def majority(votes: Sequence[Preference], *, split: Preference) -> Preference:
-    """The preference that more than half of the votes have (proScript, section 6.3), else ``split``.
+    """The preference of more than half of the votes (proScript, section 6.3), else ``split``.
 
-    Votes withheld (``UNDECIDED``) do not count, neither for nor against; without any other there is no
-    decision.
+    ``UNDECIDED`` votes are not counted; without other votes the result is ``UNDECIDED``.
     """
     counts = Counter(vote for vote in votes if vote is not Preference.UNDECIDED)
     if not counts:

@@ -1,4 +1,4 @@
-"""Wires the graph service."""
+"""Application of the graph service."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class App:
         threads = ThreadPoolExecutor(self._settings.threads, thread_name_prefix="graph")
         async with SolverPool(self._settings.solvers) as pool:
             await pool.warm()
-            # A full garbage collection stops the event loop while it looks at all that the process has loaded
-            # (130 ms were measured). What is here now stays, so it need not be looked at again.
+            # A full garbage collection blocks the event loop while it scans all loaded modules (130 ms
+            # measured). Freezing excludes them from later collections.
             gc.collect()
             gc.freeze()
             try:

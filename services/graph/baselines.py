@@ -1,8 +1,8 @@
-"""Random graphs over given events, to compare a score with (proScript, Table 1, random).
+"""Random baseline graphs over given events (proScript, Table 1, random).
 
-A script's source and sink keep their places, because a model is told the scenario, which is the sink, and
-finds the source trivially. Of two ways to draw the rest, both give the paper's F1 of about 21 on its
-development set; a chain gives less.
+The source and the sink are fixed, because models receive the scenario, which is the sink, and find the source
+trivially. Permuting the middle and random DAGs both reproduce the paper's F1 of about 21 on its development
+set; chains have a lower one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from services.graph.order import Order
 
 class Baseline(Enum):
     PERMUTE_MIDDLE = "permute-middle"
-    """The graph's own shape, with the events between source and sink permuted."""
+    """The shape of the graph, with the events between source and sink permuted."""
     RANDOM_DAG = "random-dag"
     """Random edges along a random order of the events between source and sink, reduced."""
     RANDOM_CHAIN = "random-chain"
@@ -25,14 +25,14 @@ class Baseline(Enum):
 
 
 class NoSingleEndError(ValueError):
-    """A graph with no or several sources or sinks, or with one event that is both."""
+    """The graph does not have exactly one source and one different sink."""
 
 
 def ends(graph: ScriptGraph) -> Edge:
     """The only source and the only sink.
 
     Raises:
-        NoSingleEndError: There is not exactly one of each, and different.
+        NoSingleEndError: There is not exactly one of each, or they are the same event.
     """
     first, last = sources(graph), sinks(graph)
     if len(first) != 1 or len(last) != 1 or first == last:
@@ -48,8 +48,8 @@ def draw(graph: ScriptGraph, baseline: Baseline, rng: Random, edge_probability: 
     Args:
         graph: A graph with one source and one sink.
         baseline: How to draw.
-        rng: Where the random numbers come from.
-        edge_probability: For ``RANDOM_DAG``, how likely each edge is before the reduction.
+        rng: The random generator.
+        edge_probability: For ``RANDOM_DAG``, the probability of each edge before the reduction.
 
     Raises:
         NoSingleEndError: The graph has not one source and one sink.
@@ -72,9 +72,9 @@ def draw(graph: ScriptGraph, baseline: Baseline, rng: Random, edge_probability: 
 def expected_f1(graph: ScriptGraph) -> float:
     """The mean F1 of ``PERMUTE_MIDDLE`` against the graph itself, over all permutations, in closed form.
 
-    An edge between two of the ``k`` events in the middle is hit by chance 1 / (k (k - 1)), one between an end
-    and the middle by 1 / k. The drawn graph has as many edges as the graph, so that F1, precision and recall
-    are one number.
+    An edge between two of the ``k`` middle events is matched with probability 1 / (k (k - 1)), one between an
+    end and the middle with 1 / k. The drawn graph has as many edges as the graph, so F1, precision and recall
+    are equal.
 
     Raises:
         NoSingleEndError: The graph has not one source and one sink.

@@ -1,4 +1,4 @@
-"""Whether a graph is a well-formed script graph, and its canonical form (proScript, section 3)."""
+"""Validation of script graphs and their canonical form (proScript, section 3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.graph.order import Order
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a script takes, in minutes. An event without a duration counts as 0 and is named."""
+    """The duration of a script in minutes. Events without a duration count as 0 and are listed."""
 
     total_minutes: float
     critical_path_minutes: float
@@ -31,7 +31,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to say of a graph; see ``GraphReport`` in the contract, field by field."""
+    """The properties of a graph; see ``GraphReport`` in the contract."""
 
     event_count: int
     edge_count: int
@@ -65,14 +65,14 @@ class NewEvent:
 
 
 def check(graph: ScriptGraph, root: str | None = None) -> Report:
-    """Examines a graph in time linear in its size but for the bit sets of ``Order``.
+    """Checks a graph, in time linear in its size except for the bit sets of ``Order``.
 
     Args:
         graph: Any graph.
         root: The event from which the others should be reachable; ``None``: any source.
 
     Raises:
-        KeyError: ``root`` is no event of the graph.
+        KeyError: ``root`` is not an event of the graph.
     """
     order = Order(graph)
     starts = sources(graph) if root is None else [root]
@@ -105,7 +105,7 @@ def find_cycle(graph: ScriptGraph, order: Order) -> list[str]:
 
 
 def measure_time(graph: ScriptGraph) -> Timing | None:
-    """The total time and the critical path of an acyclic graph; ``None`` where no event has a duration."""
+    """The total time and the critical path of an acyclic graph; ``None`` without durations."""
     minutes = {event: minutes_of(graph, event) for event in graph}
     known = {event: value for event, value in minutes.items() if value is not None}
     if not known:
@@ -127,14 +127,14 @@ def measure_time(graph: ScriptGraph) -> Timing | None:
 
 
 def canonical_form(graph: ScriptGraph, root: NewEvent | None, leaf: NewEvent | None) -> ScriptGraph:
-    """The transitive reduction, with a new first event before all sources and a new last one after all sinks.
+    """The transitive reduction, with a new root before all sources and a new leaf after all sinks.
 
     Raises:
-        ValueError: The graph has a cycle, or an event to be added has the id of another.
+        ValueError: The graph has a cycle, or the id of a new event is in use.
     """
     for new in (root, leaf):
         if new is not None and new.id in graph:
-            raise ValueError(f"the graph has an event {new.id!r} already")
+            raise ValueError(f"the graph already has an event {new.id!r}")
     if root is not None and leaf is not None and root.id == leaf.id:
         raise ValueError(f"root and leaf have the same id {root.id!r}")
     reduced = Order(graph).reduction()

@@ -1,8 +1,8 @@
-"""Breaks the cycles of weighted edges: which edges to remove so that an order is left.
+"""Removal of edges until a weighted graph is acyclic.
 
-The paper removes "the edge with minimum weight until we get a valid DAG" (proScript, section 5.1), which we
-read as: the lightest edge that lies on a cycle. That removes about twice the weight of an optimum at 7 events
-and three times at 15, so the minimum feedback arc set is offered too (``solving.feedback``).
+The paper removes "the edge with minimum weight until we get a valid DAG" (proScript, section 5.1), read here
+as the lightest edge that lies on a cycle. That removes about twice the optimal weight for 7 events and three
+times for 15, so the minimum feedback arc set is available too (``solver.cycles``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import networkx as nx
 
 Weighted = tuple[int, int, float]
-"""An edge over event indices, and its weight."""
+"""Source and target index of an edge, and its weight."""
 
 
 @dataclass(frozen=True)
 class FeedbackArcSet:
-    """Edges whose removal leaves no cycle, and whether none of less weight exist."""
+    """Edges whose removal leaves no cycle; ``proven`` if no such set has less weight."""
 
     removed: list[Weighted]
     proven: bool
@@ -29,9 +29,9 @@ class FeedbackArcSet:
 
 
 def remove_lightest(edges: Sequence[Weighted], size: int) -> FeedbackArcSet:
-    """Removes, again and again, the lightest edge that lies on a cycle; of equal ones the first by its ends.
+    """Repeatedly removes the lightest edge on a cycle; ties are broken by source and target.
 
-    One pass by weight does it: an edge that lies on no cycle now will not lie on one after more were removed.
+    One pass by weight suffices: an edge that lies on no cycle cannot lie on one after more removals.
     """
     after = [0] * size
     for source, target, _ in edges:
@@ -60,6 +60,6 @@ def _reaches(after: Sequence[int], start: int, goal: int) -> bool:
 
 
 def events_on_cycles(edges: Sequence[Weighted]) -> list[list[int]]:
-    """The sets of events that lie on common cycles of more than one event, each sorted."""
+    """The strongly connected components with more than one event, each sorted."""
     graph: nx.DiGraph[int] = nx.DiGraph((source, target) for source, target, _ in edges)
     return sorted(sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1)

@@ -1,9 +1,8 @@
-"""What a script graph is to the rest of this service: a ``networkx.DiGraph`` with a few agreed attributes.
+"""The graph model: a ``networkx.DiGraph`` with fixed attributes.
 
-Nodes are event ids. A node's attributes are ``text`` (a string, may be empty), ``minutes`` (a float, or
-``None`` where the typical duration is not known) and ``declared`` (whether the event was described, not only
-named by an edge). The graph's own attributes are ``id`` and ``scenario``. The order of nodes and edges is the
-order in which they were given.
+Nodes are event ids. Node attributes are ``text`` (possibly empty), ``minutes`` (a float, or ``None`` if the
+typical duration is unknown) and ``declared`` (False if only edges name the event). Graph attributes are
+``id`` and ``scenario``. Nodes and edges keep the order of the input.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import TypeAlias
 import networkx as nx
 
 ScriptGraph: TypeAlias = "nx.DiGraph[str]"
-"""A directed graph over event ids, with the attributes that this module names."""
+"""A directed graph over event ids with the attributes of this module."""
 
 Edge: TypeAlias = tuple[str, str]
 """The id of an event, and the id of one that comes after it."""
 
 
 class TooLargeError(ValueError):
-    """An input that cannot be worked on within bounded time and memory.
+    """The input exceeds a limit.
 
     Attributes:
-        what: What there is too much of, such as "events".
-        limit: How much may be there.
-        actual: How much is there; where counting stopped early, at least.
+        what: The limited quantity, e.g. "events".
+        limit: The maximum.
+        actual: The actual number, or a lower bound if counting stopped early.
     """
 
     def __init__(self, what: str, *, limit: int, actual: int) -> None:
-        super().__init__(f"{actual} {what} are more than the {limit} that can be worked on")
+        super().__init__(f"{actual} {what}; at most {limit} are supported")
         self.what = what
         self.limit = limit
         self.actual = actual
@@ -49,7 +48,7 @@ def add_event(graph: ScriptGraph, event: str, text: str = "", minutes: float | N
 
 
 def add_edge(graph: ScriptGraph, source: str, target: str) -> None:
-    """Adds an edge; ends that are not there become events that are not declared."""
+    """Adds an edge; unknown ends become undeclared events."""
     for event in (source, target):
         if event not in graph:
             graph.add_node(event, text="", minutes=None, declared=False)
@@ -71,7 +70,7 @@ def text_of(graph: ScriptGraph, event: str) -> str:
 
 
 def minutes_of(graph: ScriptGraph, event: str) -> float | None:
-    """The typical duration of an event in minutes; ``None`` where it is not known."""
+    """The typical duration of an event in minutes; ``None`` if unknown."""
     minutes: float | None = graph.nodes[event]["minutes"]
     return minutes
 
@@ -93,7 +92,7 @@ def max_degree(graph: ScriptGraph) -> int:
 
 
 Matrix = tuple[tuple[bool, ...], ...]
-"""For each event of the first graph: whether each event of the second has the same label."""
+"""[i][k]: whether event i of the first graph and event k of the second have the same label."""
 
 
 def normalise(text: str) -> str:
@@ -103,7 +102,7 @@ def normalise(text: str) -> str:
 
 
 def equal_texts(first: ScriptGraph, second: ScriptGraph) -> Matrix:
-    """Equal where the normalised texts are; an event without text equals only its namesake without text."""
+    """Compares normalised texts; an event without text equals only the one with the same id and no text."""
     return _equal_keys(_text_keys(first), _text_keys(second))
 
 

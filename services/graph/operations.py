@@ -1,4 +1,4 @@
-"""What the methods do with a graph in a thread: decode, work, encode."""
+"""The synchronous parts of the methods: decode, compute, encode."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from services.graph.score import group, score_pair, summarise
 
 
 def parse_graph(request: pb.ParseGraphRequest) -> pb.ParseGraphResponse:
-    """Reads a graph from text.
+    """Parses a graph.
 
     Raises:
-        TooLargeError: The graph passes a limit.
+        TooLargeError: The graph exceeds a limit.
     """
     return encode_parsed(parse(request.text, decode_dialect(request.dialect)))
 
 
 def check_graph(request: pb.CheckGraphRequest) -> pb.CheckGraphResponse:
-    """Examines a graph and makes its canonical form.
+    """Checks a graph and builds its canonical form.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT where the request is at fault.
+        ServiceError: INVALID_ARGUMENT: the request is invalid.
     """
     graph = decode_graph(request.graph, "graph")
     if request.root_id and request.root_id not in graph:
-        raise invalid("root_id", f"{request.root_id!r} is no event of the graph")
+        raise invalid("root_id", f"{request.root_id!r} is not an event of the graph")
     report = check(graph, request.root_id or None)
     response = pb.CheckGraphResponse(report=encode_report(report))
     if request.HasField("canonical_form"):
@@ -57,10 +57,10 @@ def check_graph(request: pb.CheckGraphRequest) -> pb.CheckGraphResponse:
 
 
 def score_edges(request: pb.ScoreEdgesRequest) -> pb.ScoreEdgesResponse:
-    """Scores pairs of graphs and sums up.
+    """Scores pairs of graphs and aggregates.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT where the request is at fault.
+        ServiceError: INVALID_ARGUMENT: the request is invalid.
     """
     choices = decode_choices(request)
     scores = [

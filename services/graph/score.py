@@ -1,8 +1,7 @@
 """Precision, recall, F1, IoU and edge difference of edges (proScript, section 5.2), macro and micro.
 
-The paper's printed formulas have precision and recall the other way round than everyone else; F1 does not
-depend on it. Undefined cases, here as in the contract: where one graph has no edges and the other has, every
-ratio is 0; where neither has, the caller's rule decides.
+The paper's printed formulas exchange precision and recall; F1 is unaffected. Undefined cases, as in the
+contract: if exactly one graph has edges, every ratio is 0; if neither has, the request's rule applies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers GraphService: decode, call, encode. Long work runs in threads, endless work in processes."""
+"""Servicer of GraphService. Parsing and scoring run in threads, solvers in processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from services.graph.solver.pool import SolverPool
 from services.graph.solver.tasks import distance_task, feedback_task
 
 _RESERVE_SECONDS = 0.5
-"""What is kept of the time before the deadline to stop a solver and to answer."""
+"""Time reserved before the deadline to stop a solver and to respond."""
 
 _Request = TypeVar("_Request", bound=Message)
 _Result = TypeVar("_Result")
@@ -106,7 +106,7 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
     async def _solve(self, task: Mapping[str, Any], asked: Duration) -> dict[str, Any]:
         seconds = asked.ToTimedelta().total_seconds()
         if seconds < 0:
-            raise invalid("time_limit", f"is {seconds} seconds; at least 0")
+            raise invalid("time_limit", f"is {seconds} seconds; must be at least 0")
         limit = min(seconds or self._settings.time_limit_seconds, self._settings.maximum_time_limit_seconds)
         left = remaining()
         until = None if left is None else time.monotonic() + left - _RESERVE_SECONDS
@@ -116,5 +116,5 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
             raise ServiceError(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
                 error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
-                "no solver had even a bound in time",
+                "no bound was found before the deadline",
             ) from error

@@ -16,10 +16,10 @@ class GraphSettings(Settings):
     section: ClassVar[str] = "graph"
 
     solvers: int = Field(default_factory=lambda: max(1, (os.cpu_count() or 2) // 2), ge=1, le=64)
-    """The most solver processes. Each takes a processor and some 100 MB while it works; more calls wait."""
+    """The maximum number of solver processes. Each uses one processor and some 100 MB; further calls wait."""
     threads: int = Field(default=2, ge=1, le=16)
-    """The most threads that read, check and score graphs."""
+    """The maximum number of threads that parse, check and score graphs."""
     time_limit_seconds: float = Field(default=10.0, gt=0)
-    """How long to search where a request does not say."""
+    """The search time of requests without a time limit."""
     maximum_time_limit_seconds: float = Field(default=120.0, gt=0)
-    """The longest that a request may search."""
+    """The maximum search time of a request."""

@@ -1,1 +1,1 @@
-"""Finds out who should judge a text: generates readers, and leaves out those that are alike (DRPE)."""
+"""The role service: generates readers of a text and removes similar ones (DRPE)."""

@@ -1,4 +1,4 @@
-"""Wires the role service: its settings, its prompts, the channels to what it asks, and its contract."""
+"""Application of the role service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class App:
     """The role service.
 
     Args:
-        settings: By default those of the environment.
+        settings: Default: read from the environment.
     """
 
     name = RoleSettings.section

@@ -21,7 +21,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIV
 Floats: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.intp]
 Checkpoint: TypeAlias = Callable[[], None]
-"""Called between two blocks; whatever it raises ends the work."""
+"""Called between blocks; may raise to stop the work."""
 
 NOISE = -1
 """The label of a point in no cluster."""
@@ -38,7 +38,7 @@ class Density:
     eps: float
     """The largest cosine distance (1 - cosine similarity) of two neighbours, from 0 to 2."""
     min_samples: int
-    """How many neighbours, itself included, make a point a core."""
+    """The minimum number of neighbours of a core point, including itself."""
 
 
 def dbscan(vectors: Floats, density: Density, checkpoint: Checkpoint) -> Labels:
@@ -104,12 +104,12 @@ def _blocks(rows: Floats, columns: Floats, checkpoint: Checkpoint) -> Iterator[t
 
 
 DEFAULT_EPS = 0.3
-"""The cosine distance of neighbours, where a request gives none."""
+"""The default maximum cosine distance of neighbours."""
 DEFAULT_MIN_SAMPLES = 2
-"""How many neighbours make a core, where a request does not say."""
+"""The default number of neighbours of a core point."""
 
 _TIE_DECIMALS = 9
-"""Two members are equally near a centre where their similarities agree to so many decimals."""
+"""Similarities that are equal to this number of decimals are ties."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Cluster:
     members: tuple[int, ...]
     """All of them."""
     kept: tuple[int, ...]
-    """The one nearest the centre, and those that are always kept."""
+    """The member nearest the centre, and objective roles, which are always kept."""
 
 
 @dataclass(frozen=True)
@@ -138,24 +138,24 @@ class Clustering:
 
 
 def text_of(role: Role) -> str:
-    """What is embedded of a role: its type and description together (DRPE, section 3.1)."""
+    """The embedded text of a role: its type and description (DRPE, section 3.1)."""
     return f"{role.type}: {role.description}"
 
 
 def cluster(
     roles: Sequence[Role], vectors: NDArray[np.float32], density: Density, checkpoint: Checkpoint
 ) -> Clustering:
-    """Clusters roles and chooses which stay.
+    """Clusters roles and selects the kept ones.
 
-    The order given does not matter: everything is computed in an order of its own, objective roles first,
-    then by text. Of members equally near the centre the first in that order stays, so an objective role,
-    which stays in any case, does not stand beside one that is no better.
+    The result does not depend on the order of roles: they are sorted, objective roles first, then by text. Of
+    members equally near the centre the first in that order is kept, so that no equally good subjective role
+    is kept beside an objective one.
 
     Args:
         roles: The roles.
         vectors: The embeddings of their texts, (roles, dimension), none of length 0.
         density: The parameters of DBSCAN.
-        checkpoint: Called now and then; whatever it raises ends the work.
+        checkpoint: Called between blocks; may raise to stop the work.
     """
     order = sorted(range(len(roles)), key=lambda index: (*_rank(roles[index]), index))
     ordered = vectors[order].astype(np.float64)
@@ -184,9 +184,9 @@ def _is_objective(role: Role) -> bool:
 
 
 def _central(vectors: NDArray[np.float64]) -> int:
-    """The row nearest the mean of all; of several the first.
+    """The first row nearest the mean.
 
-    Two vectors are always equally near their mean, which rounding must not hide.
+    Two vectors are always equally near their mean; rounding must not break that tie.
     """
     similarities = vectors @ vectors.mean(axis=0)
     return int(np.round(similarities, _TIE_DECIMALS).argmax())

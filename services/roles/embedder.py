@@ -1,4 +1,4 @@
-"""Asks the embedding service for the vectors of roles."""
+"""Client of the embedding service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 SERVICE = "embedding"
-"""The dependency, as errors name it."""
+"""The name of the dependency in errors."""
 
 _TEXTS_PER_CALL = 512  # 2,200 characters each and 4,096 dimensions stay below 16 MiB both ways
 
@@ -28,15 +28,15 @@ class Embedded:
     vectors: NDArray[np.float32]
     """(texts, dimension), none of length 0."""
     truncated: int
-    """How many texts the model did not see the end of."""
+    """The number of truncated texts."""
     model: str
     """The model."""
     weights_sha256: str
-    """The hash of its weights. Empty where the service does not say."""
+    """The hash of the weights; empty if the service does not report it."""
 
 
 class Embedder:
-    """Turns texts into vectors.
+    """Embeds texts.
 
     Args:
         stub: The embedding service.
@@ -51,7 +51,7 @@ class Embedder:
         """Embeds texts, each distinct one once.
 
         Raises:
-            ServiceError: The service failed, or gave no vectors that can be compared.
+            ServiceError: The service failed, or returned invalid vectors.
         """
         distinct = list(dict.fromkeys(texts))
         blocks: list[NDArray[np.float32]] = []
@@ -97,6 +97,6 @@ def _broken(what: str) -> ServiceError:
     return ServiceError(
         grpc.StatusCode.INTERNAL,
         error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
-        f"{SERVICE} gave {what}",
+        f"{SERVICE} returned {what}",
         metadata={"service": SERVICE},
     )

@@ -1,4 +1,4 @@
-"""The form in which a model names roles, and how it is read."""
+"""Generation of subjective roles: coarse and fine ones in one model call (DRPE, section 3.1, Figure 4)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NamedRoles(NamedTuple):
     roles: tuple[Role, ...]
     """The roles, coarse ones first, no two equal by wording."""
     dropped: tuple[str, ...]
-    """What else the answer held, each with the reason why it was left out."""
+    """Dropped entries, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class RolesForm:
         return Record({kind: ListOf(role) for kind in self.counts})
 
     def parse(self, value: Any) -> NamedRoles:
-        """Reads the roles. What is no role, is there already, or is over the count is told apart.
+        """Parses the roles. Invalid, repeated and surplus entries are dropped with a reason.
 
         Raises:
-            UnclearAnswerError: The answer is no object.
+            UnclearAnswerError: The answer is not an object.
         """
         if not isinstance(value, Mapping):
             raise UnclearAnswerError("the answer is no JSON object")
@@ -98,7 +98,7 @@ def wording(role: Role) -> str:
 
 def _words(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold()
-    # By category, not by \W: that takes the vowel signs of many scripts for no part of a word.
+    # By category, because \W matches the vowel signs of many scripts.
     spaced = "".join(
         " " if unicodedata.category(character)[0] in "PZC" else character for character in folded
     )
@@ -143,18 +143,18 @@ def _quoted(entry: Any) -> str:
 
 
 DEFAULT_COUNTS = {COARSE: 3, FINE: 2}
-"""How many roles of each kind, where a request asks for none: five together (DRPE, section 4.1)."""
+"""The default number of roles of each kind, five in total (DRPE, section 4.1)."""
 
 _SOURCE, _KINDS, _COUNTS = "source", "kinds", "counts"
 
 
 class RoleGenerator:
-    """Asks a model who reads a text.
+    """Generates the readers of a text.
 
     Args:
         asker: Asks the model.
         library: The prompts.
-        limits: How much of a text the model is shown.
+        limits: Limits of the prompt.
     """
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: SourceLimits) -> None:
@@ -167,10 +167,10 @@ class RoleGenerator:
         self._limits = limits
 
     async def generate(self, request: GenerateRolesRequest) -> GenerateRolesResponse:
-        """Generates roles. An answer that holds none gives a response that says why.
+        """Generates roles. A response without roles has the reason in ``failure``.
 
         Raises:
-            ServiceError: The model cannot be asked.
+            ServiceError: The model call failed.
         """
         asked = {COARSE: request.coarse_count, FINE: request.fine_count}
         counts = {kind: count for kind, count in asked.items() if count} or DEFAULT_COUNTS

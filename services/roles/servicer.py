@@ -1,4 +1,4 @@
-"""RoleService: decodes, generates or clusters, encodes."""
+"""Servicer of RoleService."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RoleServicer(pb_grpc.RoleServiceServicer):
 
     name: str = "llm-roles"
     version: str = VERSION
-    description: str = "Has a language model name the readers of a text, and leaves out those that are alike."
+    description: str = "Generates the readers of a text with a language model and removes similar ones."
     criteria: Sequence[str] = ()
     capabilities: Sequence[str] = (CALLS_MODELS,)
 

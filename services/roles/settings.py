@@ -1,4 +1,4 @@
-"""What can be configured of the role service."""
+"""Settings of the role service."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dramaturg.judge.settings import AskerSettings
 
 
 class SourceLimits(BaseModel):
-    """How much is shown of a request, in characters. What is longer is cut, visibly."""
+    """Limits of prompts, in characters. Longer texts are truncated with a marker."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     source: int = Field(default=100_000, ge=1000)
-    """Of the text whose readers are wanted."""
+    """The limit of the source text."""
 
 
 class RoleSettings(AskerSettings):
     section: ClassVar[str] = "roles"
 
     excerpts: SourceLimits = SourceLimits()
-    """How much of a request is shown to the model."""
+    """Limits of the source text in the prompt."""
     embedding_target: str = "localhost:50051"
-    """Where EmbeddingService is reached."""
+    """The address of EmbeddingService."""
     embedding_model: str = Field(default="", max_length=500)
-    """The model that embeds roles, such as a Sentence-BERT. Empty: the embedding service's default."""
+    """The embedding model, e.g. a Sentence-BERT. Empty: the embedding service's default."""

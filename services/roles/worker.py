@@ -1,4 +1,4 @@
-"""Runs what is long to compute off the event loop, one computation at a time."""
+"""Runs long computations in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Abandoned(Exception):  # noqa: N818  (it ends a thread's work and never re
 
 
 class Worker:
-    """One thread's worth of work: more at once would take more memory and be no sooner done."""
+    """Runs one computation at a time; concurrency would need more memory and save no time."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def run(self, work: Callable[[Checkpoint], T]) -> T:
-        """Runs ``work`` in a thread; it calls the checkpoint that it is given between its parts.
+        """Runs ``work`` in a thread; it calls the given checkpoint between its parts.
 
-        Where this call is cancelled, the work ends at its next checkpoint, and the next one begins then.
+        If this call is cancelled, the work stops at its next checkpoint, and the next work starts then.
         """
         async with self._turn:
             abandoned = threading.Event()

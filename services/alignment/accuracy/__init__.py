@@ -1,1 +1,1 @@
-"""How often predicted labels are right, in groups, with what abstentions count as in the open."""
+"""Accuracy of predicted labels by group, with explicit abstention policies."""

@@ -1,13 +1,13 @@
-"""Figures of confusion matrices: rows are right labels, columns predicted ones, the last column abstentions.
+"""Metrics of confusion matrices: rows are gold labels, columns predicted ones, the last column abstentions.
 
-All functions take a stack of matrices, stack x labels x (labels + 1), and give a figure for each, NaN where
-it is not defined. With TP, FP and FN as usual, an abstention from an item of label g is
+All functions take a stack of matrices, stack x labels x (labels + 1), and return one value for each matrix,
+NaN if undefined. With TP, FP and FN as usual, an abstention from an item of label g is
 
-- left out (``EXCLUDED``): not there;
-- wrong (``WRONG``): predicted as a label of its own, so a miss of g and a false alarm of nothing;
-- the worst case (``WORST_CASE``): predicted as the label that makes the figure worst. For the figures of one
-  label that is a miss where the item has it and a false alarm where it has not. A mean over labels is that of
-  their own worst cases.
+- excluded (``EXCLUDED``): not counted;
+- wrong (``WRONG``): predicted as an extra label, so a false negative of g and no false positive;
+- the worst case (``WORST_CASE``): predicted as the label that minimizes the metric. For metrics of one label
+  that is a false negative if the item has the label and a false positive if not. A mean over labels is the
+  mean of their worst cases.
 """
 
 from __future__ import annotations
@@ -148,4 +148,4 @@ class AbstentionPolicy(Enum):
 
     EXCLUDED = "left out"
     WRONG = "a wrong answer"
-    WORST_CASE = "whatever makes the figure worst"
+    WORST_CASE = "the worst possible answer"

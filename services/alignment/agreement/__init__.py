@@ -1,1 +1,1 @@
-"""How far annotators agree: kappas, Krippendorff's alpha, Gwet's AC1, majority labels."""
+"""Inter-annotator agreement: kappas, Krippendorff's alpha, Gwet's AC1, majority labels."""

@@ -1,4 +1,4 @@
-"""Annotations, as arrays: which annotator gave which item which category."""
+"""Annotations as arrays of item, annotator and category indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy import sparse
 from services.alignment.bootstrap import Array, Index, group_codes
 
 Category = tuple[str, ...] | float
-"""What annotators choose between: a set of labels, sorted, or a number."""
+"""The values of annotations: a sorted set of labels, or a number."""
 
 
 class Distance(Enum):
@@ -49,7 +49,7 @@ class Annotations:
     Attributes:
         categories: The scale: every category of the request, in order.
         annotators: Every annotator, by name.
-        item, annotator, category: One element an annotation: indices of what it is about, by whom, and what.
+        item, annotator, category: Parallel arrays of indices, one element for each annotation.
         groups: The groups, by name.
         items: The items as they were given.
     """
@@ -132,7 +132,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Patterns:
-    """How often items were given which categories, whoever gave them; equal items are one row."""
+    """Counts of categories by item, regardless of annotator; equal items share a row."""
 
     categories: Sequence[Category]
     counts: sparse.csr_array

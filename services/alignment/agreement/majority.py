@@ -1,4 +1,4 @@
-"""The one label of an item that several annotators labelled."""
+"""Majority labels of items with several annotations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from services.alignment.agreement.annotations import Annotations, Category, Patt
 @dataclass(frozen=True)
 class MajorityRule:
     plurality: bool = False
-    """Whether the commonest label is enough, where it is one only; else it needs more than half."""
+    """Whether a unique most frequent label suffices; otherwise more than half is required."""
     tie_label: str = ""
-    """The label of items that this leaves undecided; empty: they have none."""
+    """The label of undecided items; empty: none."""
 
 
 MORE_THAN_HALF = MajorityRule()
@@ -25,7 +25,7 @@ MORE_THAN_HALF = MajorityRule()
 
 @dataclass(frozen=True)
 class Majority:
-    """What an item's annotators say together; see ``ItemMajority`` in the contract."""
+    """The majority of one item; see ``ItemMajority`` in the contract."""
 
     label: str
     """Empty: it is undecided."""

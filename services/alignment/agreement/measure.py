@@ -1,4 +1,4 @@
-"""All figures of agreement for the items of a request, together and by group."""
+"""Agreement metrics of the items of a request, overall and by group."""
 
 from __future__ import annotations
 

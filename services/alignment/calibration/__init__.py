@@ -1,1 +1,1 @@
-"""How far confidences can be taken at their word, and from which on answers are good enough."""
+"""Calibration of confidences, and confidence thresholds for abstaining."""

@@ -1,4 +1,4 @@
-"""Judgements with their confidences, as arrays."""
+"""Judgements with their confidences, and the confidence threshold for a target accuracy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Judgements:
 
 
 def accuracy(used: Judgements, level: float, *, clustered: bool) -> Estimate:
-    """The share of right answers, with an interval that takes clusters as what they are worth."""
+    """The accuracy, with an interval that accounts for clusters."""
     if not clustered:
         hits, count = int(used.correct.sum()), used.correct.size
         return proportion(hits, count, level, undefined="no answer is kept")
@@ -48,9 +48,9 @@ def accuracy(used: Judgements, level: float, *, clustered: bool) -> Estimate:
 
 
 def ordered(judgements: Judgements, group: Index) -> tuple[Judgements, Index]:
-    """By cluster, confidence and answer, so that items draw alike whatever order they come in.
+    """Sorts by cluster, confidence and answer, so that resamples do not depend on the order of items.
 
-    Those that stand alone come first, and get a number each.
+    Items without a cluster come first and get a number each.
     """
     order = np.lexsort((judgements.correct, judgements.confidence, group, judgements.cluster))
     cluster = judgements.cluster[order]

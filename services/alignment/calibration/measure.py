@@ -1,4 +1,4 @@
-"""The figures of calibration, for all judgements and by group."""
+"""Calibration metrics, overall and by group."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The one place that converts between messages and what the service works on; a module for each method."""
+"""Conversion between messages and domain types, one module for each method."""

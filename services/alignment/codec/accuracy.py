@@ -24,7 +24,7 @@ _CHUNK = 10_000
 
 
 def decode_accuracy_design(request: pb.MeasureAccuracyRequest, checkpoint: Checkpoint) -> Design:
-    """Reads what is to be measured.
+    """Decodes the design.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: a subset's name is taken, or an item has a prediction and also a

@@ -14,7 +14,7 @@ from services.alignment.errors import too_large
 from services.alignment.workers import Checkpoint
 
 MAX_MEASURES = 200
-"""The most different measures of one request: an item may have so many, and each two are compared."""
+"""The maximum number of distinct measures of a request; every two are compared."""
 _CHUNK = 10_000
 
 

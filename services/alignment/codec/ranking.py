@@ -20,7 +20,7 @@ _CHUNK = 10_000
 
 
 def decode_ranking(request: pb.RankSystemsRequest, checkpoint: Checkpoint) -> Design:
-    """Reads what is to be ranked.
+    """Decodes the design.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: a row repeats the id, system and value of the macro tag of another;

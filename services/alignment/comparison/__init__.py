@@ -1,1 +1,1 @@
-"""Whether one system does better than another on the same items: paired tests, effects, a gate."""
+"""Paired comparison of systems on the same items: tests, effect sizes, a release gate."""

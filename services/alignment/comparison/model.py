@@ -1,4 +1,4 @@
-"""What is compared, how, and what comes of it."""
+"""Data model of a comparison and the release gate."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Design:
     power: float
     permutations: int
     policy: AbstentionPolicy
-    """What the gate goes by."""
+    """The abstention policy of the gate."""
     every_group: bool
-    """Whether the gate goes by each group, not by all items together."""
+    """Whether the gate considers each group instead of all items together."""
     resampling: Resampling
 
 

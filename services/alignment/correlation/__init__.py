@@ -1,1 +1,1 @@
-"""How scores go with those of people, and whether one goes better than another."""
+"""Correlation of scores with human scores, and tests of differences between correlations."""

@@ -1,4 +1,4 @@
-"""Pearson's r, Spearman's rho and Kendall's tau-b of two columns, as functions of bootstrap weights.
+"""Correlation coefficients as functions of bootstrap weights, and Williams' test.
 
 All three are undefined where a column, or what a resample drew of it, is constant.
 """
@@ -149,27 +149,28 @@ def _untied(weights: Array, groups: Index) -> Array:
 @dataclass(frozen=True)
 class Williams:
     t: float
-    """Positive where the first measure goes better."""
+    """Positive if the first measure correlates better."""
     p: float
     """The two-sided p-value, from Student's t with n - 3 degrees of freedom."""
 
 
 def williams_test(r12: float, r13: float, r23: float, count: int) -> Williams | None:
-    """Tests whether variable 1 (people) goes better with variable 2 or with 3.
+    """Tests whether variable 1 (human scores) correlates better with variable 2 or with variable 3.
 
     Williams (1959), The comparison of regression variables, in the form of Steiger (1980, equation 7), as
-    Graham and Baldwin (2014) propose it for metrics: on absolute correlations, so that a measure for which
-    less is better is not held to be worse for it. Each measure is turned round where it goes against people,
-    and with it its correlation with the other, so that the three stay correlations of one set of scores.
+    Graham and Baldwin (2014) propose it for metrics: on absolute correlations, so that measures for which
+    lower is better are not penalized. A measure with a negative correlation with human scores is negated,
+    which also negates its correlation with the other measure; the three remain correlations of one set of
+    scores.
 
     Args:
-        r12: The correlation of people's scores with the first measure's.
-        r13: The same with the second measure's.
+        r12: The correlation of human scores with the first measure.
+        r13: The correlation of human scores with the second measure.
         r23: The correlation of the measures.
         count: How many items the correlations rest on, at least 4.
 
     Returns:
-        The outcome; ``None`` where the measures determine each other, so that there is nothing to tell apart.
+        The result; ``None`` if the measures determine each other.
     """
     r23 *= math.copysign(1.0, r12) * math.copysign(1.0, r13)
     r12, r13 = abs(r12), abs(r13)

@@ -1,4 +1,4 @@
-"""Correlations of every measure with people, and differences of every two measures."""
+"""Correlations of measures with human scores, and differences between every two measures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.alignment.correlation.coefficients import ScorePairs, each, pearso
 from services.alignment.estimates import Estimate, absent, with_percentiles
 
 MIN_ITEMS = 3
-"""With two items every correlation is -1 or 1, whatever was measured."""
+"""With two items every correlation is -1 or 1."""
 MIN_WILLIAMS_ITEMS = 4
 """Williams' t has n - 3 degrees of freedom."""
 
@@ -56,13 +56,13 @@ class Correlations:
 
 
 def correlate(human: Array, measures: Mapping[str, Series], resampling: Resampling) -> Correlations:
-    """Correlates measures with people, each over the items that it scores, every two over those both score.
+    """Correlates measures with human scores over the items they score, and every two over their common items.
 
     Measures of the same items share their resamples, so that differences are paired. Equal items in another
     order give equal figures and intervals.
 
     Args:
-        human: People's score of each item, finite.
+        human: The human score of each item, finite.
         measures: The measures by name.
         resampling: How intervals are made.
     """
@@ -111,13 +111,13 @@ def _plans(measures: Mapping[str, Series], resampling: Resampling) -> Iterable[_
 
 
 class _Sample:
-    """Some items, with people's scores and those of the measures that have all of them."""
+    """A set of items with human scores and the measures that score all of them."""
 
     def __init__(
         self, human: Array, measures: Mapping[str, Series], items: Index, resampling: Resampling
     ) -> None:
         columns = [series.values[np.searchsorted(series.items, items)] for series in measures.values()]
-        # The same resamples whichever order the items came in.
+        # Resamples must not depend on the order of the items.
         order = np.lexsort([*reversed(columns), human[items]])
         self._human = human[items][order]
         self._columns = {name: column[order] for name, column in zip(measures, columns, strict=True)}
@@ -162,7 +162,7 @@ class _Sample:
         if self._human.size < MIN_ITEMS:
             return f"{self._human.size} items are fewer than {MIN_ITEMS}"
         if self._human.min() == self._human.max():
-            return "all scores of people are equal"
+            return "all human scores are equal"
         column = self._columns[name]
         return f"all scores of {name} are equal" if column.min() == column.max() else ""
 

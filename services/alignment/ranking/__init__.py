@@ -1,1 +1,1 @@
-"""Rankings of systems by several methods: how alike they are, and how they hold when items are drawn anew."""
+"""Rankings of systems by several methods: rank correlations and stability under resampling."""

@@ -1,4 +1,4 @@
-"""Ranks and rank correlations of many rankings at once, one in each row of a matrix."""
+"""Mean scores of systems with bootstrap replicates; ranks and rank correlations of many rankings at once."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Greedy matching of token vectors, as BERTScore does it (Zhang et al. 2020, section 3).
 
-Each token of one text is matched with the token of the other whose vector is nearest by cosine. The mean of
-the candidate's best cosines is its precision, that of the reference's the recall. This is not BERTScore and
-not named so: words are not weighted by their rarity (idf), figures are not rescaled against a baseline, and
-the vectors are the last hidden states of whatever model EmbeddingService has. Figures of different models
-cannot be compared.
+Each token of one text is matched with the nearest token of the other by cosine. The mean of the candidate's
+best cosines is the precision, the mean of the reference's the recall. This is not BERTScore and
+not named so: words have no idf weights, values are not rescaled against a baseline, and
+the vectors are the last hidden states of the model of EmbeddingService. Values of different models are not
+comparable.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ GREEDY: Mapping[str, str] = MappingProxyType(
 
 Matches = list[Matched | Undefined]
 Run = Callable[[Callable[[Checkpoint], Matches]], Awaitable[Matches]]
-"""Has a thread compute what it is given."""
+"""Runs a function in a thread."""
 
 
 @dataclass(frozen=True)

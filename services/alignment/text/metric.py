@@ -1,4 +1,4 @@
-"""What a text metric is."""
+"""The interface of text metrics."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def blank(candidate: str, reference: str) -> Undefined | None:
 
 
 class NotComputed:
-    """Stands in the place of a metric whose vectors cannot be had.
+    """A metric without vectors: undefined for all texts.
 
     Args:
-        reason: Why they cannot.
+        reason: Why there are no vectors.
     """
 
     def __init__(self, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Training: from a file of scripts to a model with its card."""
+"""Training of edge models."""

@@ -1,7 +1,7 @@
-"""Keeps a training on disk, so that one that is killed goes on where it was.
+"""Checkpoints, from which an interrupted training resumes.
 
-What is kept decides every later step: weights, optimizer, the state of the random numbers of dropout, and how
-far the data was read. The order of the data is drawn from seed and epoch and need not be kept.
+A checkpoint has the weights, the optimizer, the random state of dropout and the position in the data. The
+order of the data is derived from seed and epoch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Checkpoints:
     """The checkpoint of one training.
 
     Args:
-        folder: Made when first needed.
+        folder: Created on first use.
         plan: The settings of the training.
         data_sha256: The hash of its data.
     """
@@ -37,7 +37,7 @@ class Checkpoints:
         self._identity = {"plan": plan.model_dump(mode="json"), "data_sha256": data_sha256}
 
     def save(self, progress: Progress, model: Any, optimizer: Any) -> None:
-        """Replaces the last state. A kill at any moment leaves the old one or the new one."""
+        """Replaces the last state atomically."""
         self._write(
             _STATE,
             {
@@ -50,10 +50,10 @@ class Checkpoints:
         )
 
     def restore(self, model: Any, optimizer: Any) -> Progress | None:
-        """Puts everything back as it was saved; ``None`` where nothing was.
+        """Restores the saved state; ``None`` without one.
 
         Raises:
-            CheckpointMismatchError: What was saved belongs to another training.
+            CheckpointMismatchError: The checkpoint belongs to another training.
         """
         state = self._read(_STATE)
         if state is None:

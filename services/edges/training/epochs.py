@@ -1,4 +1,4 @@
-"""One pass over the scripts, as batches that a model learns from: pairs of events, or whole scripts."""
+"""Batches of one epoch with their losses: pairs of events, or whole scripts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from services.edges.plan import Label, TrainingPlan
 from services.edges.training.examples import sample_epoch
 from services.edges.training.scripts import Script
 
-# Of the choice of successors and predecessors, beside the binary questions.
+# The weight of the choice loss beside the binary losses.
 CHOICE_WEIGHT = 0.5
-# Of ``RELATIONS``. There are a third as many edges as pairs in order, and the scripts are scored by edges.
+# Of ``RELATIONS``. Edges are a third as frequent as ordered pairs, and scripts are scored by edges.
 _WEIGHTS = {Label.EDGE: 2.0, Label.PRECEDES: 1.0}
 
 
 class EpochBatches(Protocol):
-    """One pass over the data. It depends on the plan, the scripts and the epoch alone."""
+    """The batches of one epoch, determined by the plan, the scripts and the epoch."""
 
     @property
     def batch_count(self) -> int: ...
@@ -31,7 +31,7 @@ class EpochBatches(Protocol):
 
 
 class PairBatches:
-    """Shows pairs of events; the loss is the mean cross-entropy of three classes."""
+    """Batches of pairs; the loss is the mean cross-entropy of three classes."""
 
     def __init__(
         self, encoder: PairEncoder, scripts: Sequence[Script], plan: TrainingPlan, epoch: int
@@ -57,9 +57,10 @@ class PairBatches:
 
 
 class JointBatches:
-    """Shows whole scripts, their events in an order drawn anew.
+    """Batches of whole scripts with their events in random order.
 
-    The loss is the mean binary cross-entropy over all ordered pairs of ``RELATIONS``, weighted and added up.
+    The loss is the weighted sum over ``RELATIONS`` of the mean binary cross-entropy of all ordered pairs,
+    plus the choice loss.
     """
 
     def __init__(
@@ -98,10 +99,10 @@ class JointBatches:
 
 
 def relations_of(script: Script, order: Sequence[int]) -> list[list[list[float]]]:
-    """Which of ``RELATIONS`` hold between the events of a script.
+    """The relations between the events of a script.
 
     Returns:
-        At [r][i][j] 1.0 where relation r holds of the events that stand at i and j of the order, else 0.0.
+        [r][i][j] is 1.0 if relation r holds between the events at positions i and j of the order, else 0.0.
     """
     holds = {
         Label.EDGE: lambda first, second: (first, second) in script.edges,
@@ -114,10 +115,10 @@ def relations_of(script: Script, order: Sequence[int]) -> list[list[list[float]]
 
 
 def require_window(encoder: JointEncoder, scripts: Iterable[Script]) -> None:
-    """Makes sure that scripts can be read whole, before hours are spent.
+    """Checks that all scripts fit the window, before training starts.
 
     Raises:
-        WindowError: One cannot.
+        WindowError: A script exceeds the window.
     """
     for script in scripts:
         try:
@@ -129,13 +130,14 @@ def require_window(encoder: JointEncoder, scripts: Iterable[Script]) -> None:
 def choice_loss(scores: Any, edges: Any, counted: Any) -> Any:
     """The mean cross-entropy of the choices of successors and of predecessors, in nats.
 
-    Where an event has several, each is as right. Where it has none, the right choice is "none", whose score
-    is 0.
+    Events compete as successors and predecessors, as heads do in dependency parsing (Dozat and Manning,
+    2017). If an event has several, each is equally correct; if it has none, the correct choice is "none",
+    whose score is 0.
 
     Args:
-        scores: Unnormalised, of edges: a float tensor (scripts, events, events).
-        edges: In the same shape 1.0 where there is an edge, else 0.0.
-        counted: In the same shape 1.0 where there are two events of the script, else 0.0.
+        scores: The logits of edges, a float tensor (scripts, events, events).
+        edges: 1.0 for edges, else 0.0; same shape.
+        counted: 1.0 for pairs of two events of the script, else 0.0 (padding); same shape.
     """
     after = _one_way(scores, edges, counted)
     before = _one_way(*(tensor.transpose(1, 2) for tensor in (scores, edges, counted)))
@@ -145,12 +147,12 @@ def choice_loss(scores: Any, edges: Any, counted: Any) -> Any:
 def _one_way(scores: Any, edges: Any, counted: Any) -> Any:
     import torch
 
-    # Not minus infinity: its product with 0 below would not be 0.
+    # Not minus infinity, whose product with 0 is NaN.
     open_scores = scores.masked_fill(counted == 0, -1e4)
     none = torch.zeros_like(open_scores[..., :1])
     chances = torch.cat([open_scores, none], dim=-1).log_softmax(dim=-1)
     right = torch.cat([edges, (edges.sum(-1, keepdim=True) == 0).float()], dim=-1)
     each = -(chances * right).sum(-1) / right.sum(-1)
-    # Places that only fill up a batch have no pair.
+    # Padding has no pairs.
     events = (counted.sum(-1) > 0).float()
     return (each * events).sum() / events.sum()

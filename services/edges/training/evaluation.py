@@ -1,4 +1,4 @@
-"""How good predicted edges are, and which threshold makes them best."""
+"""Scores of predicted edges and the choice of the threshold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.edges.order import Edge, decode
 from services.edges.training.scripts import Script
 
 THRESHOLDS = tuple(step / 20 for step in range(1, 20))
-"""The thresholds that are tried: 0.05 to 0.95."""
+"""Candidate thresholds: 0.05 to 0.95."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class EdgeScores:
     """Macro means over scripts (proScript, Table 1); precision is hits / predicted.
 
     Attributes:
-        scripts: How many.
-        f1: In [0, 1], as are all.
-        precision: 0 for a script without predicted edges.
-        recall: 0 for a script without edges.
-        exact_matches: The number of scripts whose edges are all right.
+        scripts: The number of scripts.
+        f1: In [0, 1].
+        precision: In [0, 1]; 0 for a script without predicted edges.
+        recall: In [0, 1]; 0 for a script without edges.
+        exact_matches: The number of scripts with all edges correct.
     """
 
     scripts: int
@@ -39,7 +39,7 @@ def score(scripts: Sequence[Script], predicted: Sequence[frozenset[Edge]]) -> Ed
         ValueError: There are no scripts.
     """
     if not scripts:
-        raise ValueError("there is nothing to score")
+        raise ValueError("there are no scripts to score")
     f1, precision, recall, exact = [], [], [], 0
     for script, edges in zip(scripts, predicted, strict=True):
         shared, both = len(edges & script.edges), len(edges) + len(script.edges)
@@ -55,11 +55,11 @@ def score(scripts: Sequence[Script], predicted: Sequence[frozenset[Edge]]) -> Ed
 def choose_threshold(
     scripts: Sequence[Script], probabilities: Sequence[Mapping[Edge, float]]
 ) -> tuple[float, EdgeScores]:
-    """The threshold with the best macro F1 of the decoded edges; of equal ones that nearest to 0.5.
+    """The threshold with the best macro F1 of the decoded edges; ties go to the one nearest to 0.5.
 
     Args:
         scripts: At least one.
-        probabilities: For each script, how likely each event comes before each other.
+        probabilities: The probabilities of each script.
     """
     tried = {
         threshold: score(

@@ -1,4 +1,4 @@
-"""Trains the members of an ensemble one after the other, each as a model of its own, and chooses for all."""
+"""Training of ensembles: the members in sequence, then a common threshold."""
 
 from __future__ import annotations
 

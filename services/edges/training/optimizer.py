@@ -1,4 +1,4 @@
-"""Optimizer and steps: AdamW, with gradients cut at norm 1."""
+"""AdamW with gradients clipped to norm 1."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_optimizer(encoder: EdgeEncoder, plan: TrainingPlan) -> Any:
         vectors = [parameter for parameter in learnt if parameter.ndim <= 1]
         groups += [
             {"params": matrices, "weight_decay": plan.weight_decay, "rate": rate},
-            # Biases and the scales of normalisation are not decayed.
+            # No weight decay for biases and normalization scales.
             {"params": vectors, "weight_decay": 0.0, "rate": rate},
         ]
     device = next(encoder.model.parameters()).device
@@ -29,13 +29,13 @@ def make_optimizer(encoder: EdgeEncoder, plan: TrainingPlan) -> Any:
 
 
 def training_step(encoder: EdgeEncoder, optimizer: Any, loss: Any, rate: float) -> float:
-    """Makes one step and gives the batch's loss.
+    """Runs one optimizer step and returns the batch's loss.
 
     Args:
-        encoder: In training mode.
-        optimizer: Of ``make_optimizer``.
+        encoder: The encoder, in training mode.
+        optimizer: The result of ``make_optimizer``.
         loss: A scalar tensor with gradients.
-        rate: The plan's learning rate at this step.
+        rate: The learning rate of this step.
     """
     import torch
 

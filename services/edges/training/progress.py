@@ -1,4 +1,4 @@
-"""How far a training has come, and when it ends: plain facts that a checkpoint keeps beside its tensors."""
+"""The progress of a training, stored in checkpoints."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from services.edges.training.evaluation import EdgeScores
 
 
 class Progress(BaseModel):
-    """Where a training stands between two steps. Each method gives a new state."""
+    """The state of a training between two steps; immutable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     batch: int = Field(default=0, ge=0)
-    """How many batches of the present epoch are done."""
+    """The number of completed batches of the current epoch."""
     loss_sum: float = 0.0
     """The sum of their losses."""
     epochs: tuple[EpochFacts, ...] = ()
-    """The epochs that are done."""
+    """The completed epochs."""
 
     @property
     def epoch(self) -> int:
@@ -27,7 +27,7 @@ class Progress(BaseModel):
 
     @property
     def best_epoch(self) -> int | None:
-        """The epoch with the best F1 on the held-out scripts, the first of equals; absent before any."""
+        """The first epoch with the best F1 on the held-out scripts; ``None`` before the first epoch."""
         if not self.epochs:
             return None
         return max(range(len(self.epochs)), key=lambda epoch: (self.epochs[epoch].f1, -epoch))
@@ -42,7 +42,7 @@ class Progress(BaseModel):
         return Progress(epochs=(*self.epochs, facts))
 
     def is_done(self, epochs: int, patience: int) -> bool:
-        """Whether all epochs are done, or the last ``patience`` of them brought nothing better."""
+        """Whether all epochs are done, or the last ``patience`` of them did not improve F1."""
         best = self.best_epoch
         if best is None:
             return False

@@ -20,13 +20,13 @@ class ScriptError(ValueError):
 
 @dataclass(frozen=True)
 class Script:
-    """A script whose order is known. Events are named by their places, from 0.
+    """A script with a known order. Events are indexed from 0.
 
     Attributes:
-        scenario: What the script is for.
+        scenario: The goal of the script.
         events: The text of each event.
         edges: The transitive reduction of the order.
-        after: For each event the set of the events that come after it, directly or not, as a bit set.
+        after: For each event the bit set of all later events.
     """
 
     scenario: str
@@ -41,11 +41,11 @@ class Script:
 
 @dataclass(frozen=True)
 class ScriptFile:
-    """What a file of scripts holds.
+    """The content of a file of scripts.
 
     Attributes:
-        scripts: The scripts that can be used, in order.
-        skipped: Why each other record cannot, by its id.
+        scripts: The usable scripts, in order.
+        skipped: The reason for each skipped record, by id.
         sha256: The SHA-256 of the file, in lower-case hexadecimal.
     """
 
@@ -75,21 +75,21 @@ def read_scripts(path: Path) -> ScriptFile:
 def read_script(record: Mapping[str, Any]) -> Script:
     """Reads one record.
 
-    A full record names its root in ``context``. One without it has lost the root, and gets one that reads as
-    the root of a full record does, so that a model trained on either kind knows what a root is.
+    A full record names its root in ``context``. A record without it lacks the root, which is then added with
+    the same text, so that both kinds of records are equal.
 
     Raises:
-        RecordError: It is no script graph.
-        ScriptError: It is one that nothing can be learnt from.
+        RecordError: The record is not a script graph.
+        ScriptError: The graph cannot be used for training.
     """
     graph = read_record(record)
     if not graph.scenario.strip():
         raise ScriptError("has no scenario")
     if graph.unread:
-        raise ScriptError(f"holds what cannot be read: {graph.unread[0]}")
+        raise ScriptError(f"has unreadable content: {graph.unread[0]}")
     place = {event: index for index, event in enumerate(graph.events)}
     if unknown := [event for edge in graph.edges for event in edge if event not in place]:
-        raise ScriptError(f"has an edge of {unknown[0]!r}, which is none of its events")
+        raise ScriptError(f"has an edge of {unknown[0]!r}, which is not one of its events")
     if blank := [event for event, text in graph.events.items() if not text.strip()]:
         raise ScriptError(f"has no text for event {blank[0]!r}")
     events = list(graph.events.values())
@@ -116,18 +116,18 @@ def make_script(scenario: str, events: Sequence[str], edges: Iterable[Edge]) -> 
 
 
 def hold_out(scripts: Sequence[Script], share: float, seed: int) -> tuple[list[Script], list[Script]]:
-    """Parts scripts into those to train on and those to choose by.
+    """Splits scripts into training and held-out scripts.
 
-    Scripts of one scenario stay together: a model that has seen how one person bakes a cake knows how another
-    does. Which scenarios are held out depends on nothing but their wording and the seed.
+    Scripts of one scenario stay together, since they resemble each other. The split depends only on the
+    wording of scenarios and the seed.
 
     Args:
         scripts: All scripts.
-        share: The least share of the scripts to hold out, in (0, 1).
+        share: The minimum share of held-out scripts, in (0, 1).
         seed: Any whole number.
 
     Returns:
-        The scripts to train on and those held out, each in the given order.
+        The training and the held-out scripts, each in the given order.
     """
     groups: dict[str, int] = {}
     for script in scripts:

@@ -1,7 +1,7 @@
-"""Trains an encoder and chooses the epoch and the threshold by the F1 of whole graphs.
+"""Training of one model, with epoch and threshold chosen by the F1 of whole graphs.
 
-The loss sees pairs, but what counts is the graph that they make together, so scripts are held out,
-their graphs are decoded after every epoch, and training stops when these get no better.
+The loss is over pairs, but the target is the graph. After every epoch the graphs of the held-out scripts are
+decoded, and training stops when their F1 no longer improves.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class TrainingData:
 
     @classmethod
     def split(cls, file: ScriptFile, plan: TrainingPlan) -> TrainingData:
-        """Parts the scripts of a file.
+        """Splits the scripts of a file.
 
         Raises:
-            TooFewScriptsError: One of the parts would be empty.
+            TooFewScriptsError: One side of the split would be empty.
         """
         trained, held_out = hold_out(file.scripts, plan.holdout, plan.seed)
         if not trained or not held_out:
@@ -81,23 +81,23 @@ def train(
     device: str | None = None,
     checkpoint_every: int = 200,
 ) -> ModelCard:
-    """Trains one model, or goes on with a training that was interrupted, and saves it with its card.
+    """Trains one model, resuming from a checkpoint if there is one, and saves it with its card.
 
-    A folder that holds the model already is left as it is.
+    A folder that already has the model is left unchanged.
 
     Args:
         data: The scripts.
         plan: The settings.
-        folder: Where the model is saved, and until then the checkpoint.
-        listener: Is told of every step.
-        device: Of torch; absent: the fastest there is.
-        checkpoint_every: After how many batches a checkpoint is written; one also ends each epoch.
+        folder: The folder of the model and of checkpoints.
+        listener: Receives progress.
+        device: The torch device; absent: the fastest available.
+        checkpoint_every: The number of batches between checkpoints; one is also written after each epoch.
 
     Raises:
         ExtraMissingError: sentence-transformers is not installed.
         EncoderError: The encoder cannot be loaded.
-        WindowError: Events are to be read together, and those of a script are too long for it.
-        CheckpointMismatchError: The folder holds another model, or an unfinished training of another kind.
+        WindowError: A script exceeds the window of a joint encoder.
+        CheckpointMismatchError: The folder has another model or a checkpoint of another training.
     """
     finished = finished_card(folder, plan, data.facts)
     if finished is not None:
@@ -151,7 +151,7 @@ def predict_scripts(
 
 
 def finished_card(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCard | None:
-    """The card of the model that a folder holds already, if any.
+    """The card of a finished model in the folder, if any.
 
     Raises:
         CheckpointMismatchError: It is another model.
@@ -161,7 +161,7 @@ def finished_card(folder: Path, plan: TrainingPlan, facts: DataFacts) -> ModelCa
     except CardError:
         return None
     if (card.plan, card.data) != (plan, facts):
-        raise CheckpointMismatchError(f"{folder} holds another model: write to another folder, or remove it")
+        raise CheckpointMismatchError(f"{folder} has another model: write to another folder, or remove it")
     return card
 
 
@@ -169,9 +169,9 @@ def _prepare(
     data: TrainingData, plan: TrainingPlan, device: str | None
 ) -> tuple[EdgeEncoder, Callable[[int], EpochBatches]]:
     """The encoder and the factory of the batches of an epoch."""
-    # The new layers are drawn while the encoder is loaded, so the seed comes first.
+    # New layers are initialized while the encoder is loaded, so the seed must be set before.
     require_extra()
-    # Without it CUDA's matrix products are not repeatable; it is read when CUDA starts.
+    # Required for deterministic CUDA matrix products; read when CUDA starts.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     import torch
 

@@ -1,4 +1,4 @@
-"""What the edit distance is: the edits that a mapping of events makes, and what they cost.
+"""The edit distance: the edits of a mapping of events, and their cost.
 
 A mapping takes events of the first graph to different events of the second, or to none. An event without an
 image is deleted, one that is no image inserted, one whose image has another label replaced. An edge whose
@@ -6,10 +6,10 @@ ends are both mapped onto the ends of an edge is kept as that edge, and replaced
 are deleted or inserted. Every edit costs 1. (In Table 2 of the paper the number of replaced edges follows the
 number of replaced events, and nothing else, which is why an edge is taken to be replaced with its ends.)
 
-Mappings of the same cost can make different edits. Of those the one with the fewest replaced events is wanted
-and then the one with the fewest replaced edges. That settles all six numbers: the events deleted and inserted
-are the difference of the sizes, and the edges deleted less the edges inserted too. All three wishes become
-one whole number, the weight, of which the cost is the leading part.
+Mappings of the same cost can have different edits. Ties go to the mapping with the fewest replaced events,
+then to the one with the fewest replaced edges. That determines all six counts: the deleted and inserted
+events are the difference of the sizes, as are the deleted minus the inserted edges. The three objectives are
+combined into one integer, the weight, whose leading part is the cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mapping = tuple[int, ...]
 
 
 class Mode(Enum):
-    """What counts as an edit; the contract's ``DistanceMode`` says it in full."""
+    """Rules for counting edits; see ``DistanceMode`` in the contract."""
 
     PROSCRIPT = "proscript"
     STRUCTURAL = "structural"
@@ -65,15 +65,17 @@ class Edits:
 
 @dataclass(frozen=True)
 class Problem:
-    """Two graphs over event indices, and what counts as an edit. The first is not the larger one.
+    """Two graphs over event indices and the rules for edits.
+
+    The first graph has at most as many events as the second.
 
     Attributes:
         sizes: The numbers of events.
-        first_edges: The first graph's edges, each once.
-        second_edges: The second graph's edges, each once.
+        first_edges: The first graph's distinct edges.
+        second_edges: The second graph's distinct edges.
         equal: Whether event ``i`` of the first and event ``k`` of the second have the same label, as
             ``equal[i][k]``.
-        mode: What counts as an edit. For ``LABEL_FREE`` all of ``equal`` is true.
+        mode: The rules. For ``LABEL_FREE`` all of ``equal`` is true.
     """
 
     sizes: tuple[int, int]
@@ -147,7 +149,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Weights:
-    """Whole numbers so far apart that sums of the smaller never reach the larger."""
+    """Integers such that sums of smaller weights never reach a larger one."""
 
     edit: int
     replaced_event: int

@@ -24,10 +24,10 @@ from scipy.sparse import csr_array
 from services.graph.distance.problem import Mapping, Mode, Problem
 
 MAX_EDGE_PAIRS = 40_000
-"""With more pairs of edges than this the program is not built: it would take too much memory."""
+"""The maximum number of edge pairs; larger programs need too much memory."""
 
 _ROUNDING = 1e-4
-"""What a solver's bound may be wrong by: far below 1, the step between two values."""
+"""Tolerance for the solver's bound; objective values are integers."""
 
 Vector = npt.NDArray[np.float64]
 _EdgePair = tuple[tuple[int, int], tuple[int, int]]
@@ -35,7 +35,7 @@ _EdgePair = tuple[tuple[int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class Answer:
-    """What the solver found: a mapping, if any, and the least that the objective can be, if known."""
+    """The solver's result: the best mapping, if any, and a lower bound of the objective, if known."""
 
     mapping: Mapping | None
     lower: int | None

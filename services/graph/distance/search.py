@@ -18,7 +18,7 @@ from services.graph.distance.problem import Edits, Mapping, Mode, Problem
 from services.graph.distance.program import Answer, Program
 
 MAX_ROUNDS = 50
-"""After so many rounds the local search ends, improved or not."""
+"""The maximum number of rounds of local search."""
 
 
 def branch_bound(problem: Problem) -> tuple[int, Mapping]:
@@ -50,12 +50,12 @@ def branch_bound(problem: Problem) -> tuple[int, Mapping]:
 
 
 def anchor_bonus(problem: Problem, enough: int) -> int:
-    """What a match of equal labels is worth in itself: where events are anchored, more than all else."""
+    """The bonus of matching equal labels, which dominates all other terms for anchored events."""
     return enough if problem.mode is Mode.ANCHORED else 0
 
 
 def improve(problem: Problem, mapping: Mapping) -> Mapping:
-    """2-opt: exchanges the images of two events, or one image for an unused one, as long as that helps."""
+    """Improves a mapping by 2-opt: swaps the images of two events, or an image with an unused event."""
     n1, n2 = problem.sizes
     images = [*mapping, *sorted(set(range(n2)) - set(mapping))]
     bonus = anchor_bonus(problem, problem.constant + 1)

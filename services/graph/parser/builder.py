@@ -1,4 +1,4 @@
-"""What all dialects share: a graph that grows, and the list of what was dropped or repaired on the way."""
+"""Shared by all dialects: the graph under construction and the list of repairs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from enum import IntEnum
 from services.graph.model import ScriptGraph, TooLargeError, add_edge, add_event, new_graph
 
 MAX_EVENTS = 5_000
-"""The most events of a graph."""
+"""The maximum number of events."""
 MAX_EDGES = 20_000
-"""The most different edges of a graph."""
+"""The maximum number of distinct edges."""
 MAX_EDGE_MENTIONS = 200_000
-"""The most edges that a text may state, repeated ones included."""
+"""The maximum number of stated edges, including repeated ones."""
 MAX_ID_LENGTH = 200
-"""The longest event id, in code points."""
+"""The maximum length of an event id, in code points."""
 MAX_TEXT_LENGTH = 20_000
-"""The longest text of an event, in code points."""
+"""The maximum length of an event's text, in code points."""
 MAX_REPAIRS = 1_000
-"""So many repairs are listed; the rest is counted."""
+"""The maximum number of listed repairs; further ones are only counted."""
 MAX_SHOWN = 200
-"""So much of a text is shown in a repair, in code points."""
+"""The maximum length of the text of a repair, in code points."""
 
 _FENCE = re.compile(r"`{3,}[A-Za-z]{0,20}")
 _MARKS = re.compile(r"[\s;,.*•|`\"'\[\](){}-]*")
@@ -48,7 +48,7 @@ class RepairKind(IntEnum):
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing that was dropped or repaired; ``position`` counts code points from 0."""
+    """A dropped or repaired part of the text; ``position`` counts code points from 0."""
 
     kind: RepairKind
     text: str
@@ -56,10 +56,10 @@ class Repair:
 
 
 class Builder:
-    """Grows one graph and lists the repairs.
+    """Builds one graph and lists the repairs.
 
-    Every method raises ``TooLargeError`` where a limit of this module is passed, so a text costs no more than
-    those limits allow.
+    Every method raises ``TooLargeError`` if a limit of this module is exceeded, which bounds the cost of a
+    text.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Builder:
             self.repairs.append(Repair(kind, text[:MAX_SHOWN], position))
 
     def drop(self, text: str, position: int) -> None:
-        """Leaves text out. White space, separators, brackets, list and quotation marks alone are no loss."""
+        """Drops text. White space, separators, brackets, list and quotation marks are dropped silently."""
         for fence in _FENCE.finditer(text):
             self.note(RepairKind.FENCE_REMOVED, fence[0], position + fence.start())
         rest = _FENCE.sub(lambda fence: " " * len(fence[0]), text)
@@ -115,7 +115,7 @@ class Builder:
             raise TooLargeError("stated edges", limit=MAX_EDGE_MENTIONS, actual=self._mentions)
 
     def edge(self, source: str, target: str, position: int) -> None:
-        """Adds an edge that was reserved; one that is there already stays as it is."""
+        """Adds a reserved edge; existing edges stay unchanged."""
         if self.graph.has_edge(source, target):
             self.note(RepairKind.EDGE_REPEATED, f"{source} -> {target}", position)
             return
@@ -128,7 +128,7 @@ class Builder:
         add_edge(self.graph, source, target)
 
     def finish(self) -> None:
-        """Lists the events that only edges name, where other events are described."""
+        """Lists the events named only by edges, if other events are declared."""
         declared = {event: bool(self.graph.nodes[event]["declared"]) for event in self.graph}
         if any(declared.values()):
             for event in (event for event, is_declared in declared.items() if not is_declared):

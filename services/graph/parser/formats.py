@@ -1,4 +1,10 @@
-"""Reads a graph from text, in whichever dialect it is written."""
+"""Parsing of graphs in the three dialects: steps, DOT, JSON.
+
+The steps dialect, "step0: find the recipe; step1: mix; step0 -> step1", is the one of proScript's models
+(Figure 6). One pass finds heads: "step3:" starts an event, "step3 ->" or "3 ->" an edge or a chain of edges.
+An event's text ends at its semicolon, at the end of its line if there is none, and at the next head in any
+case. Text in between is dropped and listed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from services.graph.parser.dot import HEAD, parse_dot
 
 
 class Dialect(IntEnum):
-    """How a text is written, with the numbers of the contract's ``GraphDialect``."""
+    """The dialect of a text, with the numbers of the contract's ``GraphDialect``."""
 
     STEPS = 1
     DOT = 2
@@ -23,13 +29,13 @@ class Dialect(IntEnum):
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was read.
+    """The result of parsing.
 
     Attributes:
-        graph: The graph, or ``None`` where the text holds neither an event nor an edge.
-        dialect: How it was read.
-        repairs: What was dropped or repaired, by position; at most ``building.MAX_REPAIRS``.
-        repair_count: How many repairs there were in all.
+        graph: The graph; ``None`` if the text has neither an event nor an edge.
+        dialect: The dialect used.
+        repairs: The repairs by position; at most ``builder.MAX_REPAIRS``.
+        repair_count: The total number of repairs.
     """
 
     graph: ScriptGraph | None
@@ -39,16 +45,16 @@ class Parsed:
 
 
 def parse(text: str, dialect: Dialect | None = None) -> Parsed:
-    """Reads a graph, in time linear in the text.
+    """Parses a graph, in time linear in the text.
 
     Args:
-        text: Anything.
-        dialect: How it is written; ``None``: DOT where a graph begins somewhere (and no step is described as
-            in "step0: mix", which models also write in the braces of a graph), JSON where an object or array
-            is a graph, else steps.
+        text: Any text.
+        dialect: The dialect. ``None``: DOT if a graph starts anywhere (and no step has the form "step0: mix",
+            which models also write inside the braces of a graph), JSON if an object or array is a graph,
+            otherwise steps.
 
     Raises:
-        TooLargeError: The graph passes a limit of ``building``.
+        TooLargeError: The graph exceeds a limit of ``builder``.
     """
     builder = Builder()
     if dialect is Dialect.DOT or (dialect is None and HEAD.search(text) and not DESCRIPTION.search(text)):
@@ -74,7 +80,7 @@ _HEAD = re.compile(
     re.IGNORECASE,
 )
 DESCRIPTION = re.compile(rf"(?<!\w){_STEP}\d{{1,9}}[ \t]{{0,20}}:\s", re.IGNORECASE)
-"""How a step is described; in DOT, a colon begins a port and nothing stands between."""
+"""A step with text. In DOT a colon starts a port, without white space."""
 _TARGET = re.compile(rf"\s{{0,20}}(?:{_STEP})?(\d{{1,9}})(?!\w)", re.IGNORECASE)
 _NEXT_ARROW = re.compile(rf"[ \t]{{0,20}}{_ARROW}")
 _INDENT = re.compile(r"\s{0,20}")

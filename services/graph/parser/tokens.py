@@ -1,4 +1,4 @@
-"""Splits DOT into tokens, in time linear in its length."""
+"""Tokenizer of DOT, in time linear in the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.graph.parser.builder import Builder, RepairKind
 
 class Kind(Enum):
     NAME = auto()
-    """An identifier: a word, a number, a quoted or an HTML string, already without its marks."""
+    """An identifier: a word, a number, a quoted or an HTML string, without quotes."""
     ARROW = auto()
     LINE = auto()
     """The undirected edge operator."""
@@ -66,7 +66,7 @@ _TAG = re.compile(r"<[^<>]*+>")
 
 
 def tokens(text: str, start: int, builder: Builder) -> Iterator[Token]:
-    """The tokens of ``text`` from ``start``; comments are left out, and so, listed, is what is no token."""
+    """The tokens of ``text`` from ``start``; comments are skipped, unknown characters dropped and listed."""
     at = start
     while at < len(text):
         found = _TOKEN.match(text, at)

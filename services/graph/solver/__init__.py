@@ -1,1 +1,1 @@
-"""Solvers in processes of their own, so that they can be stopped: HiGHS does not listen while it works."""
+"""Solvers in separate processes, because HiGHS cannot be interrupted."""

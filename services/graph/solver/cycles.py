@@ -13,11 +13,11 @@ from services.graph.cycles import FeedbackArcSet, Weighted, events_on_cycles, re
 
 
 def minimum_feedback_arc_set(edges: Sequence[Weighted], size: int, time_limit: float) -> FeedbackArcSet:
-    """Removes the least total weight: a minimum feedback arc set, set of events by set of events.
+    """Computes a minimum feedback arc set, one strongly connected component at a time.
 
-    Each is a linear ordering problem over its pairs of events, with a constraint for each three (Groetschel,
-    Juenger and Reinelt, 1984). Where time runs out, or the lightest-edge rule does as well, that rule's edges
-    are given.
+    Each component is a linear ordering problem over its pairs of events, with a constraint for each triple
+    (Groetschel, Juenger and Reinelt, 1984). If time runs out, or the lightest-edge rule is as good, the
+    result is that of the rule.
     """
     fallback = remove_lightest(edges, size)
     loops = [edge for edge in edges if edge[0] == edge[1]]
@@ -38,7 +38,7 @@ def minimum_feedback_arc_set(edges: Sequence[Weighted], size: int, time_limit: f
 def _order(
     members: list[int], edges: Sequence[Weighted], time_limit: float
 ) -> tuple[dict[int, int], bool] | None:
-    """The places of events in an order against which the least weight runs, and whether that is proven."""
+    """The positions of events in an optimal order, and whether it is proven."""
     pairs = {pair: column for column, pair in enumerate(combinations(members, 2))}
     # x = 1: the first of the pair comes first. The weight of an edge counts where its target comes first.
     cost = np.zeros(len(pairs))

@@ -1,7 +1,7 @@
 """A bounded pool of solver processes for one event loop.
 
-A process that is in the way - its caller went, its time is over, it broke - is killed and another is started
-when one is needed. The event loop only ever waits for pipes.
+A process is killed when its caller is cancelled, its time is over or it fails; another one is started on
+demand. The event loop only waits for pipes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 
 _LINE_LIMIT = 1 << 20
 _GRACE_SECONDS = 0.25
-"""How much longer than its time limit a solver gets to answer before it is killed."""
+"""The time after its limit before a solver is killed."""
 
 
 class SolverError(RuntimeError):
-    """A solver process ended without any answer, such as for want of memory."""
+    """A solver process ended without a result, e.g. out of memory."""
 
 
 class SolverPool:
     """Runs tasks of ``worker``, at most ``size`` at once; others wait.
 
-    Use it in ``async with``. Processes start when first needed, or at once with ``warm``.
+    An async context manager. Processes start on demand, or immediately with ``warm``.
     """
 
     def __init__(self, size: int) -> None:
@@ -59,25 +59,25 @@ class SolverPool:
         return sorted(process.pid for process in self._processes)
 
     async def warm(self) -> None:
-        """Starts one process, so that the first task need not wait for its imports."""
+        """Starts one process, so that the first task does not wait for imports."""
         self._idle.append(await self._start())
 
     async def run(
         self, task: Mapping[str, Any], time_limit: float, until: float | None = None
     ) -> dict[str, Any]:
-        """Does a task.
+        """Runs a task.
 
         Args:
             task: The task, without its time limit.
-            time_limit: Seconds, counted from when a process is ready. Soon after them it is killed.
-            until: When the search must end in any case, on the clock of ``time.monotonic``.
+            time_limit: Seconds from the moment a process is ready. The process is killed soon after.
+            until: The latest end of the search, on the clock of ``time.monotonic``.
 
         Returns:
-            The last answer there is, without "final".
+            The last result, without "final".
 
         Raises:
-            TimeoutError: The time was over before there was any answer.
-            SolverError: The process ended by itself without an answer.
+            TimeoutError: There was no result in time.
+            SolverError: The process ended without a result.
         """
         async with self._slots:
             process = self._idle.popleft() if self._idle else await self._start()
@@ -103,7 +103,7 @@ class SolverPool:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_LIMIT,
-            # The process finds its modules where this one did, wherever it was started.
+            # The process has the same module path, regardless of its working directory.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)},
         )
         self._processes.add(process)
@@ -111,7 +111,7 @@ class SolverPool:
         return process
 
     async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
-        """Waits until a new process has loaded its modules, which no task's time limit should pay for."""
+        """Waits until a new process has loaded its modules, which does not count against time limits."""
         if process in self._loading:
             assert process.stdout is not None
             await process.stdout.readline()
@@ -139,7 +139,7 @@ async def _reap(process: asyncio.subprocess.Process) -> None:
 async def _ask(
     process: asyncio.subprocess.Process, task: Mapping[str, Any], time_limit: float
 ) -> tuple[dict[str, Any], bool]:
-    """The last answer of a process within the time limit, and whether it is done with the task."""
+    """The last result of a process within the time limit, and whether the task is complete."""
     assert process.stdin is not None
     assert process.stdout is not None
     answer: dict[str, Any] = {}
@@ -157,7 +157,7 @@ async def _ask(
         return answer, False
     except (BrokenPipeError, ConnectionResetError):
         pass
-    logger.warning("a solver process ended unasked", extra={"fields": {"pid": process.pid}})
+    logger.warning("a solver process ended unexpectedly", extra={"fields": {"pid": process.pid}})
     if not answer:
-        raise SolverError("the solver process ended without an answer")
+        raise SolverError("the solver process ended without a result")
     return answer, False

@@ -1,4 +1,4 @@
-"""The tasks of the solver processes, as JSON. The serving process makes them and never imports a solver."""
+"""Tasks of the solver processes, as JSON. The serving process does not import solvers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.graph.cycles import Weighted
 from services.graph.distance.problem import Problem
 
 READY = {"ready": True}
-"""What a process says when it has loaded what it needs."""
+"""The message of a process that has loaded its modules."""
 
 
 def distance_task(problem: Problem) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The solver process: reads one task a line from standard input, writes one answer a line to standard output.
 
-A task is ``{"task": NAME, "time_limit": SECONDS, ...}``. Each answer but the last of a task has ``"final":
-false``: what is known so far. The first line of all is ``READY``. Standard input closing ends the process.
+A task is ``{"task": NAME, "time_limit": SECONDS, ...}``. Intermediate results of a task have ``"final":
+false``. The first line is ``READY``. The process ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.graph.solver.cycles import minimum_feedback_arc_set
 from services.graph.solver.tasks import READY
 
 NICENESS = 5
-"""Solvers give way to the process that serves."""
+"""Solvers have a lower priority than the serving process."""
 
 
 def _distance(task: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -49,7 +49,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
 def main() -> None:
     """Processes tasks until standard input closes."""
     os.nice(NICENESS)
-    # HiGHS writes to standard output now and then; the answers get a descriptor of their own.
+    # HiGHS may write to standard output; results use a duplicate descriptor.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     print(json.dumps(READY), file=answers, flush=True)

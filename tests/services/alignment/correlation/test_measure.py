@@ -161,9 +161,9 @@ def test_a_difference_is_resampled_in_pairs() -> None:
     ("human", "measure", "reason"),
     [
         ([1.0, 2.0], [2.0, 1.0], "2 items are fewer than 3"),
-        ([1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], "all scores of people are equal"),
+        ([1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], "all human scores are equal"),
         ([1.0, 2.0, 3.0, 4.0], [0.1, 0.1, 0.1, 0.1], "all scores of m are equal"),
-        ([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], "all scores of people are equal"),
+        ([0.1, 0.1, 0.1], [0.1, 0.1, 0.1], "all human scores are equal"),
     ],
 )
 def test_what_is_not_defined_says_why(human: list[float], measure: list[float], reason: str) -> None:

@@ -38,7 +38,7 @@ def test_two_graphs_without_edges_are_alike() -> None:
 
 
 def test_nothing_cannot_be_scored() -> None:
-    with pytest.raises(ValueError, match="nothing to score"):
+    with pytest.raises(ValueError, match="no scripts to score"):
         score([], [])
 
 

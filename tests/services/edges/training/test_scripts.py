@@ -57,7 +57,7 @@ def test_shortcuts_are_no_edges_but_still_the_order() -> None:
         ({"scenario": " "}, "no scenario"),
         ({"gold_edges_for_prediction": ["0->1", "1->0"]}, "cycle"),
         ({"gold_edges_for_prediction": ["0->9"]}, "'9'"),
-        ({"gold_edges_for_prediction": ["0 before 1"]}, "cannot be read"),
+        ({"gold_edges_for_prediction": ["0 before 1"]}, "unreadable content"),
         ({"events": {"0": "mix", "1": "", "2": "bake"}}, "no text for event '1'"),
         ({"events": {}, "gold_edges_for_prediction": []}, "1 events"),
         ({"events": {str(i): "x" for i in range(41)}, "gold_edges_for_prediction": []}, "42 events"),

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.embedding.local import plan_batches
+from services.embedding.embedder import plan_batches
 
 
 @given(st.lists(st.integers(1, 300)), st.integers(1, 2000))
