@@ -16,14 +16,14 @@ class LazyCommand(TyperCommand):
 
     Args:
         name: The name of the command.
-        module: The module whose ``app`` has the command.
+        source: The module whose ``app`` has the command; or "module:function", the command's function.
         help: The first paragraph of the command's help.
         group: Whether ``app`` is the command itself, a group. Otherwise ``app`` contains the command.
     """
 
-    def __init__(self, name: str, module: str, help: str, *, group: bool = False) -> None:  # noqa: A002
+    def __init__(self, name: str, source: str, help: str, *, group: bool = False) -> None:  # noqa: A002
         super().__init__(name, help=help)
-        self._module = module
+        self._source = source
         self._group = group
 
     def load(self) -> Any:
@@ -40,11 +40,14 @@ class LazyCommand(TyperCommand):
         try:
             return command.commands[self.name]
         except KeyError:
-            raise LookupError(f"{self._module}:app has no command {self.name!r}") from None
+            raise LookupError(f"{self._source}:app has no command {self.name!r}") from None
 
     def load_app(self) -> typer.Typer:
-        """Imports the module and returns its ``app``."""
-        app: typer.Typer = import_module(self._module).app
+        """Imports the module and returns its ``app``, or one that has the function as its command."""
+        module, _, function = self._source.partition(":")
+        app: typer.Typer = typer.Typer() if function else import_module(module).app
+        if function:
+            app.command(self.name)(getattr(import_module(module), function))
         return app
 
 

@@ -35,7 +35,7 @@ class PlatformCommand(LazyCommand):
 
     def load_app(self) -> typer.Typer:
         """Imports the module that the entry point names and returns its ``app``."""
-        module = platform_module(self._module)
+        module = platform_module(self._source)
         app: typer.Typer = typer.Typer() if module is None else module.app
         if module is None:
             # The answer is the same with any arguments.

@@ -42,7 +42,6 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         validate_default=True,
         hide_input_in_errors=True,
     )
@@ -54,7 +53,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def _prefix(cls) -> str:
-        return f"DRAMATURG_{cls.section.upper().replace('-', '_')}_"
+        return _prefix(cls.section)
 
     @classmethod
     def settings_customise_sources(
@@ -71,6 +70,10 @@ class Settings(BaseSettings):
         return init_settings, variables, InitSettingsSource(settings_cls, init_kwargs=_table(cls.section))
 
 
+def _prefix(section: str) -> str:
+    return f"DRAMATURG_{section.upper().replace('-', '_')}_"
+
+
 def _table(section: str) -> dict[str, Any]:
     file = os.environ.get(CONFIG_VARIABLE)
     if not file:
@@ -82,6 +85,23 @@ def _table(section: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise SettingsError(f"{CONFIG_VARIABLE}={file}: [{section}] is not a table")
     return table
+
+
+def is_configured(section: str, field: str) -> bool:
+    """Whether the environment or the configuration file sets a field, without importing its settings.
+
+    Args:
+        section: The section, such as "generation".
+        field: The field.
+
+    Raises:
+        SettingsError: The configuration file cannot be read.
+    """
+    variable = f"{_prefix(section)}{field.upper()}"
+    names = {name.upper() for name, value in os.environ.items() if value}
+    return bool(_table(section).get(field)) or any(
+        name == variable or name.startswith(f"{variable}__") for name in names
+    )
 
 
 def explain(error: ValidationError) -> str:

@@ -3,70 +3,48 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.contract import Contract
-from dramaturg.service.installed import backends, find_app, service_names, settings_type
+from dramaturg.service.installed import service_names
 from dramaturg.service.server import Server
-from dramaturg.service.settings import ServerSettings, Settings
+from dramaturg.service.settings import ServerSettings, is_configured
 from gateway.app import App as Gateway
+from gateway.launch.activation import Activations
+from gateway.launch.launcher import BUILT_IN, WITH_MODEL, WITHOUT_MODEL, Launcher, RunningService
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings, JudgeEntry
 
-WITH_MODEL = "llm"
-"""The backend, and the registered name, of judges that ask a model."""
-WITHOUT_MODEL = "offline"
-"""The backend, and the registered name, of judges that ask none."""
-BUILT_IN = "built-in"
-"""The registered name of a service that needs no model and works in one way."""
 NO_MODEL = (
     "No model is configured, so the offline judges serve: they judge what rules and embeddings can, and "
     "abstain from the rest. Set OPENAI_BASE_URL or OPENAI_API_KEY, and MODEL, or name a provider in the file "
     "that DRAMATURG_CONFIG names."
 )
 
-_TARGET = "_target"
-
-SomeSettings = TypeVar("SomeSettings", bound=Settings)
-
-
-@dataclass(frozen=True)
-class Running:
-    """A service that runs in this process."""
-
-    name: str
-    """The service's name."""
-    backend: str
-    """How it works, where it can work in several ways."""
-    target: str
-    """Where it is reached."""
-
 
 @dataclass(frozen=True)
 class Overview:
-    """What runs."""
+    """The services of a platform."""
 
-    services: Sequence[Running]
+    services: Sequence[RunningService]
     """The services beside the gateway, in the order started."""
     notice: str
-    """What the user should know. Empty: nothing."""
+    """A message to the user. Empty: none."""
 
 
 class Platform:
     """All services and the gateway as one service; its contracts are the gateway's.
 
-    A service's settings say what it needs: a field ``generation_target`` that is not configured gets the
-    address of the generation service, which is started for it. Every agent is started with each of its
-    backends and registered under the backend's name.
+    Every agent is served with each of its backends, registered under the backend's name.
 
     Args:
-        roles: The roles to serve; what their services need is started with them. Empty: all.
-        announce: Is told what runs, before the gateway takes calls.
-        runs: How it works on runs. Absent: as configured.
+        roles: The roles to serve, with the services that they need. Empty: all.
+        announce: Is called with the services before the gateway takes calls.
+        runs: The settings of runs. None: those of the environment.
+        lazy: Whether a service is started when it is first called. Otherwise all are started first.
     """
 
     name = "platform"
@@ -76,16 +54,20 @@ class Platform:
         roles: Sequence[str] = (),
         announce: Callable[[Overview], None] | None = None,
         runs: RunsSettings | None = None,
+        *,
+        lazy: bool = False,
     ) -> None:
         self._roles = [ROLES[name] for name in roles or ROLES]
         self._announce = announce
         self._runs = runs
+        self._lazy = lazy
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         """Starts the services, yields the gateway's contracts, and stops the services, last started first."""
         async with AsyncExitStack() as stack:
-            launcher = _Launcher(stack)
+            activations = await stack.enter_async_context(Activations()) if self._lazy else None
+            launcher = Launcher(stack, activations)
             judges: list[JudgeEntry] = []
             installed = service_names()
             for role in self._roles:
@@ -93,11 +75,11 @@ class Platform:
                     if service in installed:
                         judges += await launcher.judges(role.name, service)
             settings = await launcher.settings(GatewaySettings, {})
-            has_model = _has_model(await launcher.settings(settings_type(find_app("generation")), {}))
+            has_model = _has_model()
             wired = _register(settings.judges, judges, WITH_MODEL if has_model else WITHOUT_MODEL)
             if self._announce is not None:
-                self._announce(Overview(launcher.running, "" if has_model else NO_MODEL))
-            # Not copied: a copy would not be checked.
+                self._announce(Overview(launcher.services, "" if has_model else NO_MODEL))
+            # Not copied: a copy is not validated.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
             gateway = Gateway(GatewaySettings(**{**values, "judges": wired}), self._runs)
             yield await stack.enter_async_context(gateway.open())
@@ -107,79 +89,38 @@ class Platform:
 async def local_platform(
     announce: Callable[[Overview], None] | None = None, roles: Sequence[str] = ()
 ) -> AsyncIterator[str]:
-    """Runs what an evaluation needs in this process, and yields the gateway's address.
+    """Serves a gateway in this process for the duration of a command, and yields its address.
 
-    It ends with the command that needs it, so it leaves the user's runs alone.
+    A service is started when it is first called. The gateway has no runs.
 
     Args:
-        announce: Is told what runs.
-        roles: The roles that the evaluation asks. Empty: all.
+        announce: Is called with the services.
+        roles: The roles that the command uses. Empty: all.
     """
+    # Threads of linear algebra that wait for a core spin. The event loop needs one, too.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     async with (
-        Platform(roles, announce, RunsSettings(enabled=False)).open() as contracts,
+        Platform(roles, announce, RunsSettings(enabled=False), lazy=True).open() as contracts,
         Server(contracts, ServerSettings.loopback()) as gateway,
     ):
         yield gateway.target
 
 
-class _Launcher:
-    """Starts services, each one with what it needs started before it."""
-
-    def __init__(self, stack: AsyncExitStack) -> None:
-        self.running: list[Running] = []
-        self._stack = stack
-        self._targets: dict[str, str] = {}
-
-    async def target(self, name: str) -> str:
-        """Where a service is reached; starts it when it is first asked for."""
-        if name not in self._targets:
-            self._targets[name] = await self._start(name)
-        return self._targets[name]
-
-    async def judges(self, role: str, service: str) -> Sequence[JudgeEntry]:
-        """The judges of a role that a service offers: one for each of its backends."""
-        settings = settings_type(find_app(service))
-        choices = backends(settings)
-        if not choices:
-            asks_model = service == "generation" or f"generation{_TARGET}" in settings.model_fields
-            name = WITH_MODEL if asks_model else BUILT_IN
-            return [JudgeEntry(role=role, name=name, target=await self.target(service))]
-        return [
-            JudgeEntry(role=role, name=choice, target=await self._start(service, backend=choice))
-            for choice in choices
-        ]
-
-    async def settings(self, kind: type[SomeSettings], given: Mapping[str, Any]) -> SomeSettings:
-        """A service's settings, with the addresses of what it needs filled in where none is configured."""
-        configured = kind(**given).model_fields_set
-        targets = {
-            field: await self.target(field.removesuffix(_TARGET).replace("_", "-"))
-            for field in kind.model_fields
-            if field.endswith(_TARGET) and field not in configured
-        }
-        return kind(**given, **targets)
-
-    async def _start(self, name: str, **given: str) -> str:
-        app = find_app(name)
-        settings = await self.settings(settings_type(app), given)
-        contracts = await self._stack.enter_async_context(app(settings=settings).open())
-        server = await self._stack.enter_async_context(Server(contracts, ServerSettings.loopback()))
-        self.running.append(Running(name, given.get("backend", ""), server.target))
-        return server.target
-
-
-def _has_model(generation: Settings) -> bool:
-    """Whether the generation service has a provider: one that is configured, or the environment's."""
-    configured = bool(getattr(generation, "providers", None))
-    return configured or any(os.environ.get(name) for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"))
+def _has_model() -> bool:
+    """Whether the generation service has a provider, configured or in the variables of the openai package."""
+    # The service itself is not asked: importing it takes longer than most commands.
+    return is_configured("generation", "providers") or any(
+        os.environ.get(name) for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+    )
 
 
 def _register(
     configured: Sequence[JudgeEntry], started: Sequence[JudgeEntry], preferred: str
 ) -> Sequence[JudgeEntry]:
-    """The judges that are configured, then those started here.
+    """The configured judges, then those started here.
 
-    A configured judge takes the place of a started one of its name, and a configured default that of ours.
+    A configured judge replaces a started one of the same role and name, and a configured default replaces
+    the default of the started ones.
     """
     names = {(judge.role, judge.name) for judge in configured}
     decided = {judge.role for judge in configured if judge.default}

@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from gateway.runs.records import RunRecord
-from gateway.runs.store.base import RunStore
+
+if TYPE_CHECKING:  # the store takes longer to import than most commands to run
+    from gateway.runs.store.base import RunStore
 
 _PAGE = 200
 _FRESH_SECONDS = 5.0

@@ -1,0 +1,116 @@
+"""Starts services in this process, each with the services that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from dramaturg.service.installed import backends, find_app, settings_type
+from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings, Settings
+from gateway.launch.activation import Activations
+from gateway.settings import JudgeEntry
+
+WITH_MODEL = "llm"
+"""The backend, and the registered name, of judges that call a model."""
+WITHOUT_MODEL = "offline"
+"""The backend, and the registered name, of judges that call no model."""
+BUILT_IN = "built-in"
+"""The registered name of a service that needs no model and has no choice of backends."""
+
+_TARGET = "_target"
+
+SomeSettings = TypeVar("SomeSettings", bound=Settings)
+
+
+@dataclass(frozen=True)
+class RunningService:
+    """A service in this process."""
+
+    name: str
+    """The service's name."""
+    backend: str
+    """Its backend. Empty: it has no choice of backends."""
+    target: str
+    """Its address."""
+
+
+class Launcher:
+    """Starts services on loopback ports.
+
+    A service's settings say which services it needs: a field ``generation_target`` that is not configured
+    gets the address of the generation service, which is started for it.
+
+    Args:
+        stack: Stops the services.
+        activations: Starts a service when it is first called. None: services are started at once.
+
+    Attributes:
+        services: The services, in the order in which they were asked for.
+    """
+
+    def __init__(self, stack: AsyncExitStack, activations: Activations | None = None) -> None:
+        self.services: list[RunningService] = []
+        self._stack = stack
+        self._activations = activations
+        self._targets: dict[str, str] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def judges(self, role: str, service: str) -> Sequence[JudgeEntry]:
+        """The judges of a role that a service offers: one for each of its backends."""
+        settings = settings_type(find_app(service))
+        choices = backends(settings)
+        if not choices:
+            calls_model = service == "generation" or f"generation{_TARGET}" in settings.model_fields
+            name = WITH_MODEL if calls_model else BUILT_IN
+            return [JudgeEntry(role=role, name=name, target=await self._target(service))]
+        return [
+            JudgeEntry(role=role, name=choice, target=await self._start(service, backend=choice))
+            for choice in choices
+        ]
+
+    async def settings(self, kind: type[SomeSettings], given: Mapping[str, Any]) -> SomeSettings:
+        """Settings in which the addresses that are not configured are those of services started here.
+
+        Args:
+            kind: The class of the settings.
+            given: Values that are not read from the environment.
+        """
+        configured = kind(**given).model_fields_set
+        targets = {
+            field: await self._target(field.removesuffix(_TARGET).replace("_", "-"))
+            for field in kind.model_fields
+            if field.endswith(_TARGET) and field not in configured
+        }
+        return kind(**given, **targets)
+
+    async def _target(self, name: str) -> str:
+        # Services that are started side by side share the services that they need.
+        async with self._locks[name]:
+            if name not in self._targets:
+                self._targets[name] = await self._start(name)
+            return self._targets[name]
+
+    async def _start(self, name: str, **given: str) -> str:
+        service = partial(self._serve, name, given)
+        if self._activations is None:
+            target = await self._stack.enter_async_context(service())
+        else:
+            target = await self._activations.add(service)
+        self.services.append(RunningService(name, given.get("backend", ""), target))
+        return target
+
+    @asynccontextmanager
+    async def _serve(self, name: str, given: Mapping[str, str]) -> AsyncIterator[str]:
+        app = find_app(name)
+        settings = await self.settings(settings_type(app), given)
+        async with (
+            app(settings=settings).open() as contracts,
+            Server(contracts, ServerSettings.loopback()) as server,
+        ):
+            yield server.target
