@@ -66,7 +66,7 @@ class App:
             runs = []
             if self._runs.enabled:
                 # Here, since the engine takes longer to load than most commands to run.
-                from gateway.runs.serving import serve_runs
+                from gateway.runs.app import serve_runs
 
                 runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))]
             contracts = [

@@ -1,4 +1,4 @@
-"""The dataset of a run: its rows as samples."""
+"""Reads the dataset of a run as samples."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ REQUESTS: Mapping[str, type[Message]] = {
     "decisions": EvaluateDecisionsRequest,
     "dialogues": EvaluateDialoguesRequest,
 }
-"""What a row is, by the name of the evaluation in ``RunSpec``."""
+"""The request type of a row, by the name of the evaluation in ``RunSpec``."""
 
 _FORMATS = {
     run_pb2.DATASET_FORMAT_JSONL: Format.JSONL,
@@ -65,24 +65,24 @@ _VALUES = {form: value for value, form in _FORMATS.items()}
 
 
 def check_dataset(dataset: Dataset, access: DatasetAccess) -> None:
-    """Refuses a dataset that can be known to be unreadable before it is read.
+    """Refuses a dataset that is unreadable for a reason known before it is read.
 
     Raises:
         ServiceError: INVALID_ARGUMENT naming the field.
     """
     source = dataset.WhichOneof("source")
     if source is None:
-        raise invalid("spec.dataset", "has neither uri nor content")
+        raise invalid("spec.dataset", "has neither a uri nor content")
     if source == "uri":
         access.check(dataset.uri)
     dataset_format(dataset)
 
 
 def dataset_format(dataset: Dataset) -> Format:
-    """How a dataset is written, as it says or as its name tells.
+    """The format of a dataset, from its field or its name.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT: neither does.
+        ServiceError: INVALID_ARGUMENT: neither tells it.
     """
     if dataset.format in _FORMATS:
         return _FORMATS[dataset.format]
@@ -91,23 +91,21 @@ def dataset_format(dataset: Dataset) -> Format:
     found = format_of(dataset.uri)
     if found is None:
         ends = ", ".join(ENDS)
-        raise invalid(
-            "spec.dataset.format", f"is not set, and the name does not tell it: it ends in none of {ends}"
-        )
+        raise invalid("spec.dataset.format", f"is not set, and the name ends in none of {ends}")
     return found
 
 
 class SampleReader:
-    """The samples of a run's dataset, read once and one after another. It blocks: read it in a thread.
+    """The samples of a run's dataset, read once. Iteration blocks.
 
     Args:
-        spec: The run.
-        content: The rows that the request brought. Not read where the dataset has an address.
-        access: What may be read.
+        spec: The spec of the run.
+        content: The rows of the request. Ignored if the dataset has a URI.
+        access: The datasets that may be read.
 
     Raises:
         ServiceError: From the iteration: the dataset must not be read.
-        DatasetError: From the iteration: it cannot be read to its end, or cannot be opened.
+        DatasetError: From the iteration: it cannot be opened or read to its end.
     """
 
     def __init__(self, spec: RunSpec, content: bytes, access: DatasetAccess) -> None:
@@ -118,11 +116,11 @@ class SampleReader:
 
     @property
     def manifest(self) -> DatasetManifest:
-        """What was read of the dataset; complete once the iteration has ended."""
+        """The manifest of the dataset, complete after the iteration."""
         return self._manifest
 
     def __iter__(self) -> Iterator[NewSample]:
-        """The samples, those that are no valid requests as failed ones."""
+        """The samples; invalid rows are failed samples."""
         dataset = self._spec.dataset
         form = dataset_format(dataset)
         evaluation = self._spec.WhichOneof("evaluation") or ""
@@ -133,7 +131,7 @@ class SampleReader:
                     REQUESTS[evaluation],
                     form,
                     row_limit=dataset.row_limit or None,
-                    # The models under test write them.
+                    # Written by the models under test.
                     filled=("candidates",) if evaluation == "scripts" and self._spec.models else (),
                 )
                 try:

@@ -1,4 +1,4 @@
-"""What the store keeps of a run, as plain records around the contract's messages."""
+"""The records of the run store, around the messages of the contract."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
     DatasetManifest,
+    RunIncident,
     RunSample,
     RunSpec,
     RunState,
-    RunTrouble,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.sums import ModelSums as ModelSums
@@ -26,16 +26,15 @@ ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is to be created."""
+    """A run to create."""
 
     id: str
-    """The name it gets."""
     tenant: str
-    """Whose it is. Empty: nobody's in particular, where tenants are not told apart."""
+    """Empty if tenants are not distinguished."""
     spec: RunSpec
-    """What it does. The content of a dataset that the request brought is kept beside it (see ``content``)."""
+    """Without the content of the dataset, which is stored apart."""
     content: bytes = b""
-    """The rows that the request brought."""
+    """The rows that the request carries."""
     request_id: str = ""
     """Makes the creation idempotent within the tenant. Empty: it is not."""
     version: str = ""
@@ -44,7 +43,7 @@ class NewRun:
 
 @dataclass(frozen=True)
 class Counts:
-    """How far a run is; kept up to date in the transaction that changes a sample."""
+    """The progress of a run, updated in the transaction that changes a sample."""
 
     samples: int = 0
     succeeded: int = 0
@@ -53,27 +52,53 @@ class Counts:
     abstentions: int = 0
     abstentions_by_reason: Mapping[str, int] = field(default_factory=dict)
     interrupted: int = 0
-    """Samples begun by a gateway that died, and so begun again."""
+    """Samples that were in progress at the crash of a gateway, and were started again."""
     usage: Usage = field(default_factory=Usage)
+
+    @property
+    def done(self) -> int:
+        """Samples that succeeded or failed."""
+        return self.succeeded + self.failed
+
+    @property
+    def left(self) -> int:
+        """Samples that are not done."""
+        return self.samples - self.done
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Tokens and US dollars. Calls of unknown price cost 0 dollars."""
+
+    tokens: int = 0
+    usd: float = 0.0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(self.tokens + other.tokens, self.usd + other.usd)
+
+    @classmethod
+    def of(cls, usage: Usage) -> Spending:
+        """The tokens and cost of a usage."""
+        return cls(usage.prompt_token_count + usage.completion_token_count, usage.cost_usd)
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What the work of a run fails of, or waits for, as it is told by who does the work."""
+class Incident:
+    """Failures of a run, or a wait, as the engine reports them while no attempt succeeds."""
 
     description: str
-    """What failed last, or is waited for, in words."""
+    """The last failure, or the call that the run waits for."""
     failures: int
-    """How many attempts failed since it was told before."""
+    """Failed attempts since the last report."""
     lasted: float
-    """For how many seconds now nothing but failures, or nothing, came."""
+    """Seconds since the first failure, or since an attempt last ended."""
     wait: float | None
-    """Seconds until the next attempt. None: it is not known."""
+    """Seconds until the next attempt. None: unknown."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as it is kept."""
+    """A stored run."""
 
     id: str
     tenant: str
@@ -81,9 +106,9 @@ class RunRecord:
     state: RunState.ValueType
     state_reason: str
     attempt: int
-    """Raised by every rerun and extension, from 1."""
+    """From 1, raised by each rerun and extension."""
     repeat_offset: int
-    """Added to the options' repeat_index: raised by reruns that ask for fresh completions."""
+    """Added to the repeat_index of the options; raised by reruns that request new completions."""
     counts: Counts
     manifest: DatasetManifest
     version: str
@@ -92,57 +117,67 @@ class RunRecord:
     start_time: datetime | None = None
     end_time: datetime | None = None
     advance_time: datetime | None = None
-    """When a sample was last done, or the run began to work or went on."""
-    trouble: RunTrouble | None = None
-    """What its work fails of, or waits for, while none of it succeeds."""
+    """When a sample was last completed, or the run was started or resumed."""
+    incident: RunIncident | None = None
+    """The current failures. None: the last attempt succeeded."""
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the dataset was read to its end: only then has its manifest a hash."""
+        return bool(self.manifest.sha256)
+
+
+def is_active_attempt(run: RunRecord | None, attempt: int) -> bool:
+    """Whether an attempt has not ended: the run exists, is active and has no newer attempt."""
+    return run is not None and run.attempt == attempt and run.state in ACTIVE
 
 
 @dataclass(frozen=True)
 class NewSample:
-    """A row of a dataset that is a valid request, or not."""
+    """A row of a dataset, valid or not."""
 
     index: int
-    """Its place in the dataset, from 0."""
+    """Its position in the dataset, from 0."""
     line: int
-    """The number of its line or row there, from 1."""
+    """Its line or row number, from 1."""
     sample_id: str
     tags: Mapping[str, str]
     request: bytes
-    """The request, serialised. Empty where the row is none; ``failure`` is then set."""
+    """The serialised request. Empty if the row is invalid; ``failure`` is then set."""
     failure: RunSample | None = None
-    """The sample as it failed at once, where the row is no valid request."""
+    """The failed sample of an invalid row."""
 
 
 @dataclass(frozen=True)
 class SampleWork:
-    """A sample that waits to be evaluated."""
+    """A sample to evaluate."""
 
     index: int
     line: int
     sample_id: str
     tags: Mapping[str, str]
     request: bytes
-    tries: int
-    """How often it was begun in this attempt of the run by gateways that died."""
+    crashes: int
+    """How many gateways crashed with this sample in progress, in this attempt of the run."""
 
 
 @dataclass(frozen=True)
 class SampleOutcome:
-    """A sample that is done."""
+    """A completed sample."""
 
     sample: RunSample
-    """As it is listed, its result or error included."""
+    """With its result or error."""
     results: Sequence[RunResult]
-    """Its judgements, flat; their words may be missing. Empty where it failed."""
+    """Its flat judgements, with or without texts. Empty if it failed."""
     usage: Usage
-    """What it cost, failed tries that could be counted included."""
-    hindered: bool = False
-    """Whether something is missing in its result for a reason that may pass."""
+    """Its usage, failed attempts included as far as they are known."""
+    degraded: bool = False
+    """Whether its result lacks something for a transient reason."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a run."""
+    """An event of a run."""
 
     cursor: int
     """Ascending within the run, with gaps."""

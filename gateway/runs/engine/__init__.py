@@ -1,1 +1,1 @@
-"""Carries runs out: durable workflows around the evaluations that EvaluationService does too."""
+"""Executes runs: durable workflows around the evaluations that EvaluationService serves too."""

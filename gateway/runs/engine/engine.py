@@ -1,11 +1,13 @@
-"""The engine of runs, for one gateway."""
+"""The run engine of one gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -13,194 +15,275 @@ from dramaturg.service.telemetry import tracing
 from gateway.evaluations.dispatch import Evaluations
 from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.datasets import DatasetAccess
-from gateway.runs.engine.attendance import Attendance
-from gateway.runs.engine.batches import Worker
-from gateway.runs.engine.bells import Bells
-from gateway.runs.engine.conducting import Conductor
-from gateway.runs.engine.database import executor_of, is_sqlite, migrate
-from gateway.runs.engine.leases import Gateways
-from gateway.runs.engine.patient import Patient
-from gateway.runs.engine.preparing import DatasetReaders
-from gateway.runs.engine.queues import open_queues
-from gateway.runs.engine.reviving import Reviver
-from gateway.runs.engine.sampling import Sampler
-from gateway.runs.engine.tending import Tender
-from gateway.runs.engine.threads import Threads
-from gateway.runs.engine.workflows import Workflows
+from gateway.runs.engine.dbos_adapter import executor_id_of, is_sqlite, migrate, open_queues
+from gateway.runs.engine.ingest import DatasetIngest
+from gateway.runs.engine.leases import ClusterMembership
+from gateway.runs.engine.orchestrator import RunOrchestrator
+from gateway.runs.engine.reconciler import RunReconciler
+from gateway.runs.engine.sample_evaluation import SampleEvaluator
+from gateway.runs.engine.worker import Worker
+from gateway.runs.engine.workflows import WorkflowClient
+from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
-from gateway.runs.store.base import RunStore
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import RetryingCaller, ThreadPool
+
+logger = logging.getLogger(__name__)
+
+IDLE_SECONDS = 10.0
+"""The time without an active run after which the queues are closed."""
 
 _STORE_THREADS = 8
-_REST_LOOK_SECONDS = 1.0
-"""How often a gateway that rests looks whether another one has begun a run."""
+_ACTIVE_POLL_SECONDS = 1.0
+"""How often open queues check for active runs."""
+_IDLE_POLL_SECONDS = 1.0
+"""How often an idle gateway checks whether another one started a run."""
 
 
 class RunEngine:
-    """Carries out the runs of a store, together with the engines of all gateways that share it.
+    """Executes the runs of a store, together with the engines of all gateways that share it.
 
-    The store is the truth: whoever changes a run there tells the engine, which else sees it at its next look.
+    The store holds the truth. A caller that changes a run there notifies the engine, which otherwise sees the
+    change at its next poll.
 
     Args:
-        settings: How much this gateway does.
-        store: The store of runs.
+        settings: The limits of this gateway.
+        store: The run store.
         evaluations: Evaluates samples.
-        bells: Ring when something of a run may have changed.
+        notifier: Notifies on changes of runs.
     """
 
     def __init__(
-        self, settings: RunsSettings, store: RunStore, evaluations: Evaluations, bells: Bells
+        self, settings: RunsSettings, store: RunStore, evaluations: Evaluations, notifier: ChangeNotifier
     ) -> None:
-        executor = executor_of(settings)
         self._settings = settings
         self._store = store
-        self._threads = Threads(_STORE_THREADS)
-        self._bells = bells
-        self._patient = Patient(self._threads)
-        self._workflows = Workflows()
-        # Of its own: a lease must not wait behind calls that wait for the store.
-        self._lease_thread = Threads(1)
-        self._gateways = Gateways(
-            executor,
+        self._notifier = notifier
+        self._threads = ThreadPool(_STORE_THREADS)
+        self._call = RetryingCaller(self._threads)
+        self._workflows = WorkflowClient()
+        # Separate: a lease must not wait behind calls that wait for the store.
+        self._lease_thread = ThreadPool(1)
+        self._membership = ClusterMembership(
+            executor_id_of(settings),
             store,
             self._lease_thread,
-            alone=is_sqlite(settings.url),
+            single=is_sqlite(settings.url),
             lease_seconds=settings.lease_seconds,
         )
-        reviver = Reviver(store, self._threads, self._workflows, settings.stall_timeout_seconds)
-        self._tender = Tender(store, self._threads, self._workflows, self._gateways, reviver)
+        self._reconciler = RunReconciler(
+            store, self._threads, self._workflows, self._membership, settings.stall_timeout_seconds
+        )
         self._worker = Worker(
             store=store,
-            patient=self._patient,
-            sampler=Sampler(evaluations, settings.outage_timeout_seconds),
-            gateways=self._gateways,
-            bells=self._bells,
-            samples=settings.max_concurrent_samples,
-            batches=settings.max_concurrent_batches,
-            look_seconds=settings.poll_seconds,
+            call=self._call,
+            evaluator=SampleEvaluator(evaluations, settings.outage_timeout_seconds),
+            membership=self._membership,
+            notifier=notifier,
+            max_samples=settings.max_concurrent_samples,
+            max_batches=settings.max_concurrent_batches,
+            poll_seconds=settings.poll_seconds,
         )
         access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
-        self._readers = DatasetReaders(store, access)
+        self._ingest = DatasetIngest(store, access)
         self._turns = FairSemaphore(settings.max_concurrent_runs)
-        self._conducting: set[asyncio.Task[None]] = set()
-        self._working = False
+        self._orchestrations: set[asyncio.Task[None]] = set()
+        self._is_open = False
+        """Whether the queues are open."""
         self._submitted: set[str] = set()
-        """The runs that this gateway was asked to begin and has not begun yet."""
-        # On SQLite nobody else begins runs.
-        look_seconds = settings.lease_renewal_seconds if self._gateways.alone else _REST_LOOK_SECONDS
-        self._attendance = Attendance(self._work, self._is_wanted, look_seconds)
+        """The runs that were submitted here and are not started."""
+        # On SQLite no other gateway starts runs.
+        idle_poll = settings.lease_renewal_seconds if self._membership.single else _IDLE_POLL_SECONDS
+        self._lifecycle = QueueLifecycle(self._open_queues, self._has_work, idle_poll)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Works on runs within an ``async with`` block.
+        """Executes runs within an ``async with`` block.
 
-        At the end it begins no further sample, lets those in progress end within
-        ``drain_timeout_seconds`` and leaves the rest.
+        At the end it starts no further sample, lets those in progress finish within ``drain_timeout_seconds``
+        and leaves the rest to other gateways or the next start.
 
         Raises:
-            StoreError: The store cannot be used.
+            StoreError: The store is unavailable.
         """
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._threads(migrate, self._settings)
-            if not self._gateways.alone:
-                await self._gateways.renew()
-                tasks.append(_begin(self._gateways.hold(self._settings.lease_renewal_seconds)))
-            attending = _begin(self._attendance.keep(await self._attendance.begin()))
-            tasks.append(attending)
+            if not self._membership.single:
+                await self._membership.renew()
+                tasks.append(_start(self._membership.keep_lease(self._settings.lease_renewal_seconds)))
+            lifecycle = _start(self._lifecycle.run(await self._lifecycle.open()))
+            tasks.append(lifecycle)
             try:
                 yield
             finally:
                 self._drain()
-                attending.cancel()
-                await asyncio.wait([attending])
-            if not self._gateways.alone:
-                await self._gateways.drop()
+                lifecycle.cancel()
+                await asyncio.wait([lifecycle])
+            if not self._membership.single:
+                await self._membership.leave()
         finally:
             for task in tasks:
                 task.cancel()
             self._threads.close()
-            self._readers.close()
+            self._ingest.close()
             self._lease_thread.close()
 
     async def submit(self, run_id: str) -> None:
-        """Has the present attempt at a run begun; it would be anyway, some seconds later."""
+        """Starts the current attempt of a run; without this call the reconciler does, seconds later."""
         self._submitted.add(run_id)
-        if self._working:
-            await self._begin_submitted(run_id)
+        if self._is_open:
+            await self._start_submitted(run_id)
         else:
-            self._attendance.call()
+            self._lifecycle.wake()
 
     async def wake(self, run_id: str) -> None:
-        """Has this gateway look at once at a run whose state, limits or budget were changed."""
-        self._bells.ring(run_id)
+        """Applies a change of a run's state, limits or budget at once."""
+        self._notifier.notify(run_id)
 
-    async def conduct(self, run_id: str, attempt: int) -> None:
-        """Sees a run through. Called by the workflow."""
+    async def orchestrate(self, run_id: str, attempt: int) -> None:
+        """Executes an attempt of a run. Called by the workflow."""
         task = asyncio.current_task()
         assert task is not None
-        self._conducting.add(task)
+        self._orchestrations.add(task)
         settings = self._settings
         try:
-            run = await self._patient(self._store.get_run, run_id)
+            run = await self._call(self._store.get_run, run_id)
             if run is None:
                 return
-            with tracing.span("conduct run", {"dramaturg.run.id": run_id}, root=True):
-                await Conductor(
+            with tracing.spanning("orchestrate run", {"dramaturg.run.id": run_id}, root=True):
+                await RunOrchestrator(
                     run_id,
                     attempt,
                     store=self._store,
                     threads=self._threads,
                     workflows=self._workflows,
-                    gateways=self._gateways,
-                    readers=self._readers,
-                    bells=self._bells,
+                    membership=self._membership,
+                    ingest=self._ingest,
+                    notifier=self._notifier,
                     turn=partial(self._turns.single, run.tenant),
-                    look_seconds=settings.poll_seconds,
+                    poll_seconds=settings.poll_seconds,
                     stall_timeout_seconds=settings.stall_timeout_seconds,
-                ).conduct()
+                ).run()
         finally:
-            self._conducting.discard(task)
+            self._orchestrations.discard(task)
 
     async def evaluate_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         """Evaluates samples of a run. Called by the workflow."""
         await self._worker.evaluate(run_id, attempt, indices)
 
-    def are_busy(self) -> bool:
-        """Whether a run is conducted, or samples are evaluated, here."""
-        return bool(self._conducting) or self._worker.is_busy
+    def is_busy(self) -> bool:
+        """Whether a run or a batch is in progress here."""
+        return bool(self._orchestrations) or self._worker.is_busy
 
     @asynccontextmanager
-    async def _work(self) -> AsyncIterator[None]:
-        """Works on runs within an ``async with`` block; conductors that are left are cut at its end."""
-        async with open_queues(self._settings, self._gateways.executor, self):
-            tending = _begin(self._tender.tend(self._settings.lease_renewal_seconds))
-            self._working = True
+    async def _open_queues(self) -> AsyncIterator[None]:
+        """Claims work within an ``async with`` block; cancels the orchestrators that are left at its end."""
+        async with open_queues(self._settings, self._membership.executor_id, self):
+            reconciling = _start(self._reconciler.run(self._settings.lease_renewal_seconds))
+            self._is_open = True
             try:
                 for run_id in tuple(self._submitted):
-                    await self._begin_submitted(run_id)
+                    await self._start_submitted(run_id)
                 yield
             finally:
-                self._working = False
-                tending.cancel()
-                self._tender.rest()
-                for task in self._conducting:
+                self._is_open = False
+                reconciling.cancel()
+                self._reconciler.clear_metrics()
+                for task in self._orchestrations:
                     task.cancel()
 
-    async def _begin_submitted(self, run_id: str) -> None:
+    async def _start_submitted(self, run_id: str) -> None:
         run = await self._threads(self._store.get_run, run_id)
         if run is not None:
-            await self._workflows.begin(run.id, run.attempt)
+            await self._workflows.start_run(run.id, run.attempt)
         self._submitted.discard(run_id)
 
-    async def _is_wanted(self) -> bool:
-        return self.are_busy() or await self._threads(self._store.has_active_runs)
+    async def _has_work(self) -> bool:
+        return self.is_busy() or await self._threads(self._store.has_active_runs)
 
     def _drain(self) -> None:
-        """Begins nothing more; what is under way has its time and is then cut."""
+        """Starts no further sample, and cancels those in progress after the drain timeout."""
         self._worker.stop()
-        asyncio.get_running_loop().call_later(self._settings.drain_timeout_seconds, self._worker.cut)
+        asyncio.get_running_loop().call_later(self._settings.drain_timeout_seconds, self._worker.cancel)
 
 
-def _begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Begins what goes on beside all calls: it belongs to none of them."""
-    return asyncio.get_running_loop().create_task(work, context=contextvars.Context())
+class QueueLifecycle:
+    """Opens the queues while there are active runs, and closes them after a while without any.
+
+    Open queues poll the database several times a second for work, timeouts and new queues, which takes 3 % of
+    a processor core.
+
+    Args:
+        open_queues: Opens the queues within an ``async with`` block.
+        has_work: Whether there are active runs.
+        idle_poll_seconds: How often ``has_work`` is asked while the queues are closed.
+    """
+
+    def __init__(
+        self,
+        open_queues: Callable[[], AbstractAsyncContextManager[None]],
+        has_work: Callable[[], Awaitable[bool]],
+        idle_poll_seconds: float,
+    ) -> None:
+        self._open_queues = open_queues
+        self._has_work = has_work
+        self._idle_poll_seconds = idle_poll_seconds
+        self._listener = ChangeListener()
+
+    def wake(self) -> None:
+        """Checks for work at once."""
+        self._listener.notify()
+
+    async def open(self) -> AsyncExitStack:
+        """Opens the queues until the returned stack is closed."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._open_queues())
+            return stack.pop_all()
+
+    async def run(self, opened: AsyncExitStack) -> None:
+        """Closes and opens the queues until cancelled.
+
+        Args:
+            opened: The result of ``open``.
+        """
+        while True:
+            try:
+                async with opened:
+                    await self._until_idle()
+            except Exception:
+                logger.exception("the queues were not closed properly")
+            opened = await self._reopen()
+
+    async def _reopen(self) -> AsyncExitStack:
+        while True:
+            await self._until_wanted()
+            try:
+                return await self.open()
+            except Exception:
+                # For example an error of the database below DBOS, which may recover.
+                logger.exception("the queues cannot be opened")
+                await self._listener.wait(_ACTIVE_POLL_SECONDS)
+
+    async def _until_idle(self) -> None:
+        last = time.monotonic()
+        while time.monotonic() - last < IDLE_SECONDS:
+            await self._listener.wait(_ACTIVE_POLL_SECONDS)
+            if await self._is_wanted(unknown=True):
+                last = time.monotonic()
+
+    async def _until_wanted(self) -> None:
+        while not await self._is_wanted(unknown=False):
+            await self._listener.wait(self._idle_poll_seconds)
+
+    async def _is_wanted(self, *, unknown: bool) -> bool:
+        try:
+            return await self._has_work()
+        except StoreError as error:
+            logger.warning("the store cannot be asked for active runs: %s", error)
+            return unknown
+
+
+def _start(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Starts a background task outside of the context of any call."""
+    return asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())

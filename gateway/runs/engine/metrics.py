@@ -1,12 +1,12 @@
-"""What the engine counts of runs.
+"""Metrics of runs.
 
-How many runs and samples there are is a matter of the store: the gateway that looks after it tells, the
-others say zero, so that the sum over all gateways is right.
+Gauges of the whole store are reported by the gateway that reconciles it; the others report 0, so that the sum
+over all gateways is correct.
 """
 
 from __future__ import annotations
 
-from collections import Counter as Tally
+from collections import Counter as CounterDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,66 +16,61 @@ from dramaturg.service.telemetry.instruments import Counter, Gauge, Histogram
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome
 
 RUNS = Gauge("dramaturg_runs", "Runs that have not ended, by state.", ("state",))
-PENDING = Gauge("dramaturg_run_samples_pending", "Samples of running runs that are not done.")
+PENDING = Gauge("dramaturg_run_samples_pending", "Samples of running runs that are not completed.")
 BATCHES = Gauge(
     "dramaturg_run_batches",
-    "Batches of samples in the queue, by whether a gateway has taken them.",
+    "Batches of samples in the queue, waiting or in progress.",
     ("state",),
 )
-UNDER_WAY = Gauge("dramaturg_run_samples_in_flight", "Samples of runs that this gateway evaluates.")
-SAMPLES = Counter(
-    "dramaturg_run_samples_total", "Samples of runs that were done, by how they ended.", ("state",)
-)
+IN_PROGRESS = Gauge("dramaturg_run_samples_in_flight", "Samples of runs in progress at this gateway.")
+SAMPLES = Counter("dramaturg_run_samples_total", "Completed samples of runs, by state.", ("state",))
 WRITE_SECONDS = Histogram(
-    "dramaturg_run_store_write_duration_seconds", "How long it took to keep a group of results."
+    "dramaturg_run_store_write_duration_seconds", "Duration of the write of a group of results."
 )
-ENDED = Counter("dramaturg_runs_ended_total", "Runs that came to an end of themselves, by state.", ("state",))
+ENDED = Counter("dramaturg_runs_ended_total", "Runs that ended without a cancellation, by state.", ("state",))
 LEASE_SECONDS = Gauge(
     "dramaturg_lease_remaining_seconds",
-    "How long the others still believe that this gateway lives; 0 where there are no others.",
+    "Seconds until the lease of this gateway expires; 0 on SQLite.",
 )
-RENEWAL_FAILURES = Counter("dramaturg_lease_renewal_failures_total", "Renewals of the lease that failed.")
-TAKEOVERS = Counter(
-    "dramaturg_run_takeovers_total", "Batches and runs taken over from gateways that are gone."
-)
+RENEWAL_FAILURES = Counter("dramaturg_lease_renewal_failures_total", "Failed renewals of the lease.")
+TAKEOVERS = Counter("dramaturg_run_takeovers_total", "Batches and runs taken over from lost gateways.")
 
 
 def state_name(state: RunState.ValueType) -> str:
-    """A state as it stands in a label, such as "running"."""
+    """A state as a label value, for example "running"."""
     return RunState.Name(state).removeprefix("RUN_STATE_").lower()
 
 
 def show_runs(runs: Sequence[RunRecord]) -> None:
-    """Shows how many runs there are, and what is left of them to do."""
-    states = Tally(run.state for run in runs)
+    """Sets the gauges of runs and pending samples."""
+    states = CounterDict(run.state for run in runs)
     for state in ACTIVE:
         RUNS.set(states[state], state_name(state))
     counts = [run.counts for run in runs if state_name(run.state) == "running"]
-    PENDING.set(sum(one.samples - one.succeeded - one.failed for one in counts))
+    PENDING.set(sum(one.left for one in counts))
 
 
-def show_batches(waiting: int, under_way: int) -> None:
-    """Shows how many batches wait and are worked on."""
+def show_batches(waiting: int, in_progress: int) -> None:
+    """Sets the gauge of batches."""
     BATCHES.set(waiting, "waiting")
-    BATCHES.set(under_way, "under-way")
+    BATCHES.set(in_progress, "in-progress")
 
 
 def count_samples(outcomes: Iterable[SampleOutcome]) -> None:
-    """Counts samples that are done."""
     for outcome in outcomes:
         SAMPLES.add(SampleState.Name(outcome.sample.state).removeprefix("SAMPLE_STATE_").lower())
 
 
 @contextmanager
-def sampling(run_id: str, index: int) -> Iterator[None]:
-    """Observes the evaluation of a sample.
+def track_sample(run_id: str, index: int) -> Iterator[None]:
+    """Counts and traces the evaluation of a sample.
 
-    Its span begins a trace of its own: that of a run with all its samples would be too large to be read.
+    Its span begins a new trace: one trace of a run with all its samples would be too large to read.
     """
-    UNDER_WAY.add()
-    attributes: tracing.Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
+    IN_PROGRESS.add()
+    attributes: Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
     try:
         with tracing.span("evaluate sample", attributes, root=True):
             yield
     finally:
-        UNDER_WAY.add(amount=-1)
+        IN_PROGRESS.add(amount=-1)

@@ -1,53 +1,146 @@
-"""Writes what came of samples in groups, off the event loop, and loses none while the process lives."""
+"""Makes the records of evaluated samples, and writes them in groups."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
-from gateway.runs.records import SampleOutcome
+import grpc
 
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    SAMPLE_STATE_FAILED,
+    SAMPLE_STATE_SUCCEEDED,
+    RunSample,
+    RunSpec,
+    SampleError,
+)
+from dramaturg.results.flatten import flatten
+from dramaturg.service.errors import ServiceError
+from gateway.runs.engine.sample_evaluation import SampleEvaluation
+from gateway.runs.records import SampleOutcome, SampleWork
+
+logger = logging.getLogger(__name__)
+
+MAX_CRASHES = 5
+"""The number of gateway crashes after which a sample fails that was in progress at each."""
 GROUP_SECONDS = 0.5
-"""The longest that an outcome waits for others."""
+"""The longest wait of an outcome for others."""
 GROUP_SIZE = 32
-"""With so many a group is written at once."""
-MOST_WAITING = 256
-"""With so many unwritten, whoever brings more waits: the store is slower than the samples."""
+"""The number of outcomes that are written without further wait."""
+MAX_UNWRITTEN = 256
+"""The number of unwritten outcomes above which ``put`` blocks: the store is slower than the samples."""
+
+_RESULTS: Mapping[str, str] = {
+    "scripts": "scripts",
+    "texts": "texts",
+    "graphs": "graphs",
+    "decisions": "decision",
+    "dialogues": "dialogue",
+}
+"""The member of ``RunSample.result`` by that of ``RunSpec.evaluation``."""
 
 Write = Callable[[Sequence[SampleOutcome]], Awaitable[None]]
 
 
+def outcome_of(sample: SampleWork, spec: RunSpec, evaluation: SampleEvaluation) -> SampleOutcome:
+    """The record of an evaluated sample, without its flat judgements."""
+    record = _record(sample)
+    record.attempt_count = evaluation.attempts
+    if evaluation.result is not None:
+        record.state = SAMPLE_STATE_SUCCEEDED
+        result: Any = getattr(record, _RESULTS[str(spec.WhichOneof("evaluation"))])
+        result.CopyFrom(evaluation.result)
+    else:
+        assert evaluation.error is not None
+        _set_error(record, evaluation.error)
+    return SampleOutcome(record, (), evaluation.usage, degraded=evaluation.degraded)
+
+
+def crash_outcome(sample: SampleWork) -> SampleOutcome | None:
+    """The record of a sample that crashes gateways; None if it does not."""
+    if sample.crashes < MAX_CRASHES:
+        return None
+    record = _record(sample)
+    message = f"it was in progress at {sample.crashes} crashes of gateways"
+    _set_error(record, ServiceError(grpc.StatusCode.ABORTED, error_reason_pb2.ERROR_REASON_INTERNAL, message))
+    return SampleOutcome(record, (), Usage())
+
+
+def flatten_outcome(outcome: SampleOutcome) -> SampleOutcome:
+    """The same record with its flat judgements.
+
+    A result that cannot be flattened is a defect of the gateway. It fails the sample, which would otherwise
+    be evaluated for ever.
+    """
+    try:
+        return replace(outcome, results=flatten(outcome.sample, words=False))
+    except Exception:
+        logger.exception("a result cannot be flattened", extra={"fields": {"sample": outcome.sample.index}})
+    record = RunSample()
+    record.CopyFrom(outcome.sample)
+    record.ClearField("result")
+    message = "its result cannot be stored; the log of the gateway has the reason"
+    _set_error(
+        record, ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, message)
+    )
+    return replace(outcome, sample=record)
+
+
+def _record(sample: SampleWork) -> RunSample:
+    record = RunSample(index=sample.index, line=sample.line, sample_id=sample.sample_id, tags=sample.tags)
+    record.end_time.FromMicroseconds(time.time_ns() // 1000)
+    return record
+
+
+def _set_error(record: RunSample, error: ServiceError) -> None:
+    record.state = SAMPLE_STATE_FAILED
+    record.error.CopyFrom(
+        SampleError(
+            code=error.code.name,
+            reason=error.reason,
+            message=error.message,
+            field=error.violations[0].field if error.violations else "",
+        )
+    )
+
+
 class OutcomeWriter:
-    """Writes outcomes of one run.
+    """Writes the outcomes of one run in groups, and loses none while the process lives.
 
     Args:
-        write: Writes a group in one transaction, however long that takes.
+        write: Writes a group in one transaction and retries until it succeeds.
     """
 
     def __init__(self, write: Write) -> None:
         self._write = write
-        self._waiting: list[SampleOutcome] = []
+        self._unwritten: list[SampleOutcome] = []
         self._put = 0
         self._written = 0
         self._changed = asyncio.Condition()
         self._urgent = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._broken: Exception | None = None
+        self._error: Exception | None = None
 
     async def put(self, outcome: SampleOutcome) -> None:
-        """Has an outcome written soon."""
-        self._waiting.append(outcome)
+        """Queues an outcome; blocks while too many are unwritten."""
+        self._unwritten.append(outcome)
         self._put += 1
         if self._task is None:
-            self._task = asyncio.create_task(self._work())
-        if len(self._waiting) >= GROUP_SIZE:
+            self._task = asyncio.create_task(self._run())
+        if len(self._unwritten) >= GROUP_SIZE:
             self._urgent.set()
-        if self._broken is not None or len(self._waiting) >= MOST_WAITING:
-            await self._wait_until(lambda: len(self._waiting) < MOST_WAITING)
+        if self._error is not None or len(self._unwritten) >= MAX_UNWRITTEN:
+            await self._wait_until(lambda: len(self._unwritten) < MAX_UNWRITTEN)
 
     async def flush(self) -> None:
-        """Waits until everything is written that was put so far."""
+        """Waits until all queued outcomes are written."""
         put = self._put
         if self._written < put:
             self._urgent.set()
@@ -55,28 +148,27 @@ class OutcomeWriter:
 
     async def _wait_until(self, done: Callable[[], bool]) -> None:
         async with self._changed:
-            await self._changed.wait_for(lambda: self._broken is not None or done())
-        if self._broken is not None:
-            raise self._broken
+            await self._changed.wait_for(lambda: self._error is not None or done())
+        if self._error is not None:
+            raise self._error
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
-            while self._waiting:
+            while self._unwritten:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(GROUP_SECONDS):
                         await self._urgent.wait()
                 self._urgent.clear()
-                group = tuple(self._waiting)
+                group = tuple(self._unwritten)
                 await self._write(group)
                 async with self._changed:
-                    # Only now: until they are written they count as waiting.
-                    del self._waiting[: len(group)]
+                    # After the write: until then they count as unwritten.
+                    del self._unwritten[: len(group)]
                     self._written += len(group)
                     self._changed.notify_all()
         except Exception as error:
-            # Whoever waits must hear of it.
             async with self._changed:
-                self._broken = error
+                self._error = error
                 self._changed.notify_all()
         finally:
             self._task = None

@@ -1,4 +1,4 @@
-"""What a run sets in every row of its dataset."""
+"""Applies the spec of a run to the rows of its dataset."""
 
 from __future__ import annotations
 
@@ -30,24 +30,20 @@ from gateway.runs.datasets import REQUESTS
 
 
 def request_type(spec: RunSpec) -> type[Message]:
-    """The request that every row of a run is.
-
-    Args:
-        spec: A spec that names its evaluation.
-    """
+    """The request type of the rows of a run."""
     return REQUESTS[str(spec.WhichOneof("evaluation"))]
 
 
-def complete(request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
-    """Sets in a row what the run sets in every row; what the run leaves out stays as the row has it.
+def apply_spec(request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
+    """Sets the fields of a row that the spec sets; all others keep the values of the row.
 
-    Judges replace those that the row names for the same roles. Models are those of the row and of the run,
-    each once; texts have none, and those of scripts write first, asked by the run's author (see ``writing``).
+    Judges replace those that the row names for the same roles. Models are those of the row and of the run
+    without duplicates; texts have none, and those of scripts write first (``authoring``).
 
     Args:
-        request: The row, of ``request_type(spec)``. It is changed.
-        spec: What the run does.
-        repeat_offset: Added to the repeat index, so that a rerun buys fresh completions.
+        request: The row, of ``request_type(spec)``, changed in place.
+        spec: The spec of the run.
+        repeat_offset: Added to the repeat index, so that a rerun requests new completions.
     """
     writes = isinstance(request, EvaluateScriptsRequest)
     _set_judges(request.judges, [one for one in spec.judges if not (writes and one.role == AUTHOR.name)])
@@ -61,7 +57,7 @@ def complete(request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
 
 
 def writing_options(spec: RunSpec, model: str, repeat_offset: int) -> JudgeOptions:
-    """How a model under test writes a script."""
+    """The options of a script request to a model under test."""
     options = JudgeOptions(model=model, repeat_index=spec.options.repeat_index + repeat_offset)
     if spec.scripts.HasField("writing_sampling"):
         options.sampling.CopyFrom(spec.scripts.writing_sampling)
@@ -90,6 +86,9 @@ def _set_options(options: JudgeOptions, spec: RunSpec, repeat_offset: int) -> No
 def _set_seed(options: JudgeOptions, spec: RunSpec) -> None:
     if not spec.HasField("seed") or options.sampling.HasField("seed"):
         return
+    if not options.HasField("sampling"):
+        # Absent sampling means temperature 0; sampling with a seed alone does not.
+        options.sampling.temperature = 0
     options.sampling.seed = spec.seed
 
 
@@ -138,11 +137,12 @@ def _set_dialogues(request: EvaluateDialoguesRequest, options: DialoguesRunOptio
 
 
 def _set_dialogue_sampling(request: EvaluateDialoguesRequest, spec: RunSpec) -> None:
-    """Replies have a sampling of their own: the options are those of the judges."""
+    """Applies the sampling of the run to replies, which have a field of their own: options are the
+    judges'."""
     if spec.options.HasField("sampling") and not spec.dialogues.HasField("sampling"):
         request.sampling.CopyFrom(spec.options.sampling)
     if spec.HasField("seed") and not request.sampling.HasField("seed"):
-        # The author's own temperature stays: it is set where sampling has none.
+        # The author sets its own temperature if sampling has none.
         request.sampling.seed = spec.seed
 
 

@@ -1,96 +1,165 @@
-"""Everything that is asked of DBOS about the workflows: to have one done, where it stands, to forget it."""
+"""The two durable workflows, and a client that starts, finds and deletes them.
+
+A workflow is one coroutine without recorded steps. Its progress is in the run store, from which it continues
+after a restart; DBOS decides which process executes it, and that only one does.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, WorkflowHandleAsync, WorkflowStatus
 
-from gateway.runs.engine.database import CONTRACT
-from gateway.runs.engine.durable import apart, conduct, evaluate_batch
+Result = TypeVar("Result")
+Attempt = tuple[str, int]
+"""A run id and the number of an attempt."""
+
+WORKFLOW_VERSION = "1"
+"""Raised when gateways of two versions could not finish each other's workflows, never with a release as
+such."""
 
 RUNS_QUEUE = "dramaturg-runs"
 BATCHES_QUEUE = "dramaturg-batches"
 
 _ONGOING = ["ENQUEUED", "PENDING"]
 _FAILED = "ERROR"
-_LONGEST_ERROR = 500
+_MAX_ERROR_LENGTH = 500
+_DELETE_AT_ONCE = 500
+
+
+def version_of(executor_id: str) -> str:
+    """The workflow version of an executor, which its id ends in."""
+    return executor_id.rpartition("@")[2]
+
+
+class WorkflowHandler(Protocol):
+    """Handles this process's workflows."""
+
+    async def orchestrate(self, run_id: str, attempt: int) -> None:
+        """Executes an attempt of a run from its current state."""
+
+    async def evaluate_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
+        """Evaluates the pending ones of these samples."""
+
+    def is_busy(self) -> bool:
+        """Whether a workflow is in progress."""
+
+
+_handlers: list[WorkflowHandler] = []
+
+
+@contextmanager
+def registered_handler(handler: WorkflowHandler) -> Iterator[None]:
+    """Registers the handler of this process within a ``with`` block.
+
+    Raises:
+        RuntimeError: Another handler is registered.
+    """
+    if _handlers:
+        raise RuntimeError("this process has a run engine already: DBOS allows one per process")
+    _handlers.append(handler)
+    try:
+        yield
+    finally:
+        _handlers.remove(handler)
+
+
+def _handler() -> WorkflowHandler:
+    if not _handlers:
+        # Claimed during shutdown: the next owner starts it again.
+        raise asyncio.CancelledError
+    return _handlers[0]
+
+
+# No recovery limit: a sample that kills its gateway is detected by its own count (SampleWork.crashes).
+@DBOS.workflow(name="orchestrate_run", max_recovery_attempts=None)
+async def orchestrate_run(run_id: str, attempt: int) -> None:
+    """Executes an attempt of a run."""
+    await run_detached(_handler().orchestrate(run_id, attempt))
+
+
+@DBOS.workflow(name="evaluate_batch", max_recovery_attempts=None)
+async def evaluate_batch(run_id: str, attempt: int, indices: list[int]) -> None:
+    """Evaluates samples of a run."""
+    await run_detached(_handler().evaluate_batch(run_id, attempt, indices))
+
+
+async def run_detached(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Awaits a coroutine outside of the calling workflow's context, so that DBOS records no step for it."""
+    return await asyncio.get_running_loop().create_task(coroutine, context=contextvars.Context())
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that waits, is worked on or failed."""
+    """A batch of samples that waits, is in progress or failed."""
 
     id: str
-    """Names it."""
     indices: Sequence[int]
-    """Its samples."""
-    executor: str = ""
-    """Who has claimed it. Empty: it waits, or failed."""
+    executor_id: str = ""
+    """The gateway that claimed it. Empty: none."""
     error: str = ""
-    """What it failed of: an error that is no sample's. Empty: it did not."""
+    """The error it failed with, which is not one of its samples. Empty: it did not fail."""
 
 
-class Workflows:
-    """The workflows of all processes that share the queues. This one's must be open (see ``open_queues``)."""
+class WorkflowClient:
+    """The workflows of all processes that share the queues, which must be open (``dbos_adapter``)."""
 
     def __init__(self) -> None:
-        self._begun: set[asyncio.Task[None]] = set()
+        self._started: set[asyncio.Task[None]] = set()
 
-    async def begin(self, run_id: str, attempt: int) -> None:
-        """Has an attempt at a run conducted by this process; a second time, by any, it changes nothing."""
-        await apart(self._begin(run_id, attempt))
+    async def start_run(self, run_id: str, attempt: int) -> None:
+        """Starts the orchestrator of an attempt in this process. Idempotent over all processes."""
+        await run_detached(self._start_run(run_id, attempt))
 
-    async def conductors(
-        self, attempts: Collection[tuple[str, int]]
-    ) -> dict[tuple[str, int], WorkflowStatus]:
-        """Where the conductors of some attempts stand; those that were never submitted are left out."""
-        ids = {_conductor_id(*attempt): attempt for attempt in attempts}
-        found = await apart(_list(workflow_ids=list(ids), load_output=True)) if ids else []
+    async def orchestrators(self, attempts: Collection[Attempt]) -> dict[Attempt, WorkflowStatus]:
+        """The status of the orchestrators of these attempts, of those that were ever started."""
+        ids = {_orchestrator_id(*attempt): attempt for attempt in attempts}
+        found = await run_detached(_list(workflow_ids=list(ids), load_output=True)) if ids else []
         return {ids[status.workflow_id]: status for status in found}
 
-    async def begin_anew(self, run_id: str, attempt: int) -> None:
-        """Submits an attempt again whose conductor has ended although the run has not."""
-        await apart(DBOS.delete_workflow_async(_conductor_id(run_id, attempt)))
-        # By whoever is free first: this process may be the one that it failed of.
-        await apart(self._submit(run_id, attempt))
+    async def restart_run(self, run_id: str, attempt: int) -> None:
+        """Enqueues an attempt again whose orchestrator ended before the run."""
+        await run_detached(DBOS.delete_workflow_async(_orchestrator_id(run_id, attempt)))
+        # Through the queue: this process may be the cause of the failure.
+        await run_detached(self._enqueue_run(run_id, attempt))
 
-    async def begin_batch(
-        self, ended: Callable[[], None], run_id: str, attempt: int, indices: Sequence[int]
+    async def start_batch(
+        self, on_end: Callable[[], None], run_id: str, attempt: int, indices: Sequence[int]
     ) -> None:
-        """Has samples of an attempt at a run evaluated by this process.
+        """Starts the evaluation of samples in this process.
 
         Args:
-            ended: Called when it is known to have ended, well or not.
+            on_end: Called when the batch ended, successfully or not.
             run_id: The run.
             attempt: The attempt.
             indices: The samples.
         """
-        handle = await apart(self._begin_batch(run_id, attempt, indices))
+        handle = await run_detached(self._start_batch(run_id, attempt, indices))
         task = asyncio.create_task(handle.get_result(), context=contextvars.Context())
-        self._begun.add(task)
+        self._started.add(task)
 
-        def forget(task: asyncio.Task[None]) -> None:
-            self._begun.discard(task)
-            # Why it failed stands in its status.
+        def ended(task: asyncio.Task[None]) -> None:
+            self._started.discard(task)
+            # The error is read from the workflow's status.
             if not task.cancelled():
                 task.exception()
-            ended()
+            on_end()
 
-        task.add_done_callback(forget)
+        task.add_done_callback(ended)
 
     async def enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
-        """Has samples of an attempt at a run evaluated by whoever is free first."""
-        await apart(self._enqueue_batch(run_id, attempt, indices))
+        """Enqueues the evaluation of samples for any gateway."""
+        await run_detached(self._enqueue_batch(run_id, attempt, indices))
 
     async def batches(self, run_id: str, attempt: int) -> Sequence[Batch]:
-        """The batches of an attempt that wait, are worked on, or failed and were not forgotten."""
-        found = await apart(
+        """The batches of an attempt that wait, are in progress, or failed and were not deleted."""
+        found = await run_detached(
             _list(
                 workflow_id_prefix=_batch_prefix(run_id, attempt),
                 status=[*_ONGOING, _FAILED],
@@ -100,68 +169,68 @@ class Workflows:
         )
         return [_batch(status) for status in found]
 
-    async def forget(self, batches: Sequence[Batch]) -> None:
-        """Deletes what DBOS keeps of some batches that failed."""
-        await apart(DBOS.delete_workflows_async([batch.id for batch in batches]))
+    async def delete_batches(self, batches: Sequence[Batch]) -> None:
+        """Deletes the records of batches that failed."""
+        await run_detached(DBOS.delete_workflows_async([batch.id for batch in batches]))
 
-    async def forget_batches(self, run_id: str, attempt: int) -> None:
-        """Deletes what DBOS keeps of the batches of an attempt that are done."""
-        found = await apart(_list(workflow_id_prefix=_batch_prefix(run_id, attempt), status="SUCCESS"))
-        for start in range(0, len(found), 500):
-            ids = [status.workflow_id for status in found[start : start + 500]]
-            await apart(DBOS.delete_workflows_async(ids))
+    async def delete_completed_batches(self, run_id: str, attempt: int) -> None:
+        """Deletes the records of the completed batches of an attempt."""
+        found = await run_detached(_list(workflow_id_prefix=_batch_prefix(run_id, attempt), status="SUCCESS"))
+        for start in range(0, len(found), _DELETE_AT_ONCE):
+            ids = [status.workflow_id for status in found[start : start + _DELETE_AT_ONCE]]
+            await run_detached(DBOS.delete_workflows_async(ids))
 
-    async def queued_batches(self) -> tuple[int, int]:
-        """How many batches of all runs wait in the queue, and how many gateways have taken."""
-        found = await apart(_list(name=evaluate_batch.__name__, status=_ONGOING))
+    async def queue_depth(self) -> tuple[int, int]:
+        """The number of batches of all runs that wait, and of those in progress."""
+        found = await run_detached(_list(name=evaluate_batch.__name__, status=_ONGOING))
         waiting = sum(status.status == "ENQUEUED" for status in found)
         return waiting, len(found) - waiting
 
-    async def under_way(self) -> Sequence[WorkflowStatus]:
-        """The workflows that executors work on, whether they live or not."""
-        return await apart(_list(status="PENDING"))
+    async def in_progress(self) -> Sequence[WorkflowStatus]:
+        """The workflows that are assigned to an executor, live or not."""
+        return await run_detached(_list(status="PENDING"))
 
-    async def take_back(self, status: WorkflowStatus) -> None:
-        """Puts a workflow back into its queue; one that was begun without goes to whoever is free first."""
+    async def requeue(self, status: WorkflowStatus) -> None:
+        """Returns a workflow to its queue."""
         queue = BATCHES_QUEUE if status.queue_name == BATCHES_QUEUE else RUNS_QUEUE
-        await apart(DBOS.resume_workflow_async(status.workflow_id, queue_name=queue))
+        await run_detached(DBOS.resume_workflow_async(status.workflow_id, queue_name=queue))
 
-    async def _begin(self, run_id: str, attempt: int) -> None:
-        with SetWorkflowID(_conductor_id(run_id, attempt)):
-            await DBOS.start_workflow_async(conduct, run_id, attempt)
+    async def _start_run(self, run_id: str, attempt: int) -> None:
+        with SetWorkflowID(_orchestrator_id(run_id, attempt)):
+            await DBOS.start_workflow_async(orchestrate_run, run_id, attempt)
 
-    async def _begin_batch(
+    async def _enqueue_run(self, run_id: str, attempt: int) -> None:
+        with SetWorkflowID(_orchestrator_id(run_id, attempt)):
+            await DBOS.enqueue_workflow_async(RUNS_QUEUE, orchestrate_run, run_id, attempt)
+
+    async def _start_batch(
         self, run_id: str, attempt: int, indices: Sequence[int]
     ) -> WorkflowHandleAsync[None]:
         with SetWorkflowID(_new_batch_id(run_id, attempt)):
             return await DBOS.start_workflow_async(evaluate_batch, run_id, attempt, list(indices))
 
-    async def _submit(self, run_id: str, attempt: int) -> None:
-        with SetWorkflowID(_conductor_id(run_id, attempt)):
-            await DBOS.enqueue_workflow_async(RUNS_QUEUE, conduct, run_id, attempt)
-
     async def _enqueue_batch(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
         with (
             SetWorkflowID(_new_batch_id(run_id, attempt)),
-            # A part of the queue for every run: gateways look into them in a random order.
+            # One partition per run: gateways poll the partitions in random order.
             SetEnqueueOptions(queue_partition_key=run_id),
         ):
             await DBOS.enqueue_workflow_async(BATCHES_QUEUE, evaluate_batch, run_id, attempt, list(indices))
 
 
-def is_ours(status: WorkflowStatus) -> bool:
-    """Whether this process has the version of the workflows that a workflow was begun with."""
-    return status.app_version == CONTRACT
+def has_current_version(status: WorkflowStatus) -> bool:
+    """Whether a workflow was started with the workflow version of this process."""
+    return status.app_version == WORKFLOW_VERSION
 
 
 def error_of(status: WorkflowStatus) -> str:
-    """What a workflow failed of, in words; empty where it did not."""
+    """The error that a workflow failed with. Empty: it did not fail."""
     if status.status != _FAILED:
         return ""
     error = status.error
-    # What DBOS kept of it has its name as an attribute.
+    # DBOS keeps the class name of a serialised error as an attribute.
     described = f"{getattr(error, 'name', type(error).__name__)}: {error}"
-    return described if len(described) <= _LONGEST_ERROR else f"{described[:_LONGEST_ERROR]}..."
+    return described if len(described) <= _MAX_ERROR_LENGTH else f"{described[:_MAX_ERROR_LENGTH]}..."
 
 
 async def _list(
@@ -173,11 +242,11 @@ async def _list(
 def _batch(status: WorkflowStatus) -> Batch:
     assert status.input is not None
     indices: list[int] = status.input["args"][2]
-    executor = str(status.executor_id or "") if status.status == "PENDING" else ""
-    return Batch(status.workflow_id, indices, executor, error_of(status))
+    executor_id = str(status.executor_id or "") if status.status == "PENDING" else ""
+    return Batch(status.workflow_id, indices, executor_id, error_of(status))
 
 
-def _conductor_id(run_id: str, attempt: int) -> str:
+def _orchestrator_id(run_id: str, attempt: int) -> str:
     return f"{run_id}:{attempt}"
 
 

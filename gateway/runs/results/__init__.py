@@ -1,1 +1,1 @@
-"""What comes of a run: its judgements flat, its leaderboard, its exports."""
+"""The results of runs as files: exports and reports."""

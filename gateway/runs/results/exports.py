@@ -1,9 +1,10 @@
-"""A run's judgements as one file, piece by piece: neither the run nor the file is ever whole in memory."""
+"""Writes the judgements of a run as a file, in pieces: memory does not grow with the run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -14,7 +15,14 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import csv_record
 
 PIECE_BYTES = 256 << 10
-"""Pieces are about so large."""
+"""The approximate size of a piece."""
+
+_ROWS_PER_GROUP = 2000
+
+
+class ExtraMissingError(RuntimeError):
+    """The library of a format is not installed. The message names the extra that provides it."""
+
 
 COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
     "sample_index": lambda result: result.sample_index,
@@ -35,16 +43,16 @@ COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
         MessageToDict(result.provenance) if result.HasField("provenance") else None
     ),
 }
-"""The columns of a table of judgements, before those of the tags: what each holds. None: an empty cell."""
+"""The columns of a table of judgements before those of tags, with their values. None: an empty cell."""
 
 
 def as_json_lines(results: Iterable[RunResult]) -> Iterator[bytes]:
-    """One ``RunResult`` a line, in protobuf's JSON."""
+    """One ``RunResult`` per line, in the JSON form of protobuf."""
     return in_pieces(f"{_json(MessageToDict(result))}\n".encode() for result in results)
 
 
 def samples_as_json_lines(samples: Iterable[RunSample]) -> Iterator[bytes]:
-    """The result of each sample that has one, a line each, as the evaluate commands write them."""
+    """The result of each sample that has one, one per line, as the evaluate commands write them."""
     return in_pieces(
         f"{_json(MessageToDict(getattr(sample, kind)))}\n".encode()
         for sample in samples
@@ -53,27 +61,44 @@ def samples_as_json_lines(samples: Iterable[RunSample]) -> Iterator[bytes]:
 
 
 def as_csv(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:
-    """A table (RFC 4180, UTF-8) with a header; an empty cell where there is nothing.
+    """A table (RFC 4180, UTF-8) with a header; absent values are empty cells.
 
     Args:
         results: The judgements.
-        tags: The tags that get a column "tags.<name>" each.
+        tags: The tags with a column "tags.<name>".
     """
     return in_pieces(_csv_lines(results, tags))
 
 
+def as_parquet(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:
+    """The table of ``as_csv`` as Parquet: typed numbers, and nulls for absent values.
+
+    Args:
+        results: The judgements.
+        tags: The tags with a column "tags.<name>".
+
+    Raises:
+        ExtraMissingError: Immediately: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ExtraMissingError("Parquet needs pyarrow: install the extra dramaturg[datasets]") from error
+    return in_pieces(_parquet_groups(pa, pq, results, tags))
+
+
 def table_row(result: RunResult, tags: Sequence[str]) -> list[Any]:
-    """The cells of a judgement: those of COLUMNS, then one for each of the tags."""
+    """The cells of a judgement: those of COLUMNS, then one for each tag."""
     return [*(cell(result) for cell in COLUMNS.values()), *(result.tags.get(tag) for tag in tags)]
 
 
 def header(tags: Sequence[str]) -> list[str]:
-    """The names of the columns."""
     return [*COLUMNS, *(f"tags.{tag}" for tag in tags)]
 
 
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces that are worth sending."""
+    """The same bytes in pieces of a useful size."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:
@@ -102,8 +127,58 @@ def _json(value: Any) -> str | None:
 
 
 def _name(kind: Any, number: int, prefix: str) -> str | None:
-    """The name of an enum's value; nothing for the unspecified one, the number of one not known here."""
+    """The name of an enum value; None for the unspecified one, the number of an unknown one."""
     if number == 0:
         return None
     value = kind.DESCRIPTOR.values_by_number.get(number)
     return str(number) if value is None else str(value.name).removeprefix(prefix)
+
+
+def _parquet_groups(pa: Any, pq: Any, results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:
+    numbers = {"sample_index": pa.uint64(), "value": pa.float64(), "confidence": pa.float64()}
+    schema = pa.schema([(name, numbers.get(name, pa.string())) for name in header(tags)])
+    sink = _Sink()
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
+        for group in _groups(results):
+            rows = [table_row(result, tags) for result in group]
+            columns = [
+                pa.array([row[place] for row in rows], type=field.type) for place, field in enumerate(schema)
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+            yield sink.take()
+    yield sink.take()
+
+
+class _Sink:
+    """A file whose written bytes can be taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._written.append(bytes(data))
+        self._position += len(self._written[-1])
+        return len(self._written[-1])
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        """Required by pyarrow."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take(self) -> bytes:
+        taken = b"".join(self._written)
+        self._written = []
+        return taken
+
+
+def _groups(results: Iterable[RunResult]) -> Iterator[Sequence[RunResult]]:
+    rest = iter(results)
+    while group := list(islice(rest, _ROWS_PER_GROUP)):
+        yield group

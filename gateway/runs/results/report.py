@@ -1,4 +1,4 @@
-"""The report of a run, as ``dramaturg report`` makes it of files."""
+"""The report of a run, the same page that ``dramaturg report`` makes from files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gateway.runs.results.exports import in_pieces
 def write_report(
     run: RunRecord, samples: Callable[[], Iterable[RunSample]], limit: int = 0
 ) -> Iterator[bytes]:
-    """The page, in pieces. The samples are read twice; memory does not grow with them.
+    """The page, in pieces. Reads the samples twice; memory does not grow with them.
 
     Args:
         run: The run.
-        samples: Reads its samples from the first on.
-        limit: The most samples shown one by one. 0: as many as the report shows by itself.
+        samples: Reads its samples from the start.
+        limit: The most samples in full. 0: the default of the report.
     """
     aggregator = ReportAggregator()
     for sample in samples():
@@ -38,7 +38,7 @@ def _heading(run: RunRecord) -> Heading:
     if run.manifest.uri:
         facts.append(("dataset", run.manifest.uri))
     counts = run.counts
-    left = counts.samples - counts.succeeded - counts.failed
+    left = counts.left
     if run.state in ACTIVE:
         warning = f"The run has not ended: {left:,} of {counts.samples:,} samples are not done."
     elif left > 0:

@@ -1,1 +1,1 @@
-"""What RunService is made of."""
+"""The parts of RunService."""

@@ -1,4 +1,4 @@
-"""What a run's spec must be beyond the limits that the contract declares."""
+"""Validates run specs beyond the limits of the contract."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _ROLES: Mapping[str, Sequence[Role]] = {
     "decisions": (AUTHOR,),
     "dialogues": (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER),
 }
-"""The roles that a run of each evaluation may name judges for. Which of them a row needs, it says itself."""
+"""The roles that a run of each evaluation may name judges for. Each row tells which of them it needs."""
 
 
 def check_spec(spec: RunSpec, registry: Registry) -> None:
-    """Refuses a spec that no row could be evaluated by.
+    """Refuses a spec with which no row could be evaluated.
 
     Args:
-        spec: The spec, within the contract's limits.
-        registry: The judges that there are.
+        spec: The spec, within the limits of the contract.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN.
@@ -60,7 +60,7 @@ def check_models(evaluation: str | None, models: Sequence[str]) -> Iterator[Viol
         models: The models, at the path "models".
     """
     if evaluation == "texts" and models:
-        yield Violation("models", "must be empty for texts: who wrote a text stands in its row")
+        yield Violation("models", "must be empty for texts: the row names the author of each text")
     yield from check_distinct("models", models)
 
 

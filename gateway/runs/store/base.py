@@ -1,4 +1,4 @@
-"""What the engine and the services need of a store."""
+"""The interface of the run store."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
 from gateway.runs.records import (
     Event,
+    Incident,
     ModelSums,
     NewRun,
     NewSample,
     RunRecord,
     SampleOutcome,
     SampleWork,
-    Trouble,
+    Spending,
 )
 
 
 class StoreError(RuntimeError):
-    """The store cannot be used: it cannot be reached or written to. The message says which and why."""
+    """The store is unreachable or not writable. The message names it and the reason."""
 
 
 class RequestIdReusedError(ValueError):
@@ -31,11 +32,10 @@ class RequestIdReusedError(ValueError):
 
 
 class RunStore(Protocol):
-    """Keeps runs. Methods block: call them in a thread. Each is one transaction.
+    """Stores runs. All methods block and are thread-safe; each is one transaction unless it says otherwise.
 
-    Any number of processes use one store at once. Methods that take a tenant find only that tenant's runs; a
-    run of another's is as one that is not there. Every method raises StoreError where the store cannot be
-    used.
+    Any number of processes use one store at once. A method with a tenant treats the runs of other tenants as
+    absent. Each method raises StoreError if the store is unavailable.
     """
 
     def close(self) -> None:
@@ -44,16 +44,16 @@ class RunStore(Protocol):
     # Runs.
 
     def create_run(self, run: NewRun) -> tuple[RunRecord, bool]:
-        """Keeps a run in RUN_STATE_PREPARING and says whether it is new.
+        """Creates a run in RUN_STATE_PREPARING. Returns it, and whether it is new.
 
-        A request id known to the tenant with an equal spec and content gives the run that is there.
+        A request id that the tenant used with an equal spec and content returns the existing run.
 
         Raises:
-            RequestIdReusedError: the request id was used with another spec.
+            RequestIdReusedError: The request id was used with another spec.
         """
 
     def get_run(self, run_id: str, tenant: str | None = None) -> RunRecord | None:
-        """The run. None: it is not there. Without a tenant: whosever it is."""
+        """The run, of any tenant if none is given; None if it does not exist."""
 
     def list_runs(
         self,
@@ -64,19 +64,19 @@ class RunStore(Protocol):
         states: Collection[RunState.ValueType] = (),
         labels: Mapping[str, str] | None = None,
     ) -> Sequence[RunRecord]:
-        """Runs, the newest first; those older than ``before`` (creation time and id of the last one seen).
+        """Runs, the newest first, older than ``before`` (creation time and id of the last one seen).
 
-        Only those in one of the states, where any is named, and with all of the labels.
+        Restricted to runs in one of the states, if any is given, and with all of the labels.
         """
 
     def active_runs(self) -> Sequence[RunRecord]:
-        """All runs that are preparing, running or paused, whosever they are."""
+        """The preparing, running and paused runs of all tenants."""
 
     def has_active_runs(self) -> bool:
-        """Whether there are any such runs."""
+        """Whether there are such runs."""
 
     def content(self, run_id: str) -> bytes:
-        """The rows that the request brought."""
+        """The rows that the request of a run carried."""
 
     def change_state(
         self,
@@ -87,99 +87,91 @@ class RunStore(Protocol):
         attempt: int | None = None,
         reason: str = "",
     ) -> RunRecord | None:
-        """Changes the state if it is one of those expected, in the attempt where one is named.
+        """Changes the state if it is one of those expected and the attempt, if given, is the current one.
 
-        Records a "state" event.
-
-        Sets the start time with the first RUNNING and the end time with an ended state; a run begun anew
-        loses its end time.
+        Records a "state" event. Sets the start time at the first RUNNING and the end time at an ended state.
 
         Returns:
-            The run as it then is; None where the state or attempt is another, and nothing was changed.
+            The run after the change; None if nothing was changed.
         """
 
     def update_spec(self, run_id: str, spec: RunSpec, *, expected: RunSpec | None = None) -> RunRecord | None:
         """Replaces the spec and records a "state" event.
 
         Returns:
-            The run as it then is; None where a spec is expected and the run has another, and nothing was
-            changed.
+            The run after the change; None if the run has another spec than the expected one.
         """
 
     def delete_run(self, run_id: str) -> None:
-        """Deletes the run with everything of it, in bounded transactions."""
+        """Deletes the run: hides it in one transaction, then deletes its rows in bounded ones."""
+
+    def purge_deleted(self) -> None:
+        """Deletes the rows of hidden runs whose deletion was interrupted."""
 
     # Samples.
 
     def add_samples(self, run_id: str, samples: Sequence[NewSample]) -> None:
-        """Adds samples of the dataset.
-
-        Those with an index that is there are passed over, so that reading may be repeated.
-        """
+        """Adds samples of the dataset. Skips indices that exist, so that reading may be repeated."""
 
     def set_manifest(self, run_id: str, manifest: DatasetManifest) -> None:
-        """Keeps what was read of the dataset."""
+        """Stores the manifest of the dataset."""
 
     def next_pending(self, run_id: str, after: int, limit: int) -> Sequence[int]:
-        """Indices of samples that are pending, above ``after``, ascending."""
+        """The indices of pending samples above ``after``, ascending."""
 
     def running_samples(self, run_id: str) -> int:
-        """How many samples are begun and not done."""
+        """The number of samples that are started and not done."""
 
-    def take_samples(self, run_id: str, indices: Sequence[int], executor: str) -> Sequence[SampleWork]:
-        """Of these samples those that are still pending; notes who begins them.
+    def take_samples(self, run_id: str, indices: Sequence[int], executor_id: str) -> Sequence[SampleWork]:
+        """The pending ones of these samples; marks them as started by the executor.
 
-        A sample that was noted before by another executor, or by this one earlier, is counted as interrupted.
+        A sample that was started before, by any executor, counts as interrupted.
         """
 
     def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
-        """Keeps what came of samples.
+        """Stores the outcomes of samples.
 
-        Replaces their earlier results, updates the counts, and records a "progress" event.
-        Outcomes of an attempt that is no more the run's are dropped. A sample that is done already in this
-        attempt is passed over, so that nothing is counted twice.
+        Replaces their earlier outcomes, updates the counts and the spending of the tenant, and records a
+        "progress" event. Drops outcomes of another attempt than the current one, and of samples that are done
+        in it, so that nothing counts twice.
         """
 
-    def report_trouble(self, run_id: str, attempt: int, trouble: Trouble) -> None:
-        """Keeps what the work of a run that is preparing or running fails of or waits for.
+    def report_incident(self, run_id: str, attempt: int, incident: Incident) -> None:
+        """Stores the failures of a preparing or running run, and records a "progress" event.
 
-        Records a "progress" event.
-
-        Counts are added to what was told before. It is forgotten with the next sample that succeeds and is
-        not hindered, and with every change of the state.
+        Counts are added to those reported before. The incident ends with the next sample that succeeds and is
+        not degraded, and with each change of the state.
         """
 
     def release_samples(self, run_id: str, indices: Sequence[int]) -> None:
-        """Notes that nobody evaluates these samples any more, such as at a pause.
-
-        Taking them again is then no interruption.
-        """
+        """Marks samples as not started, for example at a pause, so that taking them again is no
+        interruption."""
 
     def begin_again(
         self, run_id: str, scope: RerunScope.ValueType, *, spec: RunSpec | None = None, fresh: bool = False
     ) -> RunRecord | None:
-        """Begins an ended run anew: sets the samples of the scope pending and raises the attempt.
+        """Begins a new attempt of an ended run, in which the samples of the scope are pending.
 
-        The run is then RUNNING, or PREPARING where its dataset was not read to the end (it has no hash).
-        Counts are as if the samples had not been done; usage is kept. What came of them is listed until it is
-        replaced. Rows that are no valid requests stay failed.
+        The run becomes RUNNING, or PREPARING if its dataset was not read to the end. The counts exclude the
+        samples of the scope; the usage is kept. Their outcomes are listed until they are replaced. Invalid
+        rows stay failed.
 
         Args:
             run_id: The run.
-            scope: Which samples.
-            spec: The spec that the run gets. Absent: it keeps its own.
+            scope: The samples.
+            spec: The new spec. Absent: unchanged.
             fresh: Whether the repeat offset is raised.
 
         Returns:
-            The run as it then is; None where it has not ended, and nothing was changed.
+            The run after the change; None if it has not ended, and nothing was changed.
         """
 
-    # What is read.
+    # Results.
 
     def list_samples(
         self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()
     ) -> Sequence[RunSample]:
-        """Samples by index, above ``after``; with their results, also those of an earlier attempt."""
+        """Samples by index, above ``after``, with their results, also those of an earlier attempt."""
 
     def list_results(
         self,
@@ -190,41 +182,46 @@ class RunStore(Protocol):
         where: ResultFilter | None = None,
         numbers_only: bool = False,
     ) -> Sequence[tuple[tuple[int, int], RunResult]]:
-        """Judgements with their keys (sample index, place within the sample), by key, above ``after``."""
+        """Judgements with their keys (sample index, position within the sample), by key, above ``after``."""
 
     def iterate_results(self, run_id: str, where: ResultFilter | None = None) -> Iterator[RunResult]:
         """All judgements, read in bounded pages."""
 
     def model_sums(self, run_id: str, *, together: bool = False) -> Sequence[ModelSums]:
-        """What is known of each model by each measure, summed in the store.
-
-        Together: by all measures at once, under the name "".
-        """
+        """Sums for each model and measure, or for each model under the measure "" if ``together``."""
 
     def model_usage(self, run_id: str) -> Mapping[str, Usage]:
-        """What was spent on each model, as far as it can be told apart, reruns included."""
+        """The usage of each model, as far as it can be attributed, reruns included."""
 
     def tag_names(self, run_id: str) -> Sequence[str]:
-        """The names of all tags that samples of the run have, sorted."""
+        """The names of all tags of samples, sorted."""
 
     def rate(self, run_id: str, seconds: float) -> float | None:
-        """Samples done a second over the last so many seconds. None: not known, or it is not running."""
+        """Samples per second over the last ``seconds``; None if unknown, or the run is not running."""
 
     # Events.
 
     def events_after(self, run_id: str, cursor: int, limit: int) -> Sequence[Event]:
         """Events above the cursor, in order.
 
-        Of each kind the newest stands for all: what an event tells is how the run is now.
+        Only the newest of each kind: an event refers to the current state of the run.
         """
 
     # Gateways.
 
-    def renew_lease(self, executor: str, seconds: float) -> None:
-        """Says that the executor lives, and will for so long."""
+    def renew_lease(self, executor_id: str, seconds: float) -> None:
+        """Extends the lease of an executor to ``seconds`` from now."""
 
-    def drop_lease(self, executor: str) -> None:
-        """Says that the executor has stopped in order."""
+    def drop_lease(self, executor_id: str) -> None:
+        """Ends the lease of an executor."""
 
     def live_executors(self) -> Sequence[str]:
-        """The executors whose lease has not run out, by the store's clock."""
+        """The executors whose lease has not expired, by the clock of the store."""
+
+    # Spending.
+
+    def add_spending(self, tenant: str, usage: Usage) -> None:
+        """Adds a usage outside of runs to what a tenant spent today (UTC, by the clock of the store)."""
+
+    def spent_today(self, tenant: str) -> Spending:
+        """What a tenant spent today through runs and outside of them."""

@@ -1,4 +1,4 @@
-"""Rows of the tables as records and messages, and back."""
+"""Converts rows of the tables to records and messages, and back."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, AbstainReason
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSpec, RunTrouble
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunIncident, RunSpec
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from gateway.runs.records import Counts, RunRecord, SampleWork
-from gateway.runs.store import pace
-from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs, word
+from gateway.runs.store import throughput
+from gateway.runs.store.tables import run_results, run_rows, run_samples, run_specs, runs, sanitize
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 RUN_COLUMNS = (*runs.c, run_specs.c.spec, run_specs.c.manifest)
-"""What ``run_record`` reads."""
+"""Read by ``run_record``."""
 
-WORK_COLUMNS = (*(column for column in run_rows.c if column.name != "run"), run_samples.c.tries)
-"""What ``sample_work`` reads."""
+WORK_COLUMNS = (*(column for column in run_rows.c if column.name != "run"), run_samples.c.crashes)
+"""Read by ``sample_work``."""
 
 RESULT_COLUMNS = (*run_results.c, run_rows.c.sample_id, run_rows.c.tags)
-"""What ``result_of`` reads."""
+"""Read by ``result_of``."""
 
 
 def pack(data: bytes) -> bytes:
-    """Compresses."""
     return zlib.compress(data, 6)
 
 
 def unpack(data: bytes) -> bytes:
-    """Takes back what ``pack`` did."""
     return zlib.decompress(data)
 
 
@@ -46,23 +44,22 @@ def pack_message(message: Message) -> bytes:
 
 
 def unpack_message(kind: type[AnyMessage], data: bytes) -> AnyMessage:
-    """Takes back what ``pack_message`` did."""
     return kind.FromString(unpack(data))
 
 
-def dump_words(words: Mapping[str, Any]) -> str:
-    """A JSON object, in ASCII: PostgreSQL keeps no U+0000."""
-    return json.dumps(dict(words), separators=(",", ":"))
+def dump_json(value: Mapping[str, Any]) -> str:
+    """A JSON object in ASCII: PostgreSQL stores no U+0000."""
+    return json.dumps(dict(value), separators=(",", ":"))
 
 
 def reason_name(reason: int) -> str:
-    """The name by which abstentions are counted, such as "TIMED_OUT"; a reason not known here is a number."""
+    """The key of an abstention count, for example "TIMED_OUT"; the number of an unknown reason."""
     value = AbstainReason.DESCRIPTOR.values_by_number.get(reason)
     return str(reason) if value is None else value.name.removeprefix("ABSTAIN_REASON_")
 
 
 def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
-    """The record of a row with RUN_COLUMNS."""
+    """The record of a row of RUN_COLUMNS."""
     reasons: dict[str, int] = json.loads(row.abstentions)
     return RunRecord(
         id=row.id,
@@ -88,44 +85,44 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
         update_time=row.update_time,
         start_time=row.start_time,
         end_time=row.end_time,
-        advance_time=pace.last(row.pace),
-        trouble=None if row.trouble is None else RunTrouble.FromString(row.trouble),
+        advance_time=throughput.last_advance(row.throughput),
+        incident=None if row.incident is None else RunIncident.FromString(row.incident),
     )
 
 
-def sample_work(row: sa.Row[*tuple[Any, ...]], tries: int) -> SampleWork:
-    """The record of a row with WORK_COLUMNS of a sample that was begun so often."""
+def sample_work(row: sa.Row[*tuple[Any, ...]], crashes: int) -> SampleWork:
+    """The record of a row of WORK_COLUMNS."""
     return SampleWork(
         index=row.sample,
         line=row.line,
         sample_id=row.sample_id,
         tags=json.loads(row.tags),
         request=unpack(row.request),
-        tries=tries,
+        crashes=crashes,
     )
 
 
 def result_row(number: int, place: int, result: RunResult) -> tuple[Any, ...]:
-    """The row of a judgement, as ``insert`` takes it."""
+    """The row of a judgement for ``insert``."""
     return (
         number,
         result.sample_index,
         place,
-        word(result.model),
-        word(result.candidate_id),
-        word(result.measure),
+        sanitize(result.model),
+        sanitize(result.candidate_id),
+        sanitize(result.measure),
         result.outcome,
         result.abstain_reason,
         result.value if result.HasField("value") else None,
         result.confidence if result.HasField("confidence") else None,
-        word(result.label),
-        word(result.role),
-        word(result.judge),
+        sanitize(result.label),
+        sanitize(result.role),
+        sanitize(result.judge),
     )
 
 
 def result_of(row: sa.Row[*tuple[Any, ...]]) -> RunResult:
-    """The judgement of a row with RESULT_COLUMNS, without what stands only in the outcome."""
+    """The judgement of a row of RESULT_COLUMNS, without the texts, which only the outcome has."""
     return RunResult(
         sample_index=row.sample,
         sample_id=row.sample_id,
@@ -144,5 +141,4 @@ def result_of(row: sa.Row[*tuple[Any, ...]]) -> RunResult:
 
 
 def is_abstention(result: RunResult) -> bool:
-    """Whether there is no judgement."""
     return result.outcome == OUTCOME_ABSTAIN

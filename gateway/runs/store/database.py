@@ -1,13 +1,17 @@
-"""One transaction at a time on SQLite or PostgreSQL, tried again where a connection was lost."""
+"""Opens the database of a store, and runs transactions that are retried after a lost connection."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -17,35 +21,90 @@ Result = TypeVar("Result")
 Work = Callable[[sa.Connection], Result]
 
 WRITES = "dramaturg_writes"
-"""The execution option of a connection whose transaction writes."""
-
-_TRIED = "dramaturg_tried"
+"""The execution option of connections whose transactions write."""
+_RETRIED = "dramaturg_retried"
 
 _FIRST_WAIT_SECONDS = 0.05
-_LONGEST_WAIT_SECONDS = 1.0
+_MAX_WAIT_SECONDS = 1.0
+_BUSY_SECONDS = 30
+_POOL_SIZE = 8
+_CONNECT_SECONDS = 5
 
-# SQLSTATE classes and codes (PostgreSQL, appendix A) after which the same transaction may succeed: connection
-# exceptions, transaction rollbacks (deadlock, serialisation), a server that stops or starts, all slots taken.
-_PASSING_CLASSES = ("08", "40", "57P", "53300")
+# SQLSTATE classes and codes (PostgreSQL, appendix A) of transient errors: connection exceptions, transaction
+# rollbacks (deadlock, serialisation), a server that stops or starts, no free connection.
+_TRANSIENT_STATES = ("08", "40", "57P", "53300")
+
+
+def create_engine(url: str) -> tuple[sa.Engine, str]:
+    """The connection pool of a database, and its name for messages, without the password.
+
+    Connects to nothing yet.
+
+    Raises:
+        StoreError: The URL is invalid, or names another kind of database.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise StoreError(
+            "the address of the run store is not a URL, for example sqlite:///runs.sqlite3"
+        ) from error
+    name = parsed.render_as_string(hide_password=True)
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        if parsed.database in {None, "", ":memory:"}:
+            raise StoreError(f"the run store {name} names no file")
+        return _sqlite(parsed), name
+    if backend in {"postgresql", "postgres"}:
+        return _postgres(parsed), name
+    raise StoreError(f"the run store {name} is on {backend}; supported are SQLite and PostgreSQL")
+
+
+def lock_file(engine: sa.Engine, name: str) -> IO[str]:
+    """Locks a SQLite store for this process until the returned file, beside the store, is closed.
+
+    Raises:
+        StoreError: Another process has it open, or the folder is not writable.
+    """
+    path = Path(f"{engine.url.database}.lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"the run store {name} is unavailable: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        owner = lock.read().strip()
+        lock.close()
+        raise StoreError(
+            f"the run store {name} is in use{f' by process {owner}' if owner else ''}: "
+            "a SQLite file serves one gateway at a time; several share a store on PostgreSQL (postgresql://...)"
+        ) from error
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
 
 
 class Database:
-    """Runs work in transactions.
+    """Runs transactions.
 
     Args:
-        engine: The connections.
+        engine: The connection pool.
         name: The database in messages, without secrets.
-        timeouts: For how many seconds work is tried again whose connection was lost.
+        retry_seconds: How long a transaction is retried whose connection was lost.
     """
 
-    def __init__(self, engine: sa.Engine, name: str, timeouts: float) -> None:
+    def __init__(self, engine: sa.Engine, name: str, retry_seconds: float) -> None:
         self._engine = engine
-        self._writing = engine.execution_options(**{WRITES: True})
-        self._writing_again = engine.execution_options(**{WRITES: True, _TRIED: True})
-        self._timeouts = timeouts
+        self._writer = engine.execution_options(**{WRITES: True})
+        self._retrying_writer = engine.execution_options(**{WRITES: True, _RETRIED: True})
+        self._retry_seconds = retry_seconds
         self.name = name
-        # SQLite has one writer at a time; whoever waits in its busy handler sleeps for up to 100 ms too long.
-        self._turn: AbstractContextManager[object] = (
+        # SQLite has one writer at a time, and waiters in its busy handler sleep for up to 100 ms too long.
+        self._write_lock: AbstractContextManager[object] = (
             threading.Lock() if engine.dialect.name == "sqlite" else nullcontext()
         )
 
@@ -55,31 +114,31 @@ class Database:
         return self._engine.dialect.name == "sqlite"
 
     def read(self, work: Work[Result]) -> Result:
-        """Runs work that writes nothing.
+        """Runs a transaction that only reads.
 
         Raises:
-            StoreError: the database cannot be used.
+            StoreError: The database is unavailable.
         """
-        return self._try(lambda _: self._once(self._engine, work))
+        return self._retry(lambda _: self._once(self._engine, work))
 
     def write(self, work: Work[Result]) -> Result:
-        """Runs work and commits it, or undoes all of it.
+        """Runs a transaction and commits it, or rolls it back.
 
-        Work may run more than once. Where the connection is lost in the moment of the commit nobody knows
-        whether that happened, so work must find what it has done already (see ``was_tried``).
+        The work may run more than once. If the connection is lost during the commit, its outcome is unknown,
+        so the work must detect its own earlier effect (``was_retried``).
 
         Raises:
-            StoreError: the database cannot be used.
+            StoreError: The database is unavailable.
         """
 
-        def once(tried: bool) -> Result:
-            with self._turn:
-                return self._once(self._writing_again if tried else self._writing, work)
+        def once(retried: bool) -> Result:
+            with self._write_lock:
+                return self._once(self._retrying_writer if retried else self._writer, work)
 
-        return self._try(once)
+        return self._retry(once)
 
     def now(self, connection: sa.Connection) -> int:
-        """The time by the clock that all who use the database share, in microseconds since 1970."""
+        """The time of the clock that all users of the database share, in microseconds since 1970."""
         if self.is_sqlite:  # one process has it open
             return time.time_ns() // 1000
         seconds = connection.execute(
@@ -96,39 +155,89 @@ class Database:
         with engine.begin() as connection:
             return work(connection)
 
-    def _try(self, once: Callable[[bool], Result]) -> Result:
-        give_up = time.monotonic() + self._timeouts
+    def _retry(self, once: Callable[[bool], Result]) -> Result:
+        give_up = time.monotonic() + self._retry_seconds
         wait = _FIRST_WAIT_SECONDS
-        tried = False
+        retried = False
         while True:
             try:
-                return once(tried)
+                return once(retried)
             except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
                 if isinstance(error, sa.exc.IntegrityError | sa.exc.ProgrammingError | sa.exc.DataError):
-                    raise  # a fault of ours, not of the database
-                if not self._passes(error) or time.monotonic() + wait > give_up:
-                    raise StoreError(
-                        f"the store of runs {self.name} cannot be used: {_why(error)}"
-                    ) from error
+                    raise  # a defect of the program, not of the database
+                if not self._is_transient(error) or time.monotonic() + wait > give_up:
+                    raise StoreError(f"the run store {self.name} is unavailable: {_reason(error)}") from error
             time.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads replicas, guards nothing
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
-            tried = True
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
+            retried = True
 
-    def _passes(self, error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> bool:
+    def _is_transient(self, error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> bool:
         if self.is_sqlite:
             return False
         if isinstance(error, sa.exc.TimeoutError):  # every connection of the pool is in use
             return True
         state = getattr(error.orig, "sqlstate", None)
-        # Without a state: no server answered.
-        return error.connection_invalidated or state is None or str(state).startswith(_PASSING_CLASSES)
+        # Without a state no server answered.
+        return error.connection_invalidated or state is None or str(state).startswith(_TRANSIENT_STATES)
 
 
-def was_tried(connection: sa.Connection) -> bool:
-    """Whether this transaction was tried before and lost its connection, perhaps after its commit."""
-    return bool(connection.get_execution_options().get(_TRIED))
+def was_retried(connection: sa.Connection) -> bool:
+    """Whether this transaction lost its connection before, perhaps after its commit."""
+    return bool(connection.get_execution_options().get(_RETRIED))
 
 
-def _why(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
+def insert(connection: sa.Connection, table: sa.Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Inserts many rows, each with a value for every column of the table, in the order of the columns.
+
+    The values go to the driver unconverted, since the conversion by SQLAlchemy takes longer than the insert.
+    Texts of callers must be sanitized before (``tables.sanitize``).
+    """
+    if rows:
+        connection.exec_driver_sql(_insert_statement(table, connection.dialect.paramstyle), list(rows))
+
+
+@cache
+def _insert_statement(table: sa.Table, paramstyle: str) -> str:
+    mark = "?" if paramstyle == "qmark" else "%s"
+    columns = ", ".join(table.c.keys())
+    return f"INSERT INTO {table.name} ({columns}) VALUES ({', '.join([mark] * len(table.c))})"  # noqa: S608
+
+
+def _sqlite(url: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(
+        url.set(drivername="sqlite"),
+        connect_args={"check_same_thread": False, "timeout": _BUSY_SECONDS},
+        pool_size=_POOL_SIZE,
+        max_overflow=-1,
+    )
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: Any, record: object) -> None:
+        del record
+        connection.isolation_level = None  # transactions begin below, not in the driver
+        for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {setting}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # A reader that turns writer fails with SQLITE_BUSY_SNAPSHOT, which no wait resolves.
+        writes = connection.get_execution_options().get(WRITES)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgres(url: sa.URL) -> sa.Engine:
+    return sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args={"connect_timeout": _CONNECT_SECONDS, "application_name": "dramaturg"},
+        pool_size=_POOL_SIZE,
+        max_overflow=0,
+        pool_timeout=_BUSY_SECONDS,
+        pool_recycle=1800,
+    )
+
+
+def _reason(error: sa.exc.DBAPIError | sa.exc.TimeoutError) -> str:
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return " ".join(str(cause).split())

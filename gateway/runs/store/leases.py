@@ -1,6 +1,6 @@
-"""The leases of gateways in the tables. Each function is part of somebody's transaction.
+"""The leases of gateways in the tables. Each function is part of a transaction.
 
-Times are the store's, so that gateways whose clocks differ agree on who lives.
+Times are those of the store, so that gateways whose clocks differ agree on the live ones.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import sqlalchemy as sa
 
 from gateway.runs.store.tables import run_executors
 
-_FORGOTTEN_AFTER_MICROSECONDS = 7 * 24 * 3600 * 1_000_000
+_RETENTION_MICROSECONDS = 7 * 24 * 3600 * 1_000_000
 
 
-def renew(connection: sa.Connection, clock: int, executor: str, seconds: float) -> None:
+def renew(connection: sa.Connection, clock: int, executor_id: str, seconds: float) -> None:
     """See ``RunStore.renew_lease``."""
     expires = clock + int(seconds * 1_000_000)
-    mine = run_executors.c.id == executor
-    if connection.execute(run_executors.update().where(mine).values(expires=expires)).rowcount == 0:
-        old = run_executors.c.expires < clock - _FORGOTTEN_AFTER_MICROSECONDS
+    own = run_executors.c.id == executor_id
+    if connection.execute(run_executors.update().where(own).values(expires=expires)).rowcount == 0:
+        old = run_executors.c.expires < clock - _RETENTION_MICROSECONDS
         connection.execute(run_executors.delete().where(old))
-        connection.execute(run_executors.insert().values(id=executor, expires=expires))
+        connection.execute(run_executors.insert().values(id=executor_id, expires=expires))
 
 
-def drop(connection: sa.Connection, executor: str) -> None:
+def drop(connection: sa.Connection, executor_id: str) -> None:
     """See ``RunStore.drop_lease``."""
-    connection.execute(run_executors.delete().where(run_executors.c.id == executor))
+    connection.execute(run_executors.delete().where(run_executors.c.id == executor_id))
 
 
 def live(connection: sa.Connection, clock: int) -> Sequence[str]:

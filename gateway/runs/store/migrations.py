@@ -1,4 +1,4 @@
-"""Brings a store to the version of its tables that this program knows, forward only."""
+"""Upgrades the tables of a store to the version of this program. There are no downgrades."""
 
 from __future__ import annotations
 
@@ -8,19 +8,29 @@ import sqlalchemy as sa
 
 from gateway.runs.store.base import StoreError
 from gateway.runs.store.database import Database
-from gateway.runs.store.tables import SCHEMA_VERSION, metadata, runs
+from gateway.runs.store.tables import DELETED_INDEX, SCHEMA_VERSION, metadata, run_spending
 
 Step = Callable[[sa.Connection], None]
 
 
-def _add_trouble(connection: sa.Connection) -> None:
-    kind = runs.c.trouble.type.compile(connection.dialect)
+def _add_incident(connection: sa.Connection) -> None:
+    kind = sa.LargeBinary().compile(connection.dialect)
     connection.execute(sa.text(f"ALTER TABLE runs ADD COLUMN trouble {kind}"))
 
 
-STEPS: Mapping[int, Step] = {2: _add_trouble}
-"""The change of the tables by which a store gets to each version above 1. An empty database gets the newest
-tables at once."""
+def _add_spending(connection: sa.Connection) -> None:
+    for table, old, new in (
+        ("runs", "trouble", "incident"),
+        ("runs", "pace", "throughput"),
+        ("run_samples", "tries", "crashes"),
+    ):
+        connection.execute(sa.text(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}"))
+    run_spending.create(connection)
+    DELETED_INDEX.create(connection)
+
+
+STEPS: Mapping[int, Step] = {2: _add_incident, 3: _add_spending}
+"""The change to each version above 1. An empty database gets the newest tables at once."""
 
 _versions = sa.Table(
     "run_schema",
@@ -28,7 +38,7 @@ _versions = sa.Table(
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
 )
 
-# Any number that nobody else uses: replicas that start at once take turns by it.
+# Any number unused elsewhere: replicas that start together upgrade one after another.
 _ADVISORY_LOCK = 0x6472616D61
 
 
@@ -39,10 +49,10 @@ def migrate(
     steps: Mapping[int, Step] = STEPS,
     target: int = SCHEMA_VERSION,
 ) -> None:
-    """Creates the tables, or changes older ones step by step, each step in a transaction of its own.
+    """Creates the tables, or upgrades them step by step, each step in a transaction.
 
     Raises:
-        StoreError: a newer program wrote the store, or it cannot be used.
+        StoreError: A newer program wrote the store, or the store is unavailable.
     """
     while (
         database.write(lambda connection: _advance(connection, database.name, tables, steps, target)) < target
@@ -53,7 +63,7 @@ def migrate(
 def _advance(
     connection: sa.Connection, name: str, tables: sa.MetaData, steps: Mapping[int, Step], target: int
 ) -> int:
-    """Goes one version further, where there is one; returns the version it got to."""
+    """Upgrades by one version; returns the version reached."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_ADVISORY_LOCK)))
     _versions.create(connection, checkfirst=True)
@@ -63,7 +73,7 @@ def _advance(
         reached = target
     elif version > target:
         raise StoreError(
-            f"the store of runs {name} has version {version}, and this program knows {target}: "
+            f"the run store {name} has version {version} and this program supports {target}: "
             "a newer dramaturg wrote it"
         )
     elif version == target:

@@ -1,4 +1,4 @@
-"""Judgements in the tables: listed and summed. Each function is part of somebody's transaction."""
+"""Judgements in the tables: listed and summed. Each function is part of a transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results
 Key = tuple[int, int]
 
 
-def listed(
+def list_results(
     connection: sa.Connection,
     run_id: str,
     *,
@@ -34,7 +34,7 @@ def listed(
     number = runs.number_of(connection, run_id)
     index, place = after
     mine = run_results.c.run == number
-    # Written out, since SQLite makes no use of an index for a comparison of pairs with "or" in it.
+    # Written out: SQLite uses no index for a comparison of pairs with "or" in it.
     above = (run_results.c.sample >= index) & ((run_results.c.sample > index) | (run_results.c.place > place))
     query = (
         sa.select(*RESULT_COLUMNS)
@@ -49,7 +49,7 @@ def listed(
     )
     found = [((row.sample, row.place), result_of(row)) for row in connection.execute(query)]
     if not numbers_only and number is not None:
-        _add_words(connection, number, found)
+        _add_texts(connection, number, found)
     return found
 
 
@@ -71,7 +71,7 @@ def model_sums(connection: sa.Connection, run_id: str, *, together: bool) -> Seq
     )
     for row in connection.execute(counted):
         abstentions[row.model, row.by][reason_name(row.reason)] = row.abstained
-    # The judgements of one sample are one cluster: n_i values that add up to y_i.
+    # The judgements of one sample are one cluster: n_i values with the sum y_i.
     cluster = (
         sa.select(
             run_results.c.model,
@@ -134,8 +134,8 @@ def _conditions(where: ResultFilter) -> Iterable[sa.ColumnElement[bool]]:
     return [column.in_(list(values)) for column, values in wanted if values]
 
 
-def _add_words(connection: sa.Connection, number: int, found: Sequence[tuple[Key, RunResult]]) -> None:
-    """Adds what stands only in the outcomes: rationale, findings, provenance."""
+def _add_texts(connection: sa.Connection, number: int, found: Sequence[tuple[Key, RunResult]]) -> None:
+    """Adds the rationale, findings and provenance, which only the outcomes have."""
     by_sample: dict[int, list[tuple[int, RunResult]]] = defaultdict(list)
     for (index, place), result in found:
         by_sample[index].append((place, result))
@@ -145,15 +145,15 @@ def _add_words(connection: sa.Connection, number: int, found: Sequence[tuple[Key
     for row in connection.execute(query):
         whole = flatten(unpack_message(RunSample, row.message))
         for place, result in by_sample[row.sample]:
-            # A sample that another version made flat may have other rows: words must not go to a stranger.
+            # Another version may have flattened the sample into other rows.
             if place < len(whole) and (whole[place].model, whole[place].measure) == (
                 result.model,
                 result.measure,
             ):
-                _copy_words(whole[place], result)
+                _copy_texts(whole[place], result)
 
 
-def _copy_words(source: RunResult, target: RunResult) -> None:
+def _copy_texts(source: RunResult, target: RunResult) -> None:
     target.rationale = source.rationale
     target.findings.extend(source.findings)
     if source.HasField("provenance"):

@@ -1,4 +1,4 @@
-"""Runs in the tables: created, found, changed, deleted. Each function is part of somebody's transaction."""
+"""Runs in the tables: created, read, changed and deleted. Each function is part of a transaction."""
 
 from __future__ import annotations
 
@@ -17,50 +17,52 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
-from gateway.runs.store import pace
+from gateway.runs.store import throughput
 from gateway.runs.store.base import RequestIdReusedError
 from gateway.runs.store.codec import RUN_COLUMNS, pack, run_record, unpack
-from gateway.runs.store.database import was_tried
-from gateway.runs.store.tables import run_labels, run_specs, runs
+from gateway.runs.store.database import was_retried
+from gateway.runs.store.tables import RUN_PARTS, run_labels, run_specs, runs, sanitize
 
+IS_WANTED = (runs.c.id == sa.bindparam("wanted")) & runs.c.deleted.is_(False)
+"""Selects the run of the parameter "wanted"."""
+
+_SAMPLES_PER_DELETE = 1000
+
+# Built once: these queries run continuously.
 _SELECT = sa.select(*RUN_COLUMNS).join_from(runs, run_specs).where(runs.c.deleted.is_(False))
-# Made once: they are asked for all the time.
-THIS = (runs.c.id == sa.bindparam("wanted")) & runs.c.deleted.is_(False)
-"""Whether a row is the run of the parameter "wanted"."""
-_FIND = _SELECT.where(THIS)
-_LOCK = sa.select(runs).where(THIS).with_for_update()
-_NUMBER = sa.select(runs.c.number).where(THIS)
-_ACTIVE = runs.c.state.in_(ACTIVE) & runs.c.deleted.is_(False)
-_ANY_ACTIVE = sa.select(runs.c.number).where(_ACTIVE).limit(1)
+_FIND = _SELECT.where(IS_WANTED)
+_LOCK = sa.select(runs).where(IS_WANTED).with_for_update()
+_NUMBER = sa.select(runs.c.number).where(IS_WANTED)
+_ANY_ACTIVE = sa.select(runs.c.number).where(runs.c.state.in_(ACTIVE), runs.c.deleted.is_(False)).limit(1)
 
 
 def now() -> datetime:
-    """The time, to the microsecond."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def number_of(connection: sa.Connection, run_id: str) -> int | None:
-    """The number of a run. None: it is not there."""
+    """The row number of a run; None if it does not exist."""
     return connection.execute(_NUMBER, {"wanted": run_id}).scalar_one_or_none()
 
 
 def lock(connection: sa.Connection, run_id: str) -> sa.Row[*tuple[Any, ...]] | None:
-    """The run's own row, which nobody else changes until the transaction ends. None: it is not there."""
+    """The row of a run, locked until the end of the transaction; None if it does not exist."""
     return connection.execute(_LOCK, {"wanted": run_id}).one_or_none()
 
 
 def change(connection: sa.Connection, number: int, **values: Any) -> None:
-    """Changes the run's own row, and when it last changed."""
+    """Changes the row of a run and its update time."""
     connection.execute(runs.update().where(runs.c.number == number).values(update_time=now(), **values))
 
 
 def state_event(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
-    """What changes with an event of the kind "state"."""
+    """The values that record a "state" event."""
     return {"cursor": row.cursor + 1, "state_cursor": row.cursor + 1, "state_time": now()}
 
 
 def progress_event(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
-    """What changes with an event of the kind "progress"."""
+    """The values that record a "progress" event."""
     return {"cursor": row.cursor + 1, "progress_cursor": row.cursor + 1, "progress_time": now()}
 
 
@@ -91,7 +93,7 @@ def create(connection: sa.Connection, run: NewRun) -> tuple[RunRecord, bool]:
     connection.execute(
         run_specs.insert().values(run=number, spec=run.spec.SerializeToString(), content=pack(run.content))
     )
-    _label(connection, number, run.spec)
+    _set_labels(connection, number, run.spec)
     return required(connection, run.id), True
 
 
@@ -102,10 +104,10 @@ def find(connection: sa.Connection, run_id: str, tenant: str | None = None) -> R
 
 
 def required(connection: sa.Connection, run_id: str) -> RunRecord:
-    """A run that is there.
+    """The run.
 
     Raises:
-        KeyError: it is not.
+        KeyError: It does not exist.
     """
     found = find(connection, run_id)
     if found is None:
@@ -113,7 +115,7 @@ def required(connection: sa.Connection, run_id: str) -> RunRecord:
     return found
 
 
-def listed(
+def list_runs(
     connection: sa.Connection,
     tenant: str | None,
     *,
@@ -140,13 +142,13 @@ def listed(
     return [run_record(row) for row in connection.execute(query)]
 
 
-def active(connection: sa.Connection) -> Sequence[RunRecord]:
+def list_active(connection: sa.Connection) -> Sequence[RunRecord]:
     """See ``RunStore.active_runs``."""
     query = _SELECT.where(runs.c.state.in_(ACTIVE)).order_by(runs.c.number)
     return [run_record(row) for row in connection.execute(query)]
 
 
-def any_active(connection: sa.Connection) -> bool:
+def has_active(connection: sa.Connection) -> bool:
     """See ``RunStore.has_active_runs``."""
     return connection.execute(_ANY_ACTIVE).first() is not None
 
@@ -161,8 +163,8 @@ def set_manifest(connection: sa.Connection, run_id: str, manifest: DatasetManife
     """See ``RunStore.set_manifest``."""
     row = lock(connection, run_id)
     if row is not None:
-        kept = run_specs.update().where(run_specs.c.run == row.number)
-        connection.execute(kept.values(manifest=manifest.SerializeToString()))
+        spec = run_specs.update().where(run_specs.c.run == row.number)
+        connection.execute(spec.values(manifest=manifest.SerializeToString()))
         change(connection, row.number, **progress_event(row))
 
 
@@ -176,27 +178,17 @@ def change_state(
     attempt: int | None,
     reason: str,
 ) -> RunRecord | None:
-    """See ``RunStore.change_state``.
-
-    Args:
-        connection: The transaction.
-        clock: The store's time in microseconds.
-        run_id: The run.
-        to: The state it gets.
-        expected: The states it may have.
-        attempt: The attempt it must be in.
-        reason: Why, in words.
-    """
+    """See ``RunStore.change_state``; ``clock`` is the time of the store in microseconds."""
     row = lock(connection, run_id)
     if row is None or (attempt is not None and row.attempt != attempt):
         return None
     if row.state not in expected:
-        return required(connection, run_id) if was_tried(connection) and row.state == to else None
-    # What its work failed of says nothing of what comes now.
-    values: dict[str, Any] = {"state": to, "state_reason": reason, "trouble": None, **state_event(row)}
+        return required(connection, run_id) if was_retried(connection) and row.state == to else None
+    # An incident belongs to the state in which it occurred.
+    values: dict[str, Any] = {"state": to, "state_reason": reason, "incident": None, **state_event(row)}
     if to == RUN_STATE_RUNNING:
         values["start_time"] = row.start_time or now()
-        values["pace"] = pace.begin(clock, row.succeeded + row.failed)
+        values["throughput"] = throughput.start(clock, row.succeeded + row.failed)
     values["end_time"] = None if to in ACTIVE else now()
     change(connection, row.number, **values)
     return required(connection, run_id)
@@ -210,7 +202,7 @@ def update_spec(
     if row is None:
         raise KeyError(run_id)
     present = required(connection, run_id)
-    if was_tried(connection) and present.spec == spec:
+    if was_retried(connection) and present.spec == spec:
         return present
     if expected is not None and present.spec != expected:
         return None
@@ -220,16 +212,47 @@ def update_spec(
 
 
 def replace_spec(connection: sa.Connection, number: int, spec: RunSpec) -> None:
-    """Puts a spec in place of the run's."""
-    kept = run_specs.update().where(run_specs.c.run == number)
-    connection.execute(kept.values(spec=spec.SerializeToString()))
+    """Replaces the spec and labels of a run."""
+    row = run_specs.update().where(run_specs.c.run == number)
+    connection.execute(row.values(spec=spec.SerializeToString()))
     connection.execute(run_labels.delete().where(run_labels.c.run == number))
-    _label(connection, number, spec)
+    _set_labels(connection, number, spec)
 
 
-def _label(connection: sa.Connection, number: int, spec: RunSpec) -> None:
-    # Keys that differ only in a U+0000 become one (see tables.Word).
-    labels = {key.replace("\0", "\N{REPLACEMENT CHARACTER}"): value for key, value in spec.labels.items()}
+def hide(connection: sa.Connection, run_id: str) -> None:
+    """Marks a run as deleted: no method finds it, and its request id is free again."""
+    row = lock(connection, run_id)
+    if row is not None:
+        hidden = runs.update().where(runs.c.number == row.number)
+        connection.execute(hidden.values(deleted=True, request_id=None))
+
+
+def purge(connection: sa.Connection) -> bool:
+    """Deletes a bounded number of rows of a run that is marked as deleted, by any process.
+
+    Returns:
+        Whether rows may be left.
+    """
+    query = sa.select(runs.c.number).where(runs.c.deleted).limit(1)
+    number = connection.execute(query.with_for_update(skip_locked=True)).scalar_one_or_none()
+    if number is None:
+        return False
+    for table in RUN_PARTS:
+        mine = table.c.run == number
+        if "sample" not in table.c:
+            connection.execute(table.delete().where(mine))
+            continue
+        first = connection.execute(sa.select(sa.func.min(table.c.sample)).where(mine)).scalar_one()
+        if first is not None:
+            connection.execute(table.delete().where(mine, table.c.sample < first + _SAMPLES_PER_DELETE))
+            return True
+    connection.execute(runs.delete().where(runs.c.number == number))
+    return True
+
+
+def _set_labels(connection: sa.Connection, number: int, spec: RunSpec) -> None:
+    # Keys that differ only in a U+0000 become one (see tables.SanitizedText).
+    labels = {sanitize(key): value for key, value in spec.labels.items()}
     if labels:
         rows = [{"run": number, "key": key, "value": value} for key, value in labels.items()]
         connection.execute(run_labels.insert(), rows)

@@ -1,4 +1,4 @@
-"""Samples in the tables: added, taken, listed. Each function is part of somebody's transaction."""
+"""Samples in the tables: added, taken, released and listed. Each function is part of a transaction."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from gateway.runs.records import NewSample, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
     WORK_COLUMNS,
-    dump_words,
+    dump_json,
     pack,
     pack_message,
     sample_work,
     unpack_message,
 )
-from gateway.runs.store.database import was_tried
-from gateway.runs.store.inserting import insert
-from gateway.runs.store.tables import run_outcomes, run_rows, run_samples, word
+from gateway.runs.store.database import insert, was_retried
+from gateway.runs.store.tables import run_outcomes, run_rows, run_samples, sanitize
 
 _ROWS_AT_ONCE = 5000
 
 
 def among(number: int, indices: Sequence[int]) -> sa.ColumnElement[bool]:
-    """Whether a row of ``run_samples`` is one of these samples."""
+    """Selects these samples in ``run_samples``."""
     return (run_samples.c.run == number) & run_samples.c.sample.in_(indices)
 
 
@@ -47,7 +46,7 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
     if not new:
         return
     insert(connection, run_rows, [_row(run.number, sample) for sample in new])
-    insert(connection, run_samples, [_standing(run.number, sample) for sample in new])
+    insert(connection, run_samples, [_state_row(run.number, sample) for sample in new])
     failed = [(sample.index, sample.failure) for sample in new if sample.failure is not None]
     kept = [(run.number, index, pack_message(failure)) for index, failure in failed]
     insert(connection, run_outcomes, kept)
@@ -80,15 +79,15 @@ def take(
         return ()
     number: int = run.number
     begun = connection.execute(_PENDING_AMONG, {"its_run": number, "indices": indices}).all()
-    before = {None, executor} if was_tried(connection) else {None}
+    before = {None, executor} if was_retried(connection) else {None}
     interrupted = {row.sample for row in begun if row.executor not in before}
     if interrupted:
         again = run_samples.update().where(among(number, list(interrupted)))
-        connection.execute(again.values(tries=run_samples.c.tries + 1))
+        connection.execute(again.values(crashes=run_samples.c.crashes + 1))
         runs.change(connection, number, interrupted=run.interrupted + len(interrupted))
     taken = [row.sample for row in begun]
     connection.execute(_BEGIN, {"its_run": number, "indices": taken, "whose": executor})
-    return [sample_work(row, row.tries + (row.sample in interrupted)) for row in begun]
+    return [sample_work(row, row.crashes + (row.sample in interrupted)) for row in begun]
 
 
 def release(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> None:
@@ -98,7 +97,7 @@ def release(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> N
         connection.execute(run_samples.update().where(among(number, indices)).values(executor=None))
 
 
-def listed(
+def list_samples(
     connection: sa.Connection,
     run_id: str,
     *,
@@ -128,7 +127,7 @@ def listed(
 
 
 def tag_names(connection: sa.Connection, run_id: str, after: int) -> tuple[set[str], int | None]:
-    """The names of the tags of some rows above an index, and the last of these; None: there are no more."""
+    """The tag names of a bounded number of rows above an index, and the last index; None at the end."""
     query = (
         sa.select(run_rows.c.sample, run_rows.c.tags)
         .where(run_rows.c.run == runs.number_of(connection, run_id), run_rows.c.sample > after)
@@ -136,7 +135,7 @@ def tag_names(connection: sa.Connection, run_id: str, after: int) -> tuple[set[s
         .limit(_ROWS_AT_ONCE)
     )
     found = connection.execute(query).all()
-    # Few rows differ in their tags' text, if they have tags at all.
+    # Most rows have equal tags or none.
     texts = {row.tags for row in found}
     return {name for text in texts for name in json.loads(text)}, found[-1].sample if found else None
 
@@ -147,7 +146,7 @@ def _same_sample(other: sa.Table) -> sa.ColumnElement[bool]:
 
 _MINE = run_samples.c.run == sa.bindparam("its_run")
 _AMONG = run_samples.c.sample.in_(sa.bindparam("indices", expanding=True))
-# Made once: they are asked for all the time.
+# Built once: these queries run continuously.
 _PENDING_AMONG = (
     sa.select(*WORK_COLUMNS, run_samples.c.executor)
     .join_from(run_samples, run_rows, _same_sample(run_rows))
@@ -168,7 +167,9 @@ _BEGIN = run_samples.update().where(_MINE, _AMONG).values(executor=sa.bindparam(
 
 def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
     sample = RunSample() if row.message is None else unpack_message(RunSample, row.message)
-    if row.state == SAMPLE_STATE_PENDING:  # what it has is of an earlier attempt; a failure was put behind it
+    if (
+        row.state == SAMPLE_STATE_PENDING
+    ):  # its outcome is of an earlier attempt, and an error there is obsolete
         sample.ClearField("error")
     sample.index, sample.line, sample.sample_id = row.sample, row.line, row.sample_id
     sample.state = row.state
@@ -179,10 +180,10 @@ def _sample(row: sa.Row[*tuple[Any, ...]]) -> RunSample:
 
 def _row(number: int, sample: NewSample) -> tuple[Any, ...]:
     request = pack(sample.request) if sample.failure is None else None
-    return number, sample.index, sample.line, word(sample.sample_id), dump_words(sample.tags), request
+    return number, sample.index, sample.line, sanitize(sample.sample_id), dump_json(sample.tags), request
 
 
-def _standing(number: int, sample: NewSample) -> tuple[Any, ...]:
+def _state_row(number: int, sample: NewSample) -> tuple[Any, ...]:
     valid = sample.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
     return number, sample.index, state, valid, None, 0

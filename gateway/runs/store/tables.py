@@ -1,8 +1,8 @@
 """The tables of the store, one layout for SQLite and PostgreSQL.
 
-A run has a number beside its id, which the tables below it refer to: a row of theirs then stays short. What
-is written often (``run_samples``, the counts in ``runs``) stands apart from what is long (``run_specs``,
-``run_rows``, ``run_outcomes``), so that a change of state never copies a text.
+Other tables refer to a run by its number, which keeps their rows short. Data that changes often
+(``run_samples``, the counts in ``runs``) is separate from long data (``run_specs``, ``run_rows``,
+``run_outcomes``), so that a change of state copies no text.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 2
-"""Raised with every change of the tables; ``migrations`` then says how older stores get there."""
+SCHEMA_VERSION = 3
+"""Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
 
@@ -21,41 +21,38 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Moment(sa.TypeDecorator[datetime]):
-    """A time in UTC, kept as microseconds since 1970: exact and in order in both databases."""
+class UtcTimestamp(sa.TypeDecorator[datetime]):
+    """A time in UTC, stored as microseconds since 1970: exact and ordered in both databases."""
 
     impl = sa.BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> int | None:
-        """Counts the microseconds."""
         del dialect
         return None if value is None else (value - _EPOCH) // _MICROSECOND
 
     def process_result_value(self, value: int | None, dialect: Any) -> datetime | None:
-        """Tells the time."""
         del dialect
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
-class Word(sa.TypeDecorator[str]):
-    """A text that a caller chose. PostgreSQL keeps no U+0000: it is kept as U+FFFD, in both databases."""
+class SanitizedText(sa.TypeDecorator[str]):
+    """A text of a caller. PostgreSQL stores no U+0000: both databases store U+FFFD instead."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Any) -> str | None:
-        """Takes out what cannot be kept."""
         del dialect
-        return None if value is None else word(value)
+        return None if value is None else sanitize(value)
 
 
-def word(text: str) -> str:
-    """A text as a column of the type Word keeps it."""
+def sanitize(text: str) -> str:
+    """A text as a column of type SanitizedText stores it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-# SQLite numbers rows by itself only in a column of the type INTEGER.
+# SQLite numbers rows only in a column of type INTEGER.
 _Number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
@@ -67,21 +64,21 @@ runs = sa.Table(
     "runs",
     metadata,
     sa.Column("number", _Number, primary_key=True, autoincrement=True),
-    sa.Column("id", Word, nullable=False, unique=True),
-    sa.Column("tenant", Word, nullable=False),
-    sa.Column("request_id", Word),
+    sa.Column("id", SanitizedText, nullable=False, unique=True),
+    sa.Column("tenant", SanitizedText, nullable=False),
+    sa.Column("request_id", SanitizedText),
     # SHA-256 of the spec and content of the request.
     sa.Column("digest", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.SmallInteger, nullable=False),
-    sa.Column("state_reason", Word, nullable=False, default=""),
+    sa.Column("state_reason", SanitizedText, nullable=False, default=""),
     sa.Column("attempt", sa.Integer, nullable=False, default=1),
     sa.Column("repeat_offset", sa.Integer, nullable=False, default=0),
-    sa.Column("version", Word, nullable=False),
-    sa.Column("create_time", Moment, nullable=False),
-    sa.Column("update_time", Moment, nullable=False),
-    sa.Column("start_time", Moment),
-    sa.Column("end_time", Moment),
-    # No longer there for anybody; its rows are being deleted.
+    sa.Column("version", SanitizedText, nullable=False),
+    sa.Column("create_time", UtcTimestamp, nullable=False),
+    sa.Column("update_time", UtcTimestamp, nullable=False),
+    sa.Column("start_time", UtcTimestamp),
+    sa.Column("end_time", UtcTimestamp),
+    # Hidden from all methods; its rows are being deleted.
     sa.Column("deleted", sa.Boolean, nullable=False, default=False),
     # Counts.
     sa.Column("samples", sa.BigInteger, nullable=False, default=0),
@@ -89,25 +86,30 @@ runs = sa.Table(
     sa.Column("failed", sa.BigInteger, nullable=False, default=0),
     sa.Column("judgements", sa.BigInteger, nullable=False, default=0),
     sa.Column("interrupted", sa.BigInteger, nullable=False, default=0),
-    # JSON: AbstainReason's name to count.
+    # JSON: count by name of AbstainReason.
     sa.Column("abstentions", sa.Text, nullable=False, default="{}"),
     # common.v1.Usage.
     sa.Column("usage", sa.LargeBinary, nullable=False, default=b""),
-    # JSON: see ``pace``.
-    sa.Column("pace", sa.Text, nullable=False, default="[]"),
-    # evaluation.v1.RunTrouble; absent: none. Since version 2.
-    sa.Column("trouble", sa.LargeBinary),
+    # JSON: see ``throughput``.
+    sa.Column("throughput", sa.Text, nullable=False, default="[]"),
+    # evaluation.v1.RunIncident; absent: none.
+    sa.Column("incident", sa.LargeBinary),
     # Events: the cursor of the newest, and of the newest of each kind with its time.
     sa.Column("cursor", sa.BigInteger, nullable=False, default=1),
     sa.Column("state_cursor", sa.BigInteger, nullable=False, default=1),
-    sa.Column("state_time", Moment, nullable=False),
+    sa.Column("state_time", UtcTimestamp, nullable=False),
     sa.Column("progress_cursor", sa.BigInteger, nullable=False, default=0),
-    sa.Column("progress_time", Moment),
+    sa.Column("progress_time", UtcTimestamp),
     sa.UniqueConstraint("tenant", "request_id"),
     sa.Index("runs_by_age", "tenant", "create_time", "id"),
     sqlite_autoincrement=True,
 )
-"""The runs and how far they are."""
+"""The runs and their progress."""
+
+DELETED_INDEX = sa.Index(
+    "runs_deleted", runs.c.number, sqlite_where=runs.c.deleted, postgresql_where=runs.c.deleted
+)
+"""The runs whose rows are to be deleted."""
 
 run_specs = sa.Table(
     "run_specs",
@@ -117,19 +119,19 @@ run_specs = sa.Table(
     sa.Column("spec", sa.LargeBinary, nullable=False),
     # evaluation.v1.DatasetManifest; absent until the dataset is read.
     sa.Column("manifest", sa.LargeBinary),
-    # What the request brought, compressed.
+    # The rows of the request, compressed.
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
-"""What each run does."""
+"""The spec and dataset of each run."""
 
 run_labels = sa.Table(
     "run_labels",
     metadata,
     _run(),
-    sa.Column("key", Word, primary_key=True),
-    sa.Column("value", Word, nullable=False),
+    sa.Column("key", SanitizedText, primary_key=True),
+    sa.Column("value", SanitizedText, nullable=False),
 )
-"""What runs are found by."""
+"""The labels of runs."""
 
 run_rows = sa.Table(
     "run_rows",
@@ -137,13 +139,13 @@ run_rows = sa.Table(
     _run(),
     sa.Column("sample", sa.BigInteger, primary_key=True),
     sa.Column("line", sa.BigInteger, nullable=False),
-    sa.Column("sample_id", Word, nullable=False),
+    sa.Column("sample_id", SanitizedText, nullable=False),
     # JSON object.
     sa.Column("tags", sa.Text, nullable=False),
-    # The request, compressed; absent where the row is none.
+    # The request, compressed; absent if the row is invalid.
     sa.Column("request", sa.LargeBinary),
 )
-"""The rows of each run's dataset; never changed."""
+"""The rows of each dataset. They never change."""
 
 run_samples = sa.Table(
     "run_samples",
@@ -151,11 +153,11 @@ run_samples = sa.Table(
     _run(),
     sa.Column("sample", sa.BigInteger, primary_key=True),
     sa.Column("state", sa.SmallInteger, nullable=False),
-    # Whether its row is a request, so that it can be evaluated anew.
+    # Whether its row is a valid request.
     sa.Column("valid", sa.Boolean, nullable=False),
-    # Who has begun it. Absent: nobody.
-    sa.Column("executor", Word),
-    sa.Column("tries", sa.Integer, nullable=False, default=0),
+    # The gateway that started it. Absent: none.
+    sa.Column("executor", SanitizedText),
+    sa.Column("crashes", sa.Integer, nullable=False, default=0),
     sa.Index("run_samples_by_state", "run", "state", "sample"),
     sa.Index(
         "run_samples_begun",
@@ -165,7 +167,7 @@ run_samples = sa.Table(
     ),
     sqlite_with_rowid=False,
 )
-"""Where each sample stands."""
+"""The state of each sample."""
 
 run_outcomes = sa.Table(
     "run_outcomes",
@@ -182,40 +184,51 @@ run_results = sa.Table(
     metadata,
     _run(),
     sa.Column("sample", sa.BigInteger, primary_key=True),
-    # Its place among the sample's judgements, from 0.
+    # Its position among the judgements of the sample, from 0.
     sa.Column("place", sa.Integer, primary_key=True),
-    sa.Column("model", Word, nullable=False),
-    sa.Column("candidate", Word, nullable=False),
-    sa.Column("measure", Word, nullable=False),
+    sa.Column("model", SanitizedText, nullable=False),
+    sa.Column("candidate", SanitizedText, nullable=False),
+    sa.Column("measure", SanitizedText, nullable=False),
     sa.Column("outcome", sa.SmallInteger, nullable=False),
     sa.Column("reason", sa.SmallInteger, nullable=False),
     sa.Column("value", sa.Double),
     sa.Column("confidence", sa.Double),
-    sa.Column("label", Word, nullable=False),
-    sa.Column("role", Word, nullable=False),
-    sa.Column("judge", Word, nullable=False),
+    sa.Column("label", SanitizedText, nullable=False),
+    sa.Column("role", SanitizedText, nullable=False),
+    sa.Column("judge", SanitizedText, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The numbers of each judgement of the outcomes; its words stand in the outcome."""
+"""The judgements of the outcomes without their texts, which only the outcome has."""
 
 run_model_usage = sa.Table(
     "run_model_usage",
     metadata,
     _run(),
-    sa.Column("model", Word, primary_key=True),
+    sa.Column("model", SanitizedText, primary_key=True),
     # common.v1.Usage.
     sa.Column("usage", sa.LargeBinary, nullable=False),
 )
-"""What was spent on each model, as far as it can be told apart."""
+"""The usage of each model, as far as it can be attributed."""
+
+run_spending = sa.Table(
+    "run_spending",
+    metadata,
+    sa.Column("tenant", SanitizedText, primary_key=True),
+    # Days since 1970, UTC.
+    sa.Column("day", sa.Integer, primary_key=True),
+    sa.Column("tokens", sa.BigInteger, nullable=False),
+    sa.Column("usd", sa.Double, nullable=False),
+)
+"""What each tenant spent on each day, through runs and evaluations."""
 
 run_executors = sa.Table(
     "run_executors",
     metadata,
-    sa.Column("id", Word, primary_key=True),
-    # By the store's clock, in microseconds since 1970.
+    sa.Column("id", SanitizedText, primary_key=True),
+    # By the clock of the store, in microseconds since 1970.
     sa.Column("expires", sa.BigInteger, nullable=False),
 )
 """The leases of the gateways."""
 
-PARTS = (run_model_usage, run_results, run_outcomes, run_samples, run_rows, run_labels, run_specs)
-"""The tables that hold rows of a run, in the order in which they can be deleted."""
+RUN_PARTS = (run_model_usage, run_results, run_outcomes, run_samples, run_rows, run_labels, run_specs)
+"""The tables with rows of a run, in the order of deletion."""

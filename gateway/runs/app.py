@@ -1,0 +1,53 @@
+"""Assembles runs: the store, the engine and the service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from dramaturg.api.evaluation.v1 import run_service_pb2, run_service_pb2_grpc
+from dramaturg.service.contract import Contract
+from dramaturg.service.settings import SettingsError
+from gateway.evaluations.dispatch import Evaluations
+from gateway.quotas.gate import Quotas
+from gateway.runs.datasets import DatasetAccess
+from gateway.runs.engine.engine import RunEngine
+from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.servicer import RunServicer
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import StoreError, open_store
+
+
+@asynccontextmanager
+async def serve_runs(
+    settings: RunsSettings, evaluations: Evaluations, quotas: Quotas
+) -> AsyncIterator[Contract]:
+    """Opens the store and the engine, yields the contract, and closes them in reverse order.
+
+    Raises:
+        SettingsError: The store is unavailable.
+    """
+    try:
+        store = await asyncio.to_thread(open_store, settings.url)
+    except StoreError as error:
+        raise SettingsError(f"runs.url: {error}") from error
+    quotas.spending.store = store
+    notifier = ChangeNotifier()
+    engine = RunEngine(settings, store, evaluations, notifier)
+    access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
+    servicer = RunServicer(store, engine, evaluations.registry, access, notifier)
+    try:
+        async with engine.open():
+            yield Contract.make(
+                run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
+                run_service_pb2_grpc.add_RunServiceServicer_to_server,
+                servicer,
+                name="gateway",
+                version=version("dramaturg"),
+                description="Evaluates datasets of any size as durable runs.",
+            )
+    finally:
+        servicer.close()
+        store.close()

@@ -1,0 +1,136 @@
+"""Requests scripts from the models under test of a run, before they are judged.
+
+The result holds the author of each script and its provenance as the assessment of the role "author": without
+verdicts if there is a script, with an abstention for each criterion otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    EvaluateScriptsRequest,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.roles import AUTHOR
+from dramaturg.judge.usage import add_usage
+from dramaturg.judge.verdicts import abstained
+from dramaturg.service.errors import invalid_fields
+from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.checks import check_alone
+from gateway.evaluations.failures import Failure
+from gateway.judges.registry import Registry
+from gateway.judges.selection import JudgeAssignment, select_judges
+from gateway.runs.engine.spec import writing_options
+
+_UNUSABLE = {
+    "refused": verdict_pb2.ABSTAIN_REASON_REFUSED,
+    "truncated": verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+}
+"""Answers that are no script. An empty answer is an empty script and is judged."""
+
+
+@dataclass(frozen=True)
+class WrittenScript:
+    """The answer of one model that was asked for a script."""
+
+    candidate: Candidate
+    """Without content if the model wrote no script."""
+    assessment: CandidateAssessment
+    """The author's: provenance, or the reason of the failure."""
+
+    @property
+    def is_judgeable(self) -> bool:
+        return not self.assessment.assessment.verdicts
+
+
+async def write_scripts(
+    request: EvaluateScriptsRequest,
+    spec: RunSpec,
+    repeat_offset: int,
+    registry: Registry,
+    patience: Patience,
+) -> Sequence[WrittenScript]:
+    """Requests a script for a row's task from each model of a run, concurrently.
+
+    Args:
+        request: The row. Candidates get the models' names as ids, made unique within the row.
+        spec: The spec of the run.
+        repeat_offset: Added to the repeat index, so that a rerun requests new completions.
+        registry: The registered judges.
+        patience: The timeouts.
+
+    Raises:
+        ServiceError: The role author is not served: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN; or
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    chosen = [selection for selection in spec.judges if selection.role == AUTHOR.name]
+    if violations := list(check_alone(chosen, (AUTHOR,))):
+        raise invalid_fields(violations)
+    (assignment,) = select_judges(chosen, (AUTHOR,), registry, "")
+    taken = {candidate.id for candidate in request.candidates}
+
+    async def write(model: str) -> WrittenScript:
+        options = writing_options(spec, model, repeat_offset)
+        asked = WriteScriptRequest(task=request.task, options=options)
+        stub = AuthoringServiceStub(assignment.judge.channel)
+        answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
+        name = f"{model} (written)" if model in taken else model
+        return _read(Candidate(id=name, model=model), assignment, answer)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
+    return [task.result() for task in tasks]
+
+
+def add_scripts(result: ScriptsResult, scripts: Sequence[WrittenScript]) -> None:
+    """Adds the author assessments to a result, and the candidates without a script."""
+    places = {candidate.candidate_id: candidate for candidate in result.candidates}
+    for script in scripts:
+        place = places.get(script.candidate.id)
+        if place is None:
+            place = result.candidates.add(
+                candidate_id=script.candidate.id,
+                model=script.candidate.model,
+                verdicts=script.assessment.assessment.verdicts,
+                reading=verdict_pb2.READING_EMPTY,
+            )
+        _add(place, script, result)
+
+
+def _add(place: CandidateResult, script: WrittenScript, result: ScriptsResult) -> None:
+    place.assessments.append(script.assessment)
+    result.usage.CopyFrom(add_usage(result.usage, script.assessment.assessment.provenance.usage))
+
+
+def _read(candidate: Candidate, seat: Seat, answer: WriteScriptResponse | Failure) -> WrittenScript:
+    author = CandidateAssessment(candidate_id=candidate.id, role=seat.role.name, judge=seat.judge.name)
+    if isinstance(answer, Failure):
+        rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
+        author.assessment.CopyFrom(_abstention(answer.reason, rationale))
+        author.assessment.provenance.contract = assignment.role.contract
+    else:
+        if reason := _UNUSABLE.get(answer.failure):
+            author.assessment.CopyFrom(
+                _abstention(reason, f"There is no script: the model's answer was {answer.failure}.")
+            )
+        else:
+            candidate.text = answer.text
+        author.assessment.provenance.CopyFrom(answer.provenance)
+    author.assessment.provenance.registered_name = seat.judge.name
+    return WrittenScript(candidate, author)
+
+
+def _abstention(reason: AbstainReason.ValueType, rationale: str) -> Assessment:
+    return Assessment(verdicts=[abstained(criterion, reason, rationale) for criterion in ABSEVAL])

@@ -1,0 +1,212 @@
+"""Executes a run: reads its dataset, keeps batches in flight until no sample is left, and ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunState
+from gateway.runs.engine import metrics, policy
+from gateway.runs.engine.ingest import DatasetIngest, UnreadableDatasetError, manifest_error
+from gateway.runs.engine.leases import ClusterMembership
+from gateway.runs.engine.policy import StallDetector
+from gateway.runs.engine.throughput import ThroughputMeter, batch_size, max_batches_in_flight
+from gateway.runs.engine.workflows import Batch, WorkflowClient
+from gateway.runs.notifications import ChangeListener, ChangeNotifier
+from gateway.runs.records import RunRecord, is_active_attempt
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import ThreadPool
+
+logger = logging.getLogger(__name__)
+
+_MAX_STORE_WAIT_SECONDS = 5.0
+_PAUSED_POLL_SECONDS = 2.0
+
+
+class RunOrchestrator:
+    """Executes one attempt of one run. Its state is in the store, so that it may be restarted at any time.
+
+    Args:
+        run_id: The run.
+        attempt: The attempt.
+        store: The run store.
+        threads: Runs store calls.
+        workflows: Starts batches.
+        membership: The gateways that execute runs.
+        ingest: Reads the dataset.
+        notifier: Notifies on changes of the run.
+        turn: Bounds how many orchestrators of this gateway poll at once, within an ``async with`` block.
+        poll_seconds: How often the run is read without a notification.
+        stall_timeout_seconds: How long its batches may fail without a completed sample.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        attempt: int,
+        *,
+        store: RunStore,
+        threads: ThreadPool,
+        workflows: WorkflowClient,
+        membership: ClusterMembership,
+        ingest: DatasetIngest,
+        notifier: ChangeNotifier,
+        turn: Callable[[], AbstractAsyncContextManager[None]],
+        poll_seconds: float,
+        stall_timeout_seconds: float,
+    ) -> None:
+        self._id = run_id
+        self._attempt = attempt
+        self._store = store
+        self._threads = threads
+        self._workflows = workflows
+        self._membership = membership
+        self._ingest = ingest
+        self._notifier = notifier
+        self._listener = ChangeListener()
+        self._turn = turn
+        self._poll_seconds = poll_seconds
+        self._stall = StallDetector(stall_timeout_seconds, "its batches fail")
+        self._throughput = ThroughputMeter()
+        self._after: int | None = None
+        """The last sample put into a batch in this pass; -1 at its start; None: unknown."""
+
+    async def run(self) -> None:
+        """Executes the attempt until it has ended or a newer one began."""
+        wait = self._poll_seconds
+        with self._notifier.listen(self._id) as self._listener:
+            while True:
+                try:
+                    if not await self._poll():
+                        await self._workflows.delete_completed_batches(self._id, self._attempt)
+                        return
+                    wait = self._poll_seconds
+                except StoreError as error:
+                    fields = {"run": self._id}
+                    logger.warning("a run waits for the store: %s", error, extra={"fields": fields})
+                    wait = min(2 * wait, _MAX_STORE_WAIT_SECONDS)
+                    await asyncio.sleep(wait)
+
+    async def _poll(self) -> bool:
+        """Reads the run and takes the next step; returns whether the attempt continues.
+
+        The wait after a step belongs to the turn: orchestrators that share turns poll less often, and the
+        load on the store does not grow with their number.
+        """
+        async with self._turn():
+            run = await self._threads(self._store.get_run, self._id)
+            if run is None or not is_active_attempt(run, self._attempt):
+                return False
+            if run.is_prepared:
+                await self._step(run)
+        # Outside of the turn: a run whose dataset is read, or that is paused, holds up no other.
+        if not run.is_prepared:
+            await self._prepare(run)
+        elif run.state == run_pb2.RUN_STATE_PAUSED:
+            # Failures before a pause are irrelevant after it.
+            self._stall.reset()
+            await self._listener.wait(max(_PAUSED_POLL_SECONDS, self._poll_seconds))
+        return True
+
+    async def _step(self, run: RunRecord) -> None:
+        if run.state == run_pb2.RUN_STATE_PREPARING:
+            await self._change_state(run_pb2.RUN_STATE_RUNNING, run_pb2.RUN_STATE_PREPARING)
+        elif reason := manifest_error(run.manifest) or policy.too_many_failed(run.spec.policy, run.counts):
+            await self._end(run_pb2.RUN_STATE_FAILED, reason)
+        elif run.state != run_pb2.RUN_STATE_PAUSED:
+            await self._advance(run)
+
+    async def _prepare(self, run: RunRecord) -> None:
+        try:
+            await self._ingest.read(run)
+        except UnreadableDatasetError as error:
+            await self._end(run_pb2.RUN_STATE_FAILED, str(error))
+
+    async def _advance(self, run: RunRecord) -> None:
+        """Keeps enough batches in flight; ends the run when no sample is left."""
+        in_flight = await self._batches_in_flight(run)
+        # A batch in progress may still complete a sample.
+        if not in_flight and (reason := self._stall.reason()):
+            await self._end(run_pb2.RUN_STATE_FAILED, reason)
+            return
+        exhausted = policy.budget_reached(run.spec.budget, run.counts.usage)
+        delay = 0.0 if exhausted else self._stall.delay()
+        started = 0 if exhausted or delay else await self._fill(run, in_flight)
+        if in_flight or started or delay:
+            await self._listener.wait(self._poll_seconds)
+            return
+        # Nothing is in flight, so each pending sample belongs to no batch.
+        left = await self._threads(self._store.next_pending, self._id, -1, 1)
+        if left and not exhausted:
+            self._after = -1
+        elif left:
+            await self._end(run_pb2.RUN_STATE_PARTIAL, exhausted)
+        else:
+            await self._conclude()
+
+    async def _batches_in_flight(self, run: RunRecord) -> Sequence[Batch]:
+        """The batches that wait or are in progress. Records those that failed, and deletes them."""
+        batches = await self._workflows.batches(self._id, self._attempt)
+        failed = [batch for batch in batches if batch.error]
+        self._stall.record(run.counts.done, [batch.error for batch in failed])
+        if failed:
+            fields = {"run": self._id, "batches": len(failed), "delay": round(self._stall.delay(), 1)}
+            logger.error("batches failed: %s", failed[-1].error, extra={"fields": fields})
+            await self._workflows.delete_batches(failed)
+            incident = self._stall.incident(len(failed))
+            await self._threads(self._store.report_incident, self._id, self._attempt, incident)
+        return [batch for batch in batches if not batch.error]
+
+    async def _fill(self, run: RunRecord, in_flight: Sequence[Batch]) -> int:
+        """Starts batches until enough are in flight; returns how many."""
+        if self._after is None:
+            # Another gateway may have started the run: its samples in flight must not be started twice.
+            self._after = max((index for batch in in_flight for index in batch.indices), default=-1)
+        self._throughput.record(run.counts.done)
+        slots = policy.concurrent_samples(run.spec.limits)
+        gateways = len(await self._membership.peers())
+        # A gateway without peers bypasses the queue, which is polled.
+        start = (
+            partial(self._workflows.start_batch, self._listener.notify)
+            if gateways == 1
+            else self._workflows.enqueue_batch
+        )
+        size = batch_size(self._throughput.rate(), slots, gateways)
+        missing = max_batches_in_flight(slots, gateways) - len(in_flight)
+        for started in range(missing):
+            indices = await self._threads(self._store.next_pending, self._id, self._after, size)
+            if not indices:
+                return started
+            await start(self._id, self._attempt, indices)
+            self._after = indices[-1]
+        return max(0, missing)
+
+    async def _conclude(self) -> None:
+        # The counts read before may be older than the last results.
+        run = await self._threads(self._store.get_run, self._id)
+        if run is None:
+            return
+        given, counts = run.spec.policy, run.counts
+        reason = policy.too_many_failed(given, counts) or policy.too_many_abstained(given, counts)
+        await self._end(run_pb2.RUN_STATE_FAILED if reason else run_pb2.RUN_STATE_SUCCEEDED, reason)
+
+    async def _end(self, state: RunState.ValueType, reason: str) -> None:
+        expected = [run_pb2.RUN_STATE_PREPARING, run_pb2.RUN_STATE_RUNNING]
+        if state == run_pb2.RUN_STATE_FAILED:
+            expected.append(run_pb2.RUN_STATE_PAUSED)
+        if await self._change_state(state, *expected, reason=reason):
+            metrics.ENDED.add(metrics.state_name(state))
+
+    async def _change_state(
+        self, state: RunState.ValueType, *expected: RunState.ValueType, reason: str = ""
+    ) -> bool:
+        change = self._store.change_state
+        changed = await self._threads(
+            change, self._id, state, expected=expected, attempt=self._attempt, reason=reason
+        )
+        self._notifier.notify(self._id)
+        return changed is not None

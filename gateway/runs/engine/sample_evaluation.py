@@ -1,0 +1,275 @@
+"""Evaluates one sample of a run, with retries of transient failures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.usage import add_usage
+from dramaturg.service import context
+from dramaturg.service.context import RequestContext
+from dramaturg.service.errors import ServiceError
+from gateway.evaluations.calls import noted_failures
+from gateway.evaluations.dispatch import Evaluations
+from gateway.judges.pending import PendingCalls
+from gateway.runs.engine import policy
+from gateway.runs.engine.authoring import add_scripts, write_scripts
+from gateway.runs.engine.spec import apply_spec, request_type
+from gateway.runs.engine.transient_errors import is_transient, transient_gap
+from gateway.runs.records import Incident
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT_SECONDS = 0.5
+"""The upper bound of the first wait between attempts; doubled with each one. Waits have full jitter."""
+MAX_WAIT_SECONDS = 8.0
+"""The largest upper bound, unless a judge asks for more."""
+MAX_RETRY_AFTER_SECONDS = 60.0
+"""The longest wait that a judge can ask for."""
+
+REPORT_AFTER_SECONDS = 2.0
+"""Failures that end sooner are not reported: single attempts fail in every long run."""
+REPORT_INTERVAL_SECONDS = 2.0
+"""The least time between two reports. Each is a transaction, of which a run without failures has none."""
+SILENCE_SECONDS = 60.0
+"""The time without a finished attempt after which the pending call is reported, and between such reports."""
+
+
+@dataclass(frozen=True)
+class SampleEvaluation:
+    """The outcome of a sample: a result or an error."""
+
+    result: Message | None
+    error: ServiceError | None
+    usage: Usage
+    """The usage of all attempts, as far as it is known."""
+    attempts: int
+    degraded: bool
+    """Whether the last attempt failed, or its result lacks something for a transient reason."""
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    result: Message | None
+    error: ServiceError | None
+    usage: Usage
+    failure: str
+    """The error, or the gap in the result. Empty: none."""
+    may_improve: bool
+    retry_after: float
+
+
+class SampleEvaluator:
+    """Evaluates samples, each one alone.
+
+    Args:
+        evaluations: Plans the evaluations.
+        outage_timeout_seconds: How long an outage of judges is retried beyond the attempts of the policy.
+    """
+
+    def __init__(self, evaluations: Evaluations, outage_timeout_seconds: float) -> None:
+        self._evaluations = evaluations
+        self._outage = OutageTracker(outage_timeout_seconds)
+
+    async def evaluate(
+        self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, failures: FailureLog
+    ) -> SampleEvaluation:
+        """Evaluates a row, retrying transient errors and abstentions.
+
+        After the attempts of the policy the last result stands, abstentions included. During an outage of
+        judges, up to its timeout, further attempts are free.
+
+        Args:
+            row: The serialised request.
+            spec: The spec of the run.
+            repeat_offset: Added to the repeat index.
+            request_id: Names the sample in the logs of every service.
+            failures: Records the outcome of each attempt.
+        """
+        attempts, usage, first_failure = 0, Usage(), None
+        while True:
+            attempts += 1
+            attempt = await self._attempt(row, spec, repeat_offset, request_id)
+            usage = add_usage(usage, attempt.usage)
+            if not attempt.may_improve:
+                self._outage.end()
+                break
+            first_failure = time.monotonic() if first_failure is None else first_failure
+            self._outage.begin()
+            if attempts >= policy.sample_attempts(spec.policy) and not self._outage.allows_retry(
+                first_failure
+            ):
+                break
+            wait = _wait(attempts, attempt.retry_after)
+            failures.failed(attempt.failure, wait)
+            await asyncio.sleep(wait)
+        if attempt.failure:
+            failures.failed(attempt.failure)
+        else:
+            failures.succeeded()
+        return SampleEvaluation(
+            attempt.result, attempt.error, usage, attempts, degraded=bool(attempt.failure)
+        )
+
+    async def _attempt(self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str) -> _Attempt:
+        deadline = time.monotonic() + policy.sample_seconds(spec.policy)
+        with (
+            context.scope(RequestContext(request_id, deadline=deadline)),
+            noted_failures() as failures,
+        ):
+            try:
+                result = await self._result(row, spec, repeat_offset)
+            except ServiceError as error:
+                return _failed(error)
+            except Exception:
+                # A defect of the gateway fails this sample alone.
+                logger.exception("a sample could not be evaluated", extra={"fields": {"sample": request_id}})
+                return _failed(_internal())
+        waits = [failure.retry_after or 0 for failure in failures]
+        usage = cast("Any", result).usage
+        gap = transient_gap(result, failures)
+        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0))
+
+    async def _result(self, row: bytes, spec: RunSpec, repeat_offset: int) -> Message:
+        request: Any = request_type(spec).FromString(row)
+        apply_spec(request, spec, repeat_offset)
+        if not (isinstance(request, EvaluateScriptsRequest) and spec.models):
+            return cast("Message", await self._evaluations.plan(request).result())
+        evaluations = self._evaluations
+        scripts = await write_scripts(
+            request, spec, repeat_offset, evaluations.registry, evaluations.patience
+        )
+        request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
+        if request.candidates:
+            result: ScriptsResult = await evaluations.plan(request).result()
+        else:
+            result = ScriptsResult(task=request.task, tags=request.tags, mechanism=request.mechanism)
+        add_scripts(result, scripts)
+        return result
+
+
+class OutageTracker:
+    """Tells an outage of judges, which is waited for, from a judge that does not return.
+
+    A restarting judge or generation service fails every sample for some seconds. Attempts spent on it would
+    leave abstentions in the results that depend on its timing. A judge that stays away must not hold up each
+    sample for as long, so the outage is measured once, for all samples of the process.
+
+    Args:
+        timeout_seconds: How long an outage is waited for.
+    """
+
+    def __init__(self, timeout_seconds: float) -> None:
+        self._timeout = timeout_seconds
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """Records a transient failure of a sample."""
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Records a sample without a transient failure."""
+        self._began = None
+
+    def allows_retry(self, first_failure: float) -> bool:
+        """Whether a sample is retried beyond its attempts.
+
+        Args:
+            first_failure: Its first failure, on the clock of ``time.monotonic``.
+        """
+        if self._began is None:
+            return False
+        return time.monotonic() - min(self._began, first_failure) < self._timeout
+
+
+class FailureLog:
+    """The failed attempts at samples of one run in this process, until one succeeds.
+
+    Attributes:
+        pending: The judge calls that the samples wait for.
+    """
+
+    def __init__(self) -> None:
+        self.pending = PendingCalls()
+        self._began: float | None = None
+        self._reported_at = 0.0
+        self._unreported = 0
+        self._description = ""
+        self._next_attempt: float | None = None
+        self._last_end = time.monotonic()
+        """When an attempt last ended."""
+
+    def failed(self, description: str, wait: float | None = None) -> None:
+        """Records a failed attempt.
+
+        Args:
+            description: The failure.
+            wait: Seconds until the sample is retried. None: it is not.
+        """
+        now = self._last_end = time.monotonic()
+        if self._began is None:
+            self._began = now
+        self._unreported += 1
+        self._description = description
+        if self._next_attempt is not None and self._next_attempt <= now:
+            self._next_attempt = None
+        if wait is not None:
+            due = now + wait
+            self._next_attempt = due if self._next_attempt is None else min(self._next_attempt, due)
+
+    def succeeded(self) -> None:
+        """Records an attempt that succeeded, which ends the incident."""
+        self._last_end = time.monotonic()
+        self._began = None
+        self._unreported = 0
+        self._next_attempt = None
+
+    def report(self) -> Incident | None:
+        """The incident to report now; None if there is nothing new, or it is too early."""
+        now = time.monotonic()
+        if self._began is None or not self._unreported:
+            return self._silence(now)
+        if now - self._began < REPORT_AFTER_SECONDS or now - self._reported_at < REPORT_INTERVAL_SECONDS:
+            return None
+        wait = None if self._next_attempt is None else self._next_attempt - now
+        incident = Incident(self._description, self._unreported, now - self._began, wait)
+        self._reported_at, self._unreported = now, 0
+        return incident
+
+    def _silence(self, now: float) -> Incident | None:
+        silent = now - max(self._last_end, self._reported_at) >= SILENCE_SECONDS
+        if not silent or not (pending := self.pending.describe()):
+            return None
+        self._reported_at = now
+        return Incident(pending, 0, now - self._last_end, None)
+
+
+def _failed(error: ServiceError) -> _Attempt:
+    failure = f"{error.code.name}: {error.message}"
+    return _Attempt(None, error, Usage(), failure, is_transient(error), error.retry_after or 0)
+
+
+def _wait(attempts: int, retry_after: float) -> float:
+    bound = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempts - 1, 16))
+    # Jitter: samples that failed together must not return together.
+    return max(min(retry_after, MAX_RETRY_AFTER_SECONDS), random.uniform(0, bound))  # noqa: S311
+
+
+def _internal() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.INTERNAL,
+        error_reason_pb2.ERROR_REASON_INTERNAL,
+        "the sample could not be evaluated; the log of the gateway has the reason",
+    )

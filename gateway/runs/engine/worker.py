@@ -1,0 +1,350 @@
+"""Evaluates batches of samples in this process, within the state, limits and budget of each run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.service.auth.caller import on_behalf_of
+from gateway.fair_semaphore import FairSemaphore
+from gateway.runs.engine import metrics, policy
+from gateway.runs.engine.leases import ClusterMembership
+from gateway.runs.engine.outcomes import OutcomeWriter, crash_outcome, flatten_outcome, outcome_of
+from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluator
+from gateway.runs.engine.throughput import slots_of
+from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.records import RunRecord, SampleOutcome, SampleWork, is_active_attempt
+from gateway.runs.store.base import RunStore
+from gateway.runs.store_calls import RetryingCaller
+
+logger = logging.getLogger(__name__)
+
+Take = Callable[[Sequence[int]], Awaitable[Sequence[SampleWork]]]
+
+
+class Worker:
+    """Evaluates the batches of all runs that this process claims.
+
+    Args:
+        store: The run store.
+        call: Calls the store.
+        evaluator: Evaluates one sample.
+        membership: The gateways that execute runs.
+        notifier: Notifies on changes of runs.
+        max_samples: The samples evaluated at once.
+        max_batches: The batches worked on at once; further ones wait for a fair turn.
+        poll_seconds: How often the state of a run is read.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        call: RetryingCaller,
+        evaluator: SampleEvaluator,
+        membership: ClusterMembership,
+        notifier: ChangeNotifier,
+        max_samples: int,
+        max_batches: int,
+        poll_seconds: float,
+    ) -> None:
+        self._store = store
+        self._call = call
+        self._evaluator = evaluator
+        self._membership = membership
+        self._notifier = notifier
+        self._sample_slots = FairSemaphore(max_samples)
+        self._batch_slots = FairSemaphore(max_batches)
+        self._poll_seconds = poll_seconds
+        self._executions: dict[tuple[str, int], LocalRunExecution] = {}
+        self._draining = False
+
+    async def evaluate(self, run_id: str, attempt: int, indices: Sequence[int]) -> None:
+        """Evaluates the pending ones of a run's samples and writes their outcomes.
+
+        Samples that are not started, because the run is paused, its budget reached or the process stops, stay
+        pending.
+        """
+        execution = self._executions.get((run_id, attempt))
+        run = await self._active(run_id, attempt) if execution is None else execution.run
+        if run is None:
+            return
+        async with self._batch_slots.single(run.tenant, run.spec.limits.priority):
+            execution = await self._join(run_id, attempt)
+            if execution is None:
+                return
+            try:
+                await execution.evaluate(indices)
+            finally:
+                self._leave(execution)
+                self._notifier.notify(run_id)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is in progress."""
+        return bool(self._executions)
+
+    def stop(self) -> None:
+        """Starts no further sample."""
+        self._draining = True
+        for execution in self._executions.values():
+            execution.stop()
+
+    def cancel(self) -> None:
+        """Cancels the samples in progress; they stay pending."""
+        for execution in self._executions.values():
+            execution.cancel()
+
+    async def _active(self, run_id: str, attempt: int) -> RunRecord | None:
+        """The run, if this process is to work on it."""
+        if self._draining:
+            return None
+        run = await self._call(self._store.get_run, run_id)
+        return run if is_active_attempt(run, attempt) else None
+
+    async def _join(self, run_id: str, attempt: int) -> LocalRunExecution | None:
+        """The execution that the batches of an attempt share; None if there is nothing to do."""
+        run = await self._active(run_id, attempt)
+        gateways = await self._membership.peers()
+        if run is None or self._draining:
+            return None
+        # Nothing is awaited from here on, so that two batches share one execution.
+        execution = self._executions.get((run_id, attempt))
+        if execution is None:
+            execution = self._executions[run_id, attempt] = LocalRunExecution(
+                run,
+                store=self._store,
+                call=self._call,
+                evaluator=self._evaluator,
+                slots=self._sample_slots,
+                executor_id=self._membership.executor_id,
+                gateways=gateways,
+                notifier=self._notifier,
+            )
+            execution.watcher = asyncio.create_task(self._watch(execution))
+        execution.batches += 1
+        return execution
+
+    def _leave(self, execution: LocalRunExecution) -> None:
+        execution.batches -= 1
+        if not execution.batches:
+            execution.close()
+            self._executions.pop((execution.run.id, execution.run.attempt), None)
+
+    async def _watch(self, execution: LocalRunExecution) -> None:
+        """Keeps an execution up to date with its run."""
+        with self._notifier.listen(execution.run.id) as listener:
+            while True:
+                try:
+                    await execution.refresh()
+                    execution.set_gateways(await self._membership.peers())
+                except Exception:
+                    # Without refresh an execution would never see that its run was cancelled.
+                    logger.exception("a run cannot be read", extra={"fields": {"run": execution.run.id}})
+                await listener.wait(self._poll_seconds)
+
+
+class LocalRunExecution:
+    """The samples of one attempt of a run that this process evaluates.
+
+    Args:
+        run: The run as last read.
+        store: The run store.
+        call: Calls it.
+        evaluator: Evaluates one sample.
+        slots: The sample slots of this process.
+        executor_id: The id of this gateway.
+        gateways: The gateways that execute runs, this one included, sorted.
+        notifier: Notified of written outcomes.
+
+    Attributes:
+        run: The run as last read.
+        batches: The number of batches that share this execution.
+        watcher: The task that refreshes it.
+    """
+
+    def __init__(
+        self,
+        run: RunRecord,
+        *,
+        store: RunStore,
+        call: RetryingCaller,
+        evaluator: SampleEvaluator,
+        slots: FairSemaphore,
+        executor_id: str,
+        gateways: Sequence[str],
+        notifier: ChangeNotifier,
+    ) -> None:
+        self.run = run
+        self.batches = 0
+        self.watcher: asyncio.Task[None] | None = None
+        self._attempt = run.attempt
+        self._store = store
+        self._call = call
+        self._evaluator = evaluator
+        self._slots = slots
+        self._executor_id = executor_id
+        self._notifier = notifier
+        self._gateways = gateways
+        self._share = slots.open_share(run.tenant, 0)
+        self._writer = OutcomeWriter(self._write)
+        self._usage = policy.UsageTracker(run.counts.usage)
+        self._failures = FailureLog()
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self._adjust()
+
+    def stop(self) -> None:
+        """Starts no further sample."""
+        self._stopped = True
+
+    def cancel(self) -> None:
+        """Cancels the samples in progress."""
+        self._stopped = True
+        for lane in self._lanes:
+            lane.cancel()
+
+    def close(self) -> None:
+        """Ends the execution after its last batch."""
+        if self.watcher is not None:
+            self.watcher.cancel()
+        self._slots.close_share(self._share)
+
+    async def refresh(self) -> None:
+        """Reads the run and applies its state and limits."""
+        mark = self._usage.mark()
+        run = await self._call(self._store.get_run, self.run.id)
+        self._usage.refresh((run or self.run).counts.usage, mark)
+        if run is None or not is_active_attempt(run, self._attempt):
+            # Ended or begun again: results of calls in progress would be paid for and dropped.
+            self.cancel()
+        else:
+            self.run = run
+            self._adjust()
+            if incident := self._failures.report():
+                await self._call(self._store.report_incident, run.id, self._attempt, incident)
+                self._notifier.notify_progress(run.id)
+
+    def set_gateways(self, gateways: Sequence[str]) -> None:
+        """Sets the gateways that share the run."""
+        self._gateways = gateways
+        self._adjust()
+
+    async def evaluate(self, indices: Sequence[int]) -> None:
+        """Evaluates a batch; returns when all of its outcomes are written."""
+        queue = SampleQueue(indices, self._take)
+        # As many tasks as can be in progress: one for each sample would hold all of their texts.
+        count = min(len(indices), self._share.limit)
+        lanes = [asyncio.create_task(self._drain(queue)) for _ in range(count)]
+        self._lanes.update(lanes)
+        try:
+            ends = await asyncio.gather(*lanes, return_exceptions=True)
+        finally:
+            for lane in lanes:
+                lane.cancel()
+            self._lanes.difference_update(lanes)
+        await self._writer.flush()
+        if queue.left:
+            await self._call(self._store.release_samples, self.run.id, sorted(queue.left))
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    async def _drain(self, queue: SampleQueue) -> None:
+        with on_behalf_of(self.run.tenant), self._failures.pending.noting():
+            while self._may_start():
+                async with self._slots.slot(self._share):
+                    if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
+                        return
+                    outcome = await self._evaluate_sample(sample)
+                self._usage.add(outcome.usage)
+                queue.left.discard(sample.index)
+                await self._writer.put(outcome)
+
+    @property
+    def _group_size(self) -> int:
+        """The samples taken from the store at once: a quarter of the slots."""
+        return math.ceil(self._share.limit / 4)
+
+    async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
+        return await self._call(self._store.take_samples, self.run.id, indices, self._executor_id)
+
+    async def _evaluate_sample(self, sample: SampleWork) -> SampleOutcome:
+        if failure := crash_outcome(sample):
+            return failure
+        spec, offset = self.run.spec, self.run.repeat_offset
+        request_id = f"{self.run.id}/{sample.index}"
+        with metrics.track_sample(self.run.id, sample.index):
+            evaluated = await self._evaluator.evaluate(
+                sample.request, spec, offset, request_id, self._failures
+            )
+        return outcome_of(sample, spec, evaluated)
+
+    def _may_start(self) -> bool:
+        return (
+            not self._stopped
+            and self.run.state == run_pb2.RUN_STATE_RUNNING
+            and not policy.budget_reached(self.run.spec.budget, self._usage.total)
+        )
+
+    def _adjust(self) -> None:
+        limits = self.run.spec.limits
+        rank = self._gateways.index(self._executor_id)
+        slots = slots_of(rank, len(self._gateways), policy.concurrent_samples(limits))
+        self._slots.adjust(self._share, slots, limits.priority)
+
+    async def _write(self, outcomes: Sequence[SampleOutcome]) -> None:
+        def write() -> None:
+            flat = [flatten_outcome(outcome) for outcome in outcomes]
+            self._store.finish_samples(self.run.id, self._attempt, flat)
+
+        started = time.perf_counter()
+        await self._call(write)
+        metrics.WRITE_SECONDS.observe(time.perf_counter() - started)
+        metrics.count_samples(outcomes)
+        self._usage.written(len(outcomes))
+        self._notifier.notify_progress(self.run.id)
+
+
+class SampleQueue:
+    """The pending samples of a batch, taken from the store in small groups.
+
+    A taken sample counts as started. Small groups keep the number that a crash interrupts close to the number
+    that was really in progress.
+
+    Args:
+        indices: The samples of the batch.
+        take: Takes samples from the store, leaving out those that are not pending.
+
+    Attributes:
+        left: The samples that were taken and are not done.
+    """
+
+    def __init__(self, indices: Sequence[int], take: Take) -> None:
+        self.left: set[int] = set()
+        self._indices = deque(indices)
+        self._taken: deque[SampleWork] = deque()
+        self._take = take
+        self._taking = asyncio.Lock()
+
+    async def next(self, group_size: int) -> SampleWork | None:
+        """The next sample; None at the end.
+
+        Args:
+            group_size: The number of samples taken from the store at once.
+        """
+        if self._taken:
+            return self._taken.popleft()
+        async with self._taking:
+            while not self._taken and self._indices:
+                wanted = [self._indices.popleft() for _ in range(min(group_size, len(self._indices)))]
+                # Before the call: a caller that is cancelled meanwhile has taken them all the same.
+                self.left.update(wanted)
+                self._taken.extend(await self._take(wanted))
+                self.left.difference_update(set(wanted) - {sample.index for sample in self._taken})
+            return self._taken.popleft() if self._taken else None

@@ -1,0 +1,207 @@
+"""Creates, changes and deletes runs in the store, and notifies the engine."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Protocol
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RunSpec, RunState
+from dramaturg.service.errors import ServiceError, invalid, invalid_fields
+from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.records import ACTIVE, NewRun, RunRecord
+from gateway.runs.service.lookup import RunLookup, wrong_state
+from gateway.runs.service.validation import check_models
+from gateway.runs.store.base import RequestIdReusedError, RunStore
+from gateway.runs.store_calls import ServiceCaller
+
+MAX_MODELS = 100
+"""The most models of a run."""
+
+
+class Engine(Protocol):
+    """The engine as RunService uses it. The store holds what is to be done; the engine is notified."""
+
+    async def submit(self, run_id: str) -> None:
+        """Starts the current attempt of a run that was created or begun again. Idempotent."""
+
+    async def wake(self, run_id: str) -> None:
+        """Applies a change of a run's state, limits or budget."""
+
+
+class RunChanges:
+    """Changes runs, and returns them as changed.
+
+    Args:
+        store: The run store.
+        engine: Executes runs.
+        caller: Calls the store.
+        lookup: Reads runs again after concurrent changes.
+        notifier: Notifies on changes of runs.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        engine: Engine,
+        caller: ServiceCaller,
+        lookup: RunLookup,
+        notifier: ChangeNotifier,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._caller = caller
+        self._lookup = lookup
+        self._notifier = notifier
+
+    async def create(self, request: pb.CreateRunRequest, tenant: str) -> RunRecord:
+        """Creates the run of a valid request and starts it.
+
+        Raises:
+            ServiceError: ALREADY_EXISTS: the request id was used for another run.
+        """
+        try:
+            run, _ = await self._caller.call(self._store.create_run, _new_run(request, tenant))
+        except RequestIdReusedError as error:
+            raise _request_id_reused(request.request_id) from error
+        if run.state == RUN_STATE_PREPARING:  # also if an earlier call created it and failed before this
+            await self._engine.submit(run.id)
+        return run
+
+    async def update(self, run: RunRecord, request: pb.UpdateRunRequest) -> RunRecord:
+        """Sets the limits and the budget of a request, in any state of the run.
+
+        Raises:
+            ServiceError: NOT_FOUND: the run was deleted meanwhile.
+        """
+        while True:
+            spec = RunSpec()
+            spec.CopyFrom(run.spec)
+            for field in ("limits", "budget"):
+                if request.HasField(field):
+                    getattr(spec, field).CopyFrom(getattr(request, field))
+            updated = await self._caller.call(self._store.update_spec, run.id, spec, expected=run.spec)
+            if updated is not None:
+                await self._wake(run.id)
+                return updated
+            # Another call changed the spec meanwhile.
+            run = await self._lookup.find(run.id, run.tenant)
+
+    async def change_state(
+        self,
+        run: RunRecord,
+        to: RunState.ValueType,
+        expected: Collection[RunState.ValueType],
+        wanted: str,
+    ) -> RunRecord:
+        """Changes the state. A run that has it already is unchanged.
+
+        Args:
+            run: The run.
+            to: The new state.
+            expected: The states from which it is reached.
+            wanted: The condition that these states express, for the error.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION: the run is in another state.
+        """
+        if run.state == to:
+            return run
+        changed = await self._caller.call(self._store.change_state, run.id, to, expected=expected)
+        if changed is None:
+            raise wrong_state(await self._lookup.find(run.id, run.tenant), wanted)
+        await self._wake(run.id)
+        return changed
+
+    async def begin_again(
+        self,
+        run: RunRecord,
+        scope: pb.RerunScope.ValueType,
+        *,
+        spec: RunSpec | None = None,
+        fresh: bool = False,
+    ) -> RunRecord:
+        """Begins a new attempt of an ended run for some of its samples.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION: the run has not ended.
+        """
+        begun = await self._caller.call(self._store.begin_again, run.id, scope, spec=spec, fresh=fresh)
+        if begun is None:
+            raise wrong_state(run, "has ended")
+        self._notifier.notify(begun.id)
+        await self._engine.submit(begun.id)
+        return begun
+
+    async def extend(self, run: RunRecord, added: Sequence[str]) -> RunRecord:
+        """Adds models under test to an ended run, and begins a new attempt for all samples.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: the models do not fit the run; FAILED_PRECONDITION: the run has
+                not ended.
+        """
+        if found := list(check_models(run.spec.WhichOneof("evaluation"), added)):
+            raise invalid_fields(found)
+        models = list(dict.fromkeys([*run.spec.models, *added]))
+        if len(models) > MAX_MODELS:
+            raise invalid("models", f"gives the run {len(models)} models; the limit is {MAX_MODELS}")
+        if run.state in ACTIVE:
+            raise wrong_state(run, "has ended")
+        if len(models) == len(run.spec.models):
+            return run
+        spec = RunSpec()
+        spec.CopyFrom(run.spec)
+        spec.models[:] = models
+        return await self.begin_again(run, pb.RERUN_SCOPE_ALL, spec=spec)
+
+    async def delete(self, run: RunRecord) -> None:
+        """Deletes an ended run.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION: the run has not ended.
+        """
+        if run.state in ACTIVE:
+            raise wrong_state(run, "has ended")
+        await self._caller.call(self._store.delete_run, run.id)
+        self._notifier.notify(run.id)
+
+    async def _wake(self, run_id: str) -> None:
+        self._notifier.notify(run_id)
+        await self._engine.wake(run_id)
+
+
+def new_id() -> str:
+    """A readable run id that sorts by age, for example "20260131-120000-9f3a1c2b54"."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
+
+
+def _new_run(request: pb.CreateRunRequest, tenant: str) -> NewRun:
+    """The run of a request. Its content is separate, since specs are listed often."""
+    spec = RunSpec()
+    spec.CopyFrom(request.spec)
+    content = spec.dataset.content
+    if spec.dataset.WhichOneof("source") == "content":
+        spec.dataset.content = b""
+    return NewRun(
+        id=new_id(),
+        tenant=tenant,
+        spec=spec,
+        content=content,
+        request_id=request.request_id,
+        version=version("dramaturg"),
+    )
+
+
+def _request_id_reused(request_id: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        error_reason_pb2.ERROR_REASON_REQUEST_ID_REUSED,
+        f"the request id {request_id!r} was used for a run with another spec",
+        metadata={"request_id": request_id},
+    )

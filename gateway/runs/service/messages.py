@@ -1,0 +1,77 @@
+"""Converts stored runs to messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, Run, RunProgress
+from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.store.base import RunStore
+
+RATE_SECONDS = 60.0
+"""The period over which the throughput is measured."""
+
+
+def describe(record: RunRecord, store: RunStore) -> Run:
+    """The run as a message. Blocks: reads the throughput from the store."""
+    run = Run(
+        id=record.id,
+        spec=record.spec,
+        state=record.state,
+        state_reason=record.state_reason,
+        progress=progress(record, store),
+        dataset=record.manifest,
+        create_time=_stamp(record.create_time),
+        update_time=_stamp(record.update_time),
+        created_by_version=record.version,
+        attempt=record.attempt,
+    )
+    if record.start_time is not None:
+        run.start_time.CopyFrom(_stamp(record.start_time))
+    if record.end_time is not None:
+        run.end_time.CopyFrom(_stamp(record.end_time))
+    return run
+
+
+def describe_all(records: Iterable[RunRecord], store: RunStore) -> list[Run]:
+    """The runs as messages. Blocks."""
+    return [describe(record, store) for record in records]
+
+
+def progress(record: RunRecord, store: RunStore) -> RunProgress:
+    """The progress of a run. Blocks: reads the throughput from the store."""
+    counts = record.counts
+    known = RunProgress(
+        sample_count=counts.samples,
+        succeeded_count=counts.succeeded,
+        failed_count=counts.failed,
+        judgement_count=counts.judgements,
+        abstention_count=counts.abstentions,
+        abstentions_by_reason=counts.abstentions_by_reason,
+        usage=counts.usage,
+        interrupted_sample_count=counts.interrupted,
+    )
+    if record.state not in ACTIVE:
+        return known
+    known.running_count = store.running_samples(record.id)
+    if record.incident is not None:
+        known.incident.CopyFrom(record.incident)
+    if record.state != RUN_STATE_RUNNING:
+        return known
+    if record.advance_time is not None:
+        known.last_advance_time.CopyFrom(_stamp(record.advance_time))
+    if rate := store.rate(record.id, RATE_SECONDS):
+        known.samples_per_second = rate
+        if known.incident.failed_attempt_count:
+            return known
+        known.remaining_time.FromTimedelta(timedelta(seconds=counts.left / rate))
+    return known
+
+
+def _stamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

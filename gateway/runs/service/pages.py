@@ -1,0 +1,219 @@
+"""Pages of runs, samples and judgements (AIP-158)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.service.errors import invalid
+from gateway.runs.records import RunRecord
+from gateway.runs.service.messages import describe_all
+from gateway.runs.store.base import RunStore
+from gateway.runs.store_calls import ServiceCaller
+
+Item = TypeVar("Item", bound=Message)
+Key = TypeVar("Key")
+TokenKey = Sequence[int | str]
+
+MAX_PAGE_BYTES = 4 << 20
+"""The size at which a page ends, unless its first item alone is larger."""
+
+_DEFAULT_RUNS = 50
+_DEFAULT_SAMPLES = 50
+_DEFAULT_RESULTS = 100
+_READ_AT_ONCE = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MAX_MICROSECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_MAX_INTEGER = (1 << 63) - 1
+"""The largest integer of both databases."""
+
+
+class RunPages:
+    """Lists runs and their parts.
+
+    Args:
+        store: The run store.
+        caller: Calls it.
+    """
+
+    def __init__(self, store: RunStore, caller: ServiceCaller) -> None:
+        self._store = store
+        self._caller = caller
+
+    async def runs(self, request: pb.ListRunsRequest, tenant: str) -> pb.ListRunsResponse:
+        """A page of a tenant's runs, the newest first."""
+        size = request.page_size or _DEFAULT_RUNS
+        runs = await self._caller.call(
+            self._store.list_runs,
+            tenant,
+            limit=size + 1,
+            before=_position(request),
+            states=list(request.states),
+            labels=dict(request.labels),
+        )
+        shown = await self._caller.call(describe_all, runs[:size], self._store)
+        response = pb.ListRunsResponse(runs=shown)
+        if len(runs) > size:
+            last = runs[size - 1]
+            response.next_page_token = next_token(
+                request, [(last.create_time - _EPOCH) // _MICROSECOND, last.id]
+            )
+        return response
+
+    async def samples(self, run: RunRecord, request: pb.ListSamplesRequest) -> pb.ListSamplesResponse:
+        """A page of a run's samples."""
+
+        async def read(after: int, limit: int) -> list[tuple[int, RunSample]]:
+            found = await self._caller.call(
+                self._store.list_samples, run.id, after=after, limit=limit, states=list(request.states)
+            )
+            return [(sample.index, sample) for sample in found]
+
+        key = key_of(request, int)
+        page = await fill_page(
+            read, -1 if key is None else int(key[0]), request.page_size or _DEFAULT_SAMPLES
+        )
+        return pb.ListSamplesResponse(
+            samples=page.items,
+            next_page_token="" if page.last is None else next_token(request, [page.last]),
+        )
+
+    async def results(self, run: RunRecord, request: pb.ListResultsRequest) -> pb.ListResultsResponse:
+        """A page of a run's judgements."""
+
+        async def read(after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], RunResult]]:
+            found = await self._caller.call(
+                self._store.list_results,
+                run.id,
+                after=after,
+                limit=limit,
+                where=request.filter,
+                numbers_only=request.numbers_only,
+            )
+            return list(found)
+
+        key = key_of(request, int, int)
+        after = (-1, -1) if key is None else (int(key[0]), int(key[1]))
+        page = await fill_page(read, after, request.page_size or _DEFAULT_RESULTS)
+        return pb.ListResultsResponse(
+            results=page.items, next_page_token="" if page.last is None else next_token(request, page.last)
+        )
+
+
+class Page(NamedTuple, Generic[Key, Item]):
+    """Items in order."""
+
+    items: Sequence[Item]
+    last: Key | None
+    """The key of the last item if more follow; None at the end."""
+
+
+async def fill_page(
+    read: Callable[[Key, int], Awaitable[Sequence[tuple[Key, Item]]]],
+    after: Key,
+    size: int,
+    *,
+    max_bytes: int = MAX_PAGE_BYTES,
+) -> Page[Key, Item]:
+    """Reads a page up to a number of items and of bytes.
+
+    Args:
+        read: Reads at most a number of items after a key, each with its own key.
+        after: The key before the page.
+        size: The most items.
+        max_bytes: The most bytes.
+    """
+    items: list[Item] = []
+    total = 0
+    while True:
+        wanted = min(size + 1 - len(items), _READ_AT_ONCE)
+        found = await read(after, wanted)
+        for key, item in found:
+            total += item.ByteSize()
+            if len(items) == size or (items and total > max_bytes):
+                return Page(items, after)
+            items.append(item)
+            after = key
+        if len(found) < wanted:
+            return Page(items, None)
+
+
+def next_token(request: Any, key: TokenKey) -> str:
+    """The token of the page after an item: opaque, and valid only for the same request.
+
+    Args:
+        request: The answered request, with ``page_size`` and ``page_token``.
+        key: The key of the item.
+    """
+    packed = json.dumps([_digest(request), *key], separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def key_of(request: Any, *kinds: type[int | str]) -> TokenKey | None:
+    """The key in the token of a request; None for the first page.
+
+    Args:
+        request: The request. Its page size may differ from that of the page before.
+        kinds: The types of the members of the key. Integers are at most those of the databases.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the token is invalid, or belongs to another request.
+    """
+    token: str = request.page_token
+    if not token:
+        return None
+    try:
+        padded = token + "=" * (-len(token) % 4)
+        unpacked = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        unpacked = None
+    fits = (
+        isinstance(unpacked, list)
+        and len(unpacked) == len(kinds) + 1
+        and all(_fits(part, kind) for part, kind in zip(unpacked[1:], kinds, strict=True))
+    )
+    if not isinstance(unpacked, list) or not fits:
+        raise _invalid_token()
+    if unpacked[0] != _digest(request):
+        raise invalid("page_token", "was given for a request with another run or filter")
+    return unpacked[1:]
+
+
+def _fits(part: Any, kind: type[int | str]) -> bool:
+    return type(part) is kind and (not isinstance(part, int) or -1 <= part <= _MAX_INTEGER)
+
+
+def _position(request: pb.ListRunsRequest) -> tuple[datetime, str] | None:
+    """The creation time and id of the last run of the page before."""
+    key = key_of(request, int, str)
+    if key is None:
+        return None
+    microseconds = int(key[0])
+    if microseconds > _MAX_MICROSECONDS:
+        raise _invalid_token()
+    return _EPOCH + microseconds * _MICROSECOND, str(key[1])
+
+
+def _invalid_token() -> Exception:
+    return invalid("page_token", "is not a token of this service")
+
+
+def _digest(request: Any) -> str:
+    """Identifies a request apart from its page."""
+    bare = type(request)()
+    bare.CopyFrom(request)
+    bare.ClearField("page_size")
+    bare.ClearField("page_token")
+    named = request.DESCRIPTOR.full_name.encode() + bare.SerializeToString(deterministic=True)
+    return hashlib.sha256(named).hexdigest()[:16]

@@ -1,0 +1,90 @@
+"""Leaderboards, exports and reports of runs. All functions block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.results.leaderboard import PRIMARY_MEASURES, leaderboard
+from dramaturg.service.errors import ServiceError, invalid
+from gateway.runs.records import ACTIVE, RunRecord
+from gateway.runs.results.exports import (
+    ExtraMissingError,
+    as_csv,
+    as_json_lines,
+    as_parquet,
+    samples_as_json_lines,
+)
+from gateway.runs.results.report import write_report
+from gateway.runs.store.base import RunStore
+
+_PAGE_SIZE = 50
+# RunSample names some results in the singular.
+_KINDS = {"decisions": "decision", "dialogues": "dialogue"}
+
+
+def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResponse:
+    """The models of a run, ranked.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the run has results, but none of the measure.
+    """
+    evaluation = run.spec.WhichOneof("evaluation") or ""
+    kind = _KINDS.get(evaluation, evaluation)
+    sums = [*store.model_sums(run.id)]
+    known = sorted({one.measure for one in sums})
+    if measure and known and measure not in known:
+        raise invalid("measure", f"is {measure!r}; the run has {', '.join(known)}")
+    if kind == "scripts":
+        sums.extend(store.model_sums(run.id, together=True))
+    entries = leaderboard(sums, kind, measure)
+    usage = store.model_usage(run.id)
+    for entry in entries:
+        if entry.model in usage:
+            entry.usage.CopyFrom(usage[entry.model])
+    return pb.GetLeaderboardResponse(
+        entries=entries, measure=measure or PRIMARY_MEASURES.get(kind, ""), final=run.state not in ACTIVE
+    )
+
+
+def export(run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> Iterator[bytes]:
+    """The run's judgements as a file.
+
+    Raises:
+        ServiceError: Immediately: FAILED_PRECONDITION: the library of the format is not installed;
+            INVALID_ARGUMENT: a filter with whole samples.
+    """
+    if request.format == pb.EXPORT_FORMAT_SAMPLES_JSONL:
+        if request.filter.ByteSize():
+            raise invalid("filter", "must be empty for whole samples")
+        return samples_as_json_lines(all_samples(run_id, store))
+    results = store.iterate_results(run_id, request.filter)
+    if request.format == pb.EXPORT_FORMAT_CSV:
+        return as_csv(results, store.tag_names(run_id))
+    if request.format == pb.EXPORT_FORMAT_PARQUET:
+        try:
+            return as_parquet(results, store.tag_names(run_id))
+        except ExtraMissingError as error:
+            raise ServiceError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+                f"this gateway cannot write the format: {error}",
+            ) from error
+    return as_json_lines(results)
+
+
+def report(run: RunRecord, limit: int, store: RunStore) -> Iterator[bytes]:
+    """The report of a run, with at most ``limit`` samples in full; 0: the default of the report."""
+    return write_report(run, lambda: all_samples(run.id, store), limit)
+
+
+def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:
+    """All samples, read in bounded pages."""
+    after = -1
+    while page := store.list_samples(run_id, after=after, limit=_PAGE_SIZE):
+        yield from page
+        after = page[-1].index

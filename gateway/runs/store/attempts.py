@@ -1,0 +1,212 @@
+"""Outcomes of samples, and new attempts, in the tables. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_NOT_APPLICABLE,
+    ABSTAIN_REASON_NOT_SUPPORTED,
+    OUTCOME_ABSTAIN,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    SAMPLE_STATE_FAILED,
+    SAMPLE_STATE_PENDING,
+    SAMPLE_STATE_SUCCEEDED,
+    DatasetManifest,
+    RunSample,
+    RunSpec,
+)
+from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
+from dramaturg.judge.usage import add_usage, total_usage
+from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome
+from gateway.runs.results.model_usage import usage_by_model
+from gateway.runs.store import runs, samples, spending, throughput
+from gateway.runs.store.codec import dump_json, is_abstention, pack_message, reason_name, result_row
+from gateway.runs.store.database import insert, was_retried
+from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
+
+_PERMANENT = (ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE)
+"""Reasons of abstentions that a rerun cannot change."""
+
+
+def finish(
+    connection: sa.Connection, clock: int, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]
+) -> None:
+    """See ``RunStore.finish_samples``."""
+    run = runs.lock(connection, run_id)
+    if run is None or run.attempt != attempt:
+        return
+    done = _still_pending(connection, run.number, outcomes)
+    if not done:
+        return
+    if attempt > 1:  # the first attempt replaces nothing
+        _delete_outcomes(connection, run.number, done)
+    judgements = _store_outcomes(connection, run.number, done)
+    succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
+    reasons = Counter(json.loads(run.abstentions))
+    reasons.update(
+        reason_name(result.abstain_reason)
+        for outcome in done
+        for result in outcome.results
+        if is_abstention(result)
+    )
+    spent = total_usage([outcome.usage for outcome in done])
+    _add_model_usage(connection, run.number, [outcome.sample for outcome in done])
+    recovers = any(
+        outcome.sample.state == SAMPLE_STATE_SUCCEEDED and not outcome.degraded for outcome in done
+    )
+    runs.change(
+        connection,
+        run.number,
+        succeeded=run.succeeded + succeeded,
+        failed=run.failed + len(done) - succeeded,
+        judgements=run.judgements + judgements,
+        abstentions=dump_json(reasons),
+        usage=add_usage(Usage.FromString(run.usage), spent).SerializeToString(),
+        throughput=throughput.add(run.throughput, clock, run.succeeded + run.failed + len(done)),
+        incident=None if recovers else run.incident,
+        **runs.progress_event(run),
+    )
+    # Last: the row of a tenant is shared by all of its runs.
+    spending.add(connection, clock, run.tenant, spent)
+
+
+def begin_again(
+    connection: sa.Connection,
+    clock: int,
+    run_id: str,
+    scope: RerunScope.ValueType,
+    spec: RunSpec | None,
+    *,
+    fresh: bool,
+) -> RunRecord | None:
+    """See ``RunStore.begin_again``."""
+    run = runs.lock(connection, run_id)
+    if run is None:
+        return None
+    if run.state in ACTIVE:
+        return runs.required(connection, run_id) if was_retried(connection) and run.attempt > 1 else None
+    chosen = _in_scope(run.number, scope)
+    counts = _counts_without(connection, run, chosen)
+    reset = run_samples.update().where(chosen)
+    connection.execute(reset.values(state=SAMPLE_STATE_PENDING, executor=None, crashes=0))
+    runs.change(
+        connection,
+        run.number,
+        state=RUN_STATE_RUNNING if _is_prepared(connection, run.number) else RUN_STATE_PREPARING,
+        state_reason="",
+        attempt=run.attempt + 1,
+        repeat_offset=run.repeat_offset + int(fresh),
+        end_time=None,
+        incident=None,
+        throughput=throughput.start(clock, counts["succeeded"] + counts["failed"]),
+        **counts,
+        **runs.state_event(run),
+    )
+    if spec is not None:
+        runs.replace_spec(connection, run.number, spec)
+    return runs.required(connection, run_id)
+
+
+def _still_pending(
+    connection: sa.Connection, number: int, outcomes: Sequence[SampleOutcome]
+) -> Sequence[SampleOutcome]:
+    by_index = {outcome.sample.index: outcome for outcome in outcomes}
+    query = sa.select(run_samples.c.sample).where(
+        samples.among(number, list(by_index)), run_samples.c.state == SAMPLE_STATE_PENDING
+    )
+    return [by_index[index] for index in connection.execute(query).scalars()]
+
+
+def _delete_outcomes(connection: sa.Connection, number: int, done: Sequence[SampleOutcome]) -> None:
+    """Deletes the outcomes of samples in an earlier attempt."""
+    indices = [outcome.sample.index for outcome in done]
+    for table in (run_outcomes, run_results):
+        connection.execute(table.delete().where(table.c.run == number, table.c.sample.in_(indices)))
+
+
+def _store_outcomes(connection: sa.Connection, number: int, done: Sequence[SampleOutcome]) -> int:
+    """Stores outcomes; returns the number of their judgements."""
+    messages = [(number, outcome.sample.index, pack_message(outcome.sample)) for outcome in done]
+    insert(connection, run_outcomes, messages)
+    rows = [result_row(number, place, result) for one in done for place, result in enumerate(one.results)]
+    insert(connection, run_results, rows)
+    for state in (SAMPLE_STATE_SUCCEEDED, SAMPLE_STATE_FAILED):
+        indices = [outcome.sample.index for outcome in done if outcome.sample.state == state]
+        if indices:
+            ended = run_samples.update().where(samples.among(number, indices))
+            connection.execute(ended.values(state=state, executor=None))
+    return len(rows)
+
+
+def _add_model_usage(connection: sa.Connection, number: int, done: Sequence[RunSample]) -> None:
+    for model, usage in usage_by_model(done).items():
+        row = (run_model_usage.c.run == number) & (run_model_usage.c.model == model)
+        stored = connection.execute(sa.select(run_model_usage.c.usage).where(row)).scalar_one_or_none()
+        total = add_usage(Usage.FromString(stored or b""), usage).SerializeToString()
+        if stored is None:
+            connection.execute(run_model_usage.insert().values(run=number, model=model, usage=total))
+        else:
+            connection.execute(run_model_usage.update().where(row).values(usage=total))
+
+
+def _is_prepared(connection: sa.Connection, number: int) -> bool:
+    """Whether the dataset was read to its end: only then has its manifest a hash."""
+    manifest = connection.execute(
+        sa.select(run_specs.c.manifest).where(run_specs.c.run == number)
+    ).scalar_one()
+    return bool(DatasetManifest.FromString(manifest or b"").sha256)
+
+
+def _in_scope(number: int, scope: RerunScope.ValueType) -> sa.ColumnElement[bool]:
+    """Selects the samples of a scope. Invalid rows cannot be evaluated and are in none."""
+    mine = (run_samples.c.run == number) & run_samples.c.valid
+    if scope == RERUN_SCOPE_ALL:
+        return mine
+    without_result = run_samples.c.state != SAMPLE_STATE_SUCCEEDED
+    if scope == RERUN_SCOPE_FAILED:
+        return mine & without_result
+    abstained = sa.select(run_results.c.sample).where(
+        run_results.c.run == number,
+        run_results.c.outcome == OUTCOME_ABSTAIN,
+        run_results.c.reason.not_in(_PERMANENT),
+    )
+    return mine & (without_result | run_samples.c.sample.in_(abstained))
+
+
+def _counts_without(
+    connection: sa.Connection, run: sa.Row[*tuple[Any, ...]], chosen: sa.ColumnElement[bool]
+) -> Mapping[str, Any]:
+    """The counts of a run without the chosen samples."""
+    by_state = (
+        sa.select(run_samples.c.state, sa.func.count().label("samples"))
+        .where(chosen)
+        .group_by(run_samples.c.state)
+    )
+    states = Counter({row.state: row.samples for row in connection.execute(by_state)})
+    done = sa.select(run_samples.c.sample).where(chosen, run_samples.c.state == SAMPLE_STATE_SUCCEEDED)
+    by_reason = (
+        sa.select(run_results.c.outcome, run_results.c.reason, sa.func.count().label("judgements"))
+        .where(run_results.c.run == run.number, run_results.c.sample.in_(done))
+        .group_by(run_results.c.outcome, run_results.c.reason)
+    )
+    judged = connection.execute(by_reason).all()
+    reasons = Counter(json.loads(run.abstentions))
+    for row in judged:
+        if row.outcome == OUTCOME_ABSTAIN:
+            reasons[reason_name(row.reason)] -= row.judgements
+    return {
+        "succeeded": run.succeeded - states[SAMPLE_STATE_SUCCEEDED],
+        "failed": run.failed - states[SAMPLE_STATE_FAILED],
+        "judgements": run.judgements - sum(row.judgements for row in judged),
+        "abstentions": dump_json(+reasons),
+    }

@@ -1,0 +1,42 @@
+"""What tenants spend by day, in the tables. Each function is part of a transaction.
+
+Usage counts on the day (UTC, by the clock of the store) on which it is recorded, whatever run it belongs to,
+and stays when the run is deleted.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from gateway.runs.records import Spending
+from gateway.runs.store.tables import run_spending, sanitize
+
+_DAY_MICROSECONDS = 24 * 3600 * 1_000_000
+
+
+def add(connection: sa.Connection, clock: int, tenant: str, usage: Usage) -> None:
+    """Adds a usage to what a tenant spent on the day of ``clock``."""
+    spent = Spending.of(usage)
+    if spent == Spending():
+        return
+    day = clock // _DAY_MICROSECONDS
+    row = (run_spending.c.tenant == tenant) & (run_spending.c.day == day)
+    added = run_spending.update().where(row)
+    values = {"tokens": run_spending.c.tokens + spent.tokens, "usd": run_spending.c.usd + spent.usd}
+    if connection.execute(added.values(values)).rowcount:
+        return
+    # Another gateway may insert the same row at this moment.
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    new = insert(run_spending).values(tenant=sanitize(tenant), day=day, tokens=spent.tokens, usd=spent.usd)
+    connection.execute(new.on_conflict_do_update(index_elements=["tenant", "day"], set_=values))
+
+
+def of_day(connection: sa.Connection, clock: int, tenant: str) -> Spending:
+    """See ``RunStore.spent_today``."""
+    query = sa.select(run_spending.c.tokens, run_spending.c.usd).where(
+        run_spending.c.tenant == tenant, run_spending.c.day == clock // _DAY_MICROSECONDS
+    )
+    row = connection.execute(query).one_or_none()
+    return Spending() if row is None else Spending(row.tokens, row.usd)

@@ -1,0 +1,230 @@
+"""The run store on SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import IO
+
+import sqlalchemy as sa
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec, RunState, SampleState
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
+from gateway.runs.records import (
+    Event,
+    Incident,
+    ModelSums,
+    NewRun,
+    NewSample,
+    RunRecord,
+    SampleOutcome,
+    SampleWork,
+    Spending,
+)
+from gateway.runs.store import attempts, leases, progress, results, runs, samples, spending
+from gateway.runs.store.base import RunStore
+from gateway.runs.store.database import Database
+
+_PAGE = 500
+
+
+class SqlRunStore(RunStore):
+    """``RunStore`` on the tables of ``gateway.runs.store.tables``.
+
+    Args:
+        database: The database of the tables.
+        lock: Locks a SQLite file for this process until it is closed.
+    """
+
+    def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
+        self._database = database
+        self._lock = lock
+
+    def close(self) -> None:
+        self._database.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def create_run(self, run: NewRun) -> tuple[RunRecord, bool]:
+        try:
+            return self._database.write(lambda connection: runs.create(connection, run))
+        except sa.exc.IntegrityError:  # another gateway inserted it after our read
+            return self._database.write(lambda connection: runs.create(connection, run))
+
+    def get_run(self, run_id: str, tenant: str | None = None) -> RunRecord | None:
+        return self._database.read(lambda connection: runs.find(connection, run_id, tenant))
+
+    def list_runs(
+        self,
+        tenant: str | None,
+        *,
+        limit: int,
+        before: tuple[datetime, str] | None = None,
+        states: Collection[RunState.ValueType] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> Sequence[RunRecord]:
+        return self._database.read(
+            lambda connection: runs.list_runs(
+                connection, tenant, limit=limit, before=before, states=states, labels=labels or {}
+            )
+        )
+
+    def active_runs(self) -> Sequence[RunRecord]:
+        return self._database.read(runs.list_active)
+
+    def has_active_runs(self) -> bool:
+        return self._database.read(runs.has_active)
+
+    def content(self, run_id: str) -> bytes:
+        return self._database.read(lambda connection: runs.content(connection, run_id))
+
+    def change_state(
+        self,
+        run_id: str,
+        to: RunState.ValueType,
+        *,
+        expected: Collection[RunState.ValueType],
+        attempt: int | None = None,
+        reason: str = "",
+    ) -> RunRecord | None:
+        return self._database.write(
+            lambda connection: runs.change_state(
+                connection,
+                self._database.now(connection),
+                run_id,
+                to,
+                expected=expected,
+                attempt=attempt,
+                reason=reason,
+            )
+        )
+
+    def update_spec(self, run_id: str, spec: RunSpec, *, expected: RunSpec | None = None) -> RunRecord | None:
+        return self._database.write(lambda connection: runs.update_spec(connection, run_id, spec, expected))
+
+    def delete_run(self, run_id: str) -> None:
+        self._database.write(lambda connection: runs.hide(connection, run_id))
+        self.purge_deleted()
+
+    def purge_deleted(self) -> None:
+        while self._database.write(runs.purge):
+            pass
+
+    def add_samples(self, run_id: str, new: Sequence[NewSample]) -> None:
+        self._database.write(lambda connection: samples.add(connection, run_id, new))
+
+    def set_manifest(self, run_id: str, manifest: DatasetManifest) -> None:
+        self._database.write(lambda connection: runs.set_manifest(connection, run_id, manifest))
+
+    def next_pending(self, run_id: str, after: int, limit: int) -> Sequence[int]:
+        return self._database.read(lambda connection: samples.next_pending(connection, run_id, after, limit))
+
+    def running_samples(self, run_id: str) -> int:
+        return self._database.read(lambda connection: samples.running(connection, run_id))
+
+    def take_samples(self, run_id: str, indices: Sequence[int], executor_id: str) -> Sequence[SampleWork]:
+        return self._database.write(lambda connection: samples.take(connection, run_id, indices, executor_id))
+
+    def finish_samples(self, run_id: str, attempt: int, outcomes: Sequence[SampleOutcome]) -> None:
+        self._database.write(
+            lambda connection: attempts.finish(
+                connection, self._database.now(connection), run_id, attempt, outcomes
+            )
+        )
+
+    def report_incident(self, run_id: str, attempt: int, incident: Incident) -> None:
+        self._database.write(
+            lambda connection: progress.report_incident(connection, run_id, attempt, incident)
+        )
+
+    def release_samples(self, run_id: str, indices: Sequence[int]) -> None:
+        self._database.write(lambda connection: samples.release(connection, run_id, indices))
+
+    def begin_again(
+        self, run_id: str, scope: RerunScope.ValueType, *, spec: RunSpec | None = None, fresh: bool = False
+    ) -> RunRecord | None:
+        return self._database.write(
+            lambda connection: attempts.begin_again(
+                connection, self._database.now(connection), run_id, scope, spec, fresh=fresh
+            )
+        )
+
+    def list_samples(
+        self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()
+    ) -> Sequence[RunSample]:
+        return self._database.read(
+            lambda connection: samples.list_samples(
+                connection, run_id, after=after, limit=limit, states=states
+            )
+        )
+
+    def list_results(
+        self,
+        run_id: str,
+        *,
+        after: tuple[int, int],
+        limit: int,
+        where: ResultFilter | None = None,
+        numbers_only: bool = False,
+    ) -> Sequence[tuple[tuple[int, int], RunResult]]:
+        return self._database.read(
+            lambda connection: results.list_results(
+                connection, run_id, after=after, limit=limit, where=where, numbers_only=numbers_only
+            )
+        )
+
+    def iterate_results(self, run_id: str, where: ResultFilter | None = None) -> Iterator[RunResult]:
+        after = (-1, -1)
+        while page := self.list_results(run_id, after=after, limit=_PAGE, where=where):
+            yield from (result for _, result in page)
+            after = page[-1][0]
+
+    def model_sums(self, run_id: str, *, together: bool = False) -> Sequence[ModelSums]:
+        return self._database.read(
+            lambda connection: results.model_sums(connection, run_id, together=together)
+        )
+
+    def model_usage(self, run_id: str) -> Mapping[str, Usage]:
+        return self._database.read(lambda connection: results.model_usage(connection, run_id))
+
+    def tag_names(self, run_id: str) -> Sequence[str]:
+        names: set[str] = set()
+        after: int | None = -1
+        while after is not None:
+            found, after = self._database.read(partial(samples.tag_names, run_id=run_id, after=after))
+            names |= found
+        return sorted(names)
+
+    def rate(self, run_id: str, seconds: float) -> float | None:
+        return self._database.read(
+            lambda connection: progress.rate(connection, self._database.now(connection), run_id, seconds)
+        )
+
+    def events_after(self, run_id: str, cursor: int, limit: int) -> Sequence[Event]:
+        return self._database.read(lambda connection: progress.events_after(connection, run_id, cursor))[
+            :limit
+        ]
+
+    def renew_lease(self, executor_id: str, seconds: float) -> None:
+        self._database.write(
+            lambda connection: leases.renew(connection, self._database.now(connection), executor_id, seconds)
+        )
+
+    def drop_lease(self, executor_id: str) -> None:
+        self._database.write(lambda connection: leases.drop(connection, executor_id))
+
+    def live_executors(self) -> Sequence[str]:
+        return self._database.read(lambda connection: leases.live(connection, self._database.now(connection)))
+
+    def add_spending(self, tenant: str, usage: Usage) -> None:
+        self._database.write(
+            lambda connection: spending.add(connection, self._database.now(connection), tenant, usage)
+        )
+
+    def spent_today(self, tenant: str) -> Spending:
+        return self._database.read(
+            lambda connection: spending.of_day(connection, self._database.now(connection), tenant)
+        )
