@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
@@ -93,10 +94,27 @@ class RunClient:
                     yield run
 
     async def update(
-        self, run_id: str, *, limits: RunLimits | None = None, budget: RunBudget | None = None
+        self,
+        run_id: str,
+        *,
+        limits: RunLimits | None = None,
+        budget: RunBudget | None = None,
+        update_mask: Sequence[str] = (),
     ) -> Run:
-        """Replaces a run's limits or budget, also while it runs. None: as they are."""
-        request = pb.UpdateRunRequest(run_id=run_id, limits=limits, budget=budget)
+        """Changes the limits and the budget of a run, in any state.
+
+        Args:
+            run_id: The run.
+            limits: The new limits.
+            budget: The new budget.
+            update_mask: The fields that are set, for example "limits" or "budget.max_cost_usd"; a named field
+                that has no value is cleared. Empty: the fields that have a value. All others are unchanged.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: the mask names an unknown field.
+        """
+        mask = FieldMask(paths=update_mask) if update_mask else None
+        request = pb.UpdateRunRequest(run_id=run_id, limits=limits, budget=budget, update_mask=mask)
         return (await _answer(self._stub.UpdateRun(request))).run
 
     async def pause(self, run_id: str) -> Run:

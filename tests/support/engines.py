@@ -17,8 +17,8 @@ from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
-from gateway.runs.engine.bells import Bells
 from gateway.runs.engine.engine import RunEngine
+from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
@@ -120,7 +120,7 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
         evaluations = Evaluations(registry, directory, Timeouts(judge=30, gold_answer=30, reserve=0.2))
         store = open_store(url)
         try:
-            engine = RunEngine(configured, store, evaluations, Bells())
+            engine = RunEngine(configured, store, evaluations, ChangeNotifier())
             async with engine.open():
                 yield Runs(store, engine, configured)
         finally:

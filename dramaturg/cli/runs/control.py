@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.run_pb2 import Run
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunBudget, RunLimits
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
@@ -59,30 +59,26 @@ def update(
     max_tokens: MaxTokens = None,
     as_json: AsJson = False,
 ) -> None:
-    """Changes how fast a run goes and what it may cost, also while it runs. What is not named stays.
+    """Changes the limits and the budget of a run, in any state. Options that are not given are unchanged.
 
     For example:
 
         dramaturg runs update 01JD3Q --concurrency 64 --max-cost-usd 50
     """
-    if concurrency is None and priority is None and max_cost_usd is None and max_tokens is None:
+    changed = {
+        "limits.max_concurrent_samples": concurrency,
+        "limits.priority": priority,
+        "budget.max_cost_usd": max_cost_usd,
+        "budget.max_token_count": max_tokens,
+    }
+    mask = [path for path, value in changed.items() if value is not None]
+    if not mask:
         fail("nothing is to be changed: name --concurrency, --priority, --max-cost-usd or --max-tokens")
+    limits = RunLimits(max_concurrent_samples=concurrency or 0, priority=priority or 0)
+    budget = RunBudget(max_cost_usd=max_cost_usd, max_token_count=max_tokens or 0)
 
     async def change(runs: RunClient) -> Run:
-        spec = (await runs.get(run_id)).spec
-        if concurrency is not None:
-            spec.limits.max_concurrent_samples = concurrency
-        if priority is not None:
-            spec.limits.priority = priority
-        if max_cost_usd is not None:
-            spec.budget.max_cost_usd = max_cost_usd
-        if max_tokens is not None:
-            spec.budget.max_token_count = max_tokens
-        return await runs.update(
-            run_id,
-            limits=spec.limits if concurrency is not None or priority is not None else None,
-            budget=spec.budget if max_cost_usd is not None or max_tokens is not None else None,
-        )
+        return await runs.update(run_id, limits=limits, budget=budget, update_mask=mask)
 
     print_run(ask(target, change), as_json=as_json)
 

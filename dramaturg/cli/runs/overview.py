@@ -75,7 +75,7 @@ def list_runs(
 
 @app.command("show")
 def show(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Shows where a run stands: state, progress, trouble, cost, and the rows of its dataset that are none."""
+    """Shows the state of a run, its progress, incident, cost and the invalid rows of its dataset."""
     run = ask(target, lambda runs: runs.get(run_id))
     print_run(run, as_json=as_json)
 
@@ -147,7 +147,7 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
     )
     yield "labels", ", ".join(f"{key}={value}" for key, value in described["labels"].items())
     yield "progress", describe_progress(run.progress, run.state)
-    yield "trouble", describe_hindrance(run.progress, time.time())
+    yield "incident", describe_hindrance(run.progress, time.time())
     yield "abstentions", ", ".join(f"{reason} {count}" for reason, count in described["abstentions"].items())
     yield "interrupted", str(run.progress.interrupted_sample_count or "")
     yield "dataset", run.dataset.uri or "sent with the request"

@@ -16,8 +16,8 @@ BAR_WIDTH = 12
 """Characters of the bar."""
 LINE_SECONDS = 5.0
 """The least seconds between two lines where there is no terminal."""
-TROUBLE_SECONDS = 30.0
-"""So often a trouble is told again there, while it stays the same."""
+INCIDENT_SECONDS = 30.0
+"""How often an unchanged incident is repeated there."""
 
 
 class RunDisplay:
@@ -62,7 +62,7 @@ class RunDisplay:
                 state=state_name(self._state),
             )
         else:
-            for line in self._lines.due(described, hindrance, progress.trouble.description):
+            for line in self._lines.due(described, hindrance, progress.incident.description):
                 self.tell(line)
 
     def tell(self, message: str) -> None:
@@ -85,22 +85,22 @@ class _Lines:
     def __init__(self) -> None:
         self._printed = -LINE_SECONDS
         self._described = ""
-        self._warned = -TROUBLE_SECONDS
-        self._trouble = ""
+        self._warned = -INCIDENT_SECONDS
+        self._incident = ""
 
-    def due(self, described: str, hindrance: str, trouble: str) -> list[str]:
+    def due(self, described: str, hindrance: str, incident: str) -> list[str]:
         """What is to be printed now.
 
         Args:
             described: How far the run is.
             hindrance: What keeps it from getting further, for how long. Empty: nothing does.
-            trouble: What of it does not change with the time.
+            incident: What of it does not change with the time.
         """
         now, lines = time.monotonic(), list[str]()
         if described != self._described and now - self._printed >= LINE_SECONDS:
             self._printed, self._described = now, described
             lines.append(described)
-        if hindrance and (trouble != self._trouble or now - self._warned >= TROUBLE_SECONDS):
-            self._warned, self._trouble = now, trouble
+        if hindrance and (incident != self._incident or now - self._warned >= INCIDENT_SECONDS):
+            self._warned, self._incident = now, incident
             lines.append(hindrance)
         return lines

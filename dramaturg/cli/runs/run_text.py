@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunProgress, RunState, RunTrouble
+from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunIncident, RunProgress, RunState
 from dramaturg.cli.cells import spent
 from dramaturg.summaries.samples import usage_summary
 
@@ -55,7 +55,7 @@ def describe(run: Run) -> dict[str, Any]:
         "usage": usage_summary(progress.usage),
         "samples_per_second": progress.samples_per_second if known_rate else None,
         "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
-        "trouble": _describe_trouble(progress.trouble) if progress.HasField("trouble") else None,
+        "incident": _describe_incident(progress.incident) if progress.HasField("incident") else None,
         "last_advance_time": _time(progress.last_advance_time),
         "dataset": {
             "uri": run.dataset.uri,
@@ -101,19 +101,19 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
         progress: How far it is.
         now: The time, in seconds since 1970.
     """
-    if not progress.HasField("trouble"):
+    if not progress.HasField("incident"):
         idle = now - _seconds(progress.last_advance_time)
         if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
             return ""
         return f"no sample was done for {duration(idle)}; {progress.running_count:,} are under way"
-    trouble = progress.trouble
-    failing = duration(max(0.0, now - _seconds(trouble.begin_time)))
-    if not trouble.failed_attempt_count:
-        return f"for {failing} no attempt has ended: {trouble.description}"
-    wait = _seconds(trouble.next_attempt_time) - now
+    incident = progress.incident
+    failing = duration(max(0.0, now - _seconds(incident.begin_time)))
+    if not incident.failed_attempt_count:
+        return f"for {failing} no attempt has ended: {incident.description}"
+    wait = _seconds(incident.next_attempt_time) - now
     again = f", the next is in {duration(wait)}" if wait >= 1 else ""
-    count = f"{trouble.failed_attempt_count:,} in all"
-    return f"for {failing} every attempt has failed, {count}{again}: {trouble.description}"
+    count = f"{incident.failed_attempt_count:,} in all"
+    return f"for {failing} every attempt has failed, {count}{again}: {incident.description}"
 
 
 def duration(seconds: float) -> str:
@@ -126,12 +126,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def _describe_trouble(trouble: RunTrouble) -> dict[str, Any]:
+def _describe_incident(incident: RunIncident) -> dict[str, Any]:
     return {
-        "description": trouble.description,
-        "begin_time": _time(trouble.begin_time),
-        "failed_attempts": trouble.failed_attempt_count,
-        "next_attempt_time": _time(trouble.next_attempt_time),
+        "description": incident.description,
+        "begin_time": _time(incident.begin_time),
+        "failed_attempts": incident.failed_attempt_count,
+        "next_attempt_time": _time(incident.next_attempt_time),
     }
 
 

@@ -60,7 +60,7 @@ async def write_scripts(
     spec: RunSpec,
     repeat_offset: int,
     registry: Registry,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> Sequence[WrittenScript]:
     """Requests a script for a row's task from each model of a run, concurrently.
 
@@ -69,7 +69,7 @@ async def write_scripts(
         spec: The spec of the run.
         repeat_offset: Added to the repeat index, so that a rerun requests new completions.
         registry: The registered judges.
-        patience: The timeouts.
+        timeouts: The timeouts of calls.
 
     Raises:
         ServiceError: The role author is not served: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN; or
@@ -114,8 +114,12 @@ def _add(place: CandidateResult, script: WrittenScript, result: ScriptsResult) -
     result.usage.CopyFrom(add_usage(result.usage, script.assessment.assessment.provenance.usage))
 
 
-def _read(candidate: Candidate, seat: Seat, answer: WriteScriptResponse | Failure) -> WrittenScript:
-    author = CandidateAssessment(candidate_id=candidate.id, role=seat.role.name, judge=seat.judge.name)
+def _read(
+    candidate: Candidate, assignment: JudgeAssignment, answer: WriteScriptResponse | Failure
+) -> WrittenScript:
+    author = CandidateAssessment(
+        candidate_id=candidate.id, role=assignment.role.name, judge=assignment.judge.name
+    )
     if isinstance(answer, Failure):
         rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
         author.assessment.CopyFrom(_abstention(answer.reason, rationale))
@@ -128,7 +132,7 @@ def _read(candidate: Candidate, seat: Seat, answer: WriteScriptResponse | Failur
         else:
             candidate.text = answer.text
         author.assessment.provenance.CopyFrom(answer.provenance)
-    author.assessment.provenance.registered_name = seat.judge.name
+    author.assessment.provenance.registered_name = assignment.judge.name
     return WrittenScript(candidate, author)
 
 

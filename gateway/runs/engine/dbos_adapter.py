@@ -88,8 +88,7 @@ def migrate(settings: RunsSettings) -> None:
 async def open_queues(
     settings: RunsSettings, executor_id: str, handler: WorkflowHandler
 ) -> AsyncIterator[None]:
-    """Claims workflows within an ``async with`` block; at the end claims none and waits for batches in
-    progress.
+    """Claims workflows within an ``async with`` block; at the end waits for batches in progress.
 
     The caller ends the batches (``RunEngine.open``). Orchestrators are cancelled; their next owner starts
     them again.
@@ -151,8 +150,7 @@ def _postgres_url(settings: RunsSettings) -> str:
 
 
 def _wal_engine(file: Path) -> sa.Engine:
-    """An engine like the one DBOS creates, in write-ahead mode, in which its steps take a sixth of the
-    time."""
+    """An engine like that of DBOS, in write-ahead mode, in which steps take a sixth of the time."""
     engine = sa.create_engine(
         f"sqlite:///{file}", connect_args={"check_same_thread": False}, pool_size=8, max_overflow=16
     )

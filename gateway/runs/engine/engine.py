@@ -151,7 +151,7 @@ class RunEngine:
             run = await self._call(self._store.get_run, run_id)
             if run is None:
                 return
-            with tracing.spanning("orchestrate run", {"dramaturg.run.id": run_id}, root=True):
+            with tracing.span("orchestrate run", {"dramaturg.run.id": run_id}, root=True):
                 await RunOrchestrator(
                     run_id,
                     attempt,

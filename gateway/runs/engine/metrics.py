@@ -68,7 +68,7 @@ def track_sample(run_id: str, index: int) -> Iterator[None]:
     Its span begins a new trace: one trace of a run with all its samples would be too large to read.
     """
     IN_PROGRESS.add()
-    attributes: Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
+    attributes: tracing.Attributes = {"dramaturg.run.id": run_id, "dramaturg.sample.index": index}
     try:
         with tracing.span("evaluate sample", attributes, root=True):
             yield

@@ -21,7 +21,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
-from dramaturg.results.flatten import flatten
+from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from gateway.runs.engine.sample_evaluation import SampleEvaluation
 from gateway.runs.records import SampleOutcome, SampleWork
@@ -80,7 +80,7 @@ def flatten_outcome(outcome: SampleOutcome) -> SampleOutcome:
     be evaluated for ever.
     """
     try:
-        return replace(outcome, results=flatten(outcome.sample, words=False))
+        return replace(outcome, results=flatten(outcome.sample, texts=False))
     except Exception:
         logger.exception("a result cannot be flattened", extra={"fields": {"sample": outcome.sample.index}})
     record = RunSample()

@@ -120,8 +120,9 @@ class RunReconciler:
         if orchestrator.app_version in versions:
             return
         reason = (
-            f"it was started with workflow version {orchestrator.app_version}; the live gateways have version "
-            f"{WORKFLOW_VERSION} and cannot finish it. Its results are kept; rerun the missing samples"
+            f"it was started with workflow version {orchestrator.app_version}; the live gateways have "
+            f"version {WORKFLOW_VERSION} and cannot finish it. Its results are kept; rerun the missing "
+            "samples"
         )
         await _fail(run, reason, self._store, self._threads)
 

@@ -22,7 +22,7 @@ from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import noted_failures
 from gateway.evaluations.dispatch import Evaluations
-from gateway.judges.pending import PendingCalls
+from gateway.judges.pending_calls import PendingCalls
 from gateway.runs.engine import policy
 from gateway.runs.engine.authoring import add_scripts, write_scripts
 from gateway.runs.engine.spec import apply_spec, request_type
@@ -148,7 +148,7 @@ class SampleEvaluator:
             return cast("Message", await self._evaluations.plan(request).result())
         evaluations = self._evaluations
         scripts = await write_scripts(
-            request, spec, repeat_offset, evaluations.registry, evaluations.patience
+            request, spec, repeat_offset, evaluations.registry, evaluations.timeouts
         )
         request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
         if request.candidates:

@@ -137,8 +137,7 @@ def _set_dialogues(request: EvaluateDialoguesRequest, options: DialoguesRunOptio
 
 
 def _set_dialogue_sampling(request: EvaluateDialoguesRequest, spec: RunSpec) -> None:
-    """Applies the sampling of the run to replies, which have a field of their own: options are the
-    judges'."""
+    """Applies the sampling of the run to replies; that of the options is for judges."""
     if spec.options.HasField("sampling") and not spec.dialogues.HasField("sampling"):
         request.sampling.CopyFrom(spec.options.sampling)
     if spec.HasField("seed") and not request.sampling.HasField("seed"):

@@ -17,6 +17,7 @@ from dramaturg.service.errors import ServiceError, invalid, invalid_fields
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.service.lookup import RunLookup, wrong_state
+from gateway.runs.service.update_mask import update_paths, updated_spec
 from gateway.runs.service.validation import check_models
 from gateway.runs.store.base import RequestIdReusedError, RunStore
 from gateway.runs.store_calls import ServiceCaller
@@ -75,17 +76,15 @@ class RunChanges:
         return run
 
     async def update(self, run: RunRecord, request: pb.UpdateRunRequest) -> RunRecord:
-        """Sets the limits and the budget of a request, in any state of the run.
+        """Sets the limits and the budget that a request names, in any state of the run.
 
         Raises:
-            ServiceError: NOT_FOUND: the run was deleted meanwhile.
+            ServiceError: INVALID_ARGUMENT: its mask names an unknown field; NOT_FOUND: the run was deleted
+                meanwhile.
         """
+        paths = update_paths(request)
         while True:
-            spec = RunSpec()
-            spec.CopyFrom(run.spec)
-            for field in ("limits", "budget"):
-                if request.HasField(field):
-                    getattr(spec, field).CopyFrom(getattr(request, field))
+            spec = updated_spec(run.spec, request, paths)
             updated = await self._caller.call(self._store.update_spec, run.id, spec, expected=run.spec)
             if updated is not None:
                 await self._wake(run.id)

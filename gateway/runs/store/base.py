@@ -144,8 +144,7 @@ class RunStore(Protocol):
         """
 
     def release_samples(self, run_id: str, indices: Sequence[int]) -> None:
-        """Marks samples as not started, for example at a pause, so that taking them again is no
-        interruption."""
+        """Marks samples as not started, so that taking them again is no interruption."""
 
     def begin_again(
         self, run_id: str, scope: RerunScope.ValueType, *, spec: RunSpec | None = None, fresh: bool = False

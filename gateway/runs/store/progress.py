@@ -1,5 +1,4 @@
-"""Progress of runs in the tables: events, throughput and incidents. Each function is part of a
-transaction."""
+"""Events, throughput and incidents of runs in the tables. Each function is part of a transaction."""
 
 from __future__ import annotations
 

@@ -110,10 +110,10 @@ def test_local_files_are_read_only_below_the_folders(tmp_path: Path) -> None:
         str(inside / "link.jsonl"),
         f"{inside}x/rows.jsonl",
     ):
-        assert refused(access, address) == "is not below a folder that this gateway reads datasets from"
-    assert refused(access, "rows.jsonl") == "is no absolute path"
-    assert refused(access, str(inside / "a\0b.jsonl")).startswith("is no path")
-    assert "is not below" in refused(DatasetAccess(), str(inside / "rows.jsonl"))
+        assert refused(access, address) == "is outside of the folders that this gateway reads datasets from"
+    assert refused(access, "rows.jsonl") == "is not an absolute path"
+    assert refused(access, str(inside / "a\0b.jsonl")).startswith("is not a valid path")
+    assert "is outside of" in refused(DatasetAccess(), str(inside / "rows.jsonl"))
 
 
 def test_a_link_within_the_folders_is_followed(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_only_object_stores_are_read_besides_local_files(address: str) -> None:
-    assert refused(DatasetAccess(), address).startswith("is no address that this gateway reads")
+    assert refused(DatasetAccess(), address).startswith("has a scheme that this gateway does not read")
 
 
 def test_stores_that_are_configured_are_read() -> None:

@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
-from gateway.runs.engine import preparing
+from gateway.runs.engine import ingest
 from gateway.runs.records import RunRecord
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
@@ -104,7 +104,7 @@ async def test_ten_urgent_runs_of_one_get_no_more_than_the_only_run_of_another(
 async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    critic, read, reading = Critic(), preparing.read_samples, threading.Event()
+    critic, read, reading = Critic(), ingest.read_samples, threading.Event()
     slow: list[str] = []
 
     def read_slowly(run: RunRecord, *args: Any) -> bool:
@@ -113,14 +113,14 @@ async def test_datasets_that_take_long_hold_up_no_run_that_is_evaluated(
             reading.wait(120)
         return read(run, *args)
 
-    monkeypatch.setattr(preparing, "read_samples", read_slowly)
+    monkeypatch.setattr(ingest, "read_samples", read_slowly)
     async with gateway(tmp_path, critic) as stubs:
         try:
             run_id = await create(stubs["one"], "one", 3)
             await until(lambda: critic.waiting["one"] == 3, 60)
             for _ in range(10):
                 await create(stubs["many"], "many", 1)
-            await until(lambda: len(slow) >= preparing.DATASETS_AT_ONCE, 60)
+            await until(lambda: len(slow) >= ingest.MAX_CONCURRENT_DATASETS, 60)
             critic.open.set()
             await succeeded(stubs["one"], run_id)
         finally:

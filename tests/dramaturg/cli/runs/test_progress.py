@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Run, RunProgress, RunTrouble
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunIncident, RunProgress
 from dramaturg.cli.runs.progress import RunDisplay
 from dramaturg.cli.runs.run_text import (
     describe,
@@ -100,10 +100,10 @@ def test_a_run_that_stands_still_has_no_pace() -> None:
     assert (described["samples_per_second"], described["remaining_seconds"]) == (None, None)
 
 
-TROUBLED = RunProgress(
+FAILING = RunProgress(
     sample_count=40,
     running_count=16,
-    trouble=RunTrouble(
+    incident=RunIncident(
         description="The judge 'llm' failed with [UNAVAILABLE]: connection refused.",
         begin_time=Timestamp(seconds=1000),
         failed_attempt_count=1370,
@@ -115,13 +115,13 @@ TROUBLED = RunProgress(
 
 def test_what_keeps_a_run_from_getting_further_is_told_in_one_line() -> None:
     reason = "The judge 'llm' failed with [UNAVAILABLE]: connection refused."
-    assert describe_hindrance(TROUBLED, 1080) == (
+    assert describe_hindrance(FAILING, 1080) == (
         f"for 1 min 20 s every attempt has failed, 1,370 in all, the next is in 5 s: {reason}"
     )
     # An attempt that is due is under way; and clocks differ.
-    assert describe_hindrance(TROUBLED, 1086).endswith(f"1,370 in all: {reason}")
-    assert describe_hindrance(TROUBLED, 990).startswith("for 0 s every attempt")
-    waiting = RunProgress(trouble=RunTrouble(description="it waits", begin_time=Timestamp(seconds=1000)))
+    assert describe_hindrance(FAILING, 1086).endswith(f"1,370 in all: {reason}")
+    assert describe_hindrance(FAILING, 990).startswith("for 0 s every attempt")
+    waiting = RunProgress(incident=RunIncident(description="it waits", begin_time=Timestamp(seconds=1000)))
     assert describe_hindrance(waiting, 1065) == "for 1 min 05 s no attempt has ended: it waits"
     silent = RunProgress(running_count=16, last_advance_time=Timestamp(seconds=1000))
     assert describe_hindrance(silent, 1029) == ""
@@ -130,25 +130,25 @@ def test_what_keeps_a_run_from_getting_further_is_told_in_one_line() -> None:
 
 
 def test_trouble_is_in_the_json() -> None:
-    described = describe(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=TROUBLED))
-    assert described["trouble"] == {
+    described = describe(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=FAILING))
+    assert described["incident"] == {
         "description": "The judge 'llm' failed with [UNAVAILABLE]: connection refused.",
         "begin_time": "1970-01-01T00:16:40Z",
         "failed_attempts": 1370,
         "next_attempt_time": "1970-01-01T00:18:05Z",
     }
     assert described["last_advance_time"] == "1970-01-01T00:16:40Z"
-    assert describe(Run(id="r"))["trouble"] is None
+    assert describe(Run(id="r"))["incident"] is None
 
 
 def test_on_a_terminal_trouble_stands_under_the_progress_and_disappears() -> None:
-    troubled, passed = io.StringIO(), io.StringIO()
-    for out, after in ((troubled, None), (passed, RunProgress(sample_count=40, succeeded_count=1))):
+    failing, passed = io.StringIO(), io.StringIO()
+    for out, after in ((failing, None), (passed, RunProgress(sample_count=40, succeeded_count=1))):
         with RunDisplay(Terminal(file=out, force_terminal=True, width=200)) as display:
-            display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=TROUBLED))
+            display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=FAILING))
             if after is not None:
                 display.show_progress(after)
-    lines = troubled.getvalue().splitlines()
+    lines = failing.getvalue().splitlines()
     last = max(place for place, line in enumerate(lines) if "0 of 40 samples" in line)
     assert "[UNAVAILABLE]: connection refused." in lines[last + 1]
     assert "refused" not in passed.getvalue().rpartition("1 of 40 samples")[2]
@@ -164,7 +164,7 @@ def test_without_a_terminal_trouble_is_told_at_once_and_then_now_and_again(
     with RunDisplay(Terminal(file=out, width=200)) as display:
         display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING))
         for _ in range(13):
-            display.show_progress(TROUBLED)
+            display.show_progress(FAILING)
             now[0] += 5.0
     told = [line for line in out.getvalue().splitlines() if "every attempt has failed" in line]
     assert [line.split(" every")[0] for line in told] == [

@@ -226,7 +226,7 @@ async def test_what_is_refused_is_told(target: str, rows: Path, tmp_path: Path) 
     outside = tmp_path / "outside.jsonl"
     outside.write_bytes(b"{}\n")
     told = await runs("create", "scripts", outside, "--by-reference", code=2)
-    assert "spec.dataset.uri is not below a folder that this gateway reads datasets from" in told.err
+    assert "spec.dataset.uri is outside of the folders that this gateway reads datasets from" in told.err
     assert "nobody" in (await runs("create", "scripts", rows, "--judge", "critic=nobody", code=2)).err
     assert (
         "--outcome 'maybe': there are pass, fail, abstain"

@@ -15,8 +15,8 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.service.errors import ServiceError
-from gateway.runs.engine import queues
-from gateway.runs.engine.workflows import Workflows
+from gateway.runs.engine import dbos_adapter
+from gateway.runs.engine.workflows import WorkflowClient
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
 
@@ -72,7 +72,7 @@ async def test_a_run_is_carried_out(each_store_url: str) -> None:
 
 async def test_a_gateway_alone_waits_for_no_queue(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for poll in ("_RUNS_POLL_SECONDS", "_BATCHES_POLL_SECONDS"):
-        monkeypatch.setattr(queues, poll, 1000.0)
+        monkeypatch.setattr(dbos_adapter, poll, 1000.0)
     async with runs_with(sqlite_url) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(60)))
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 60)
@@ -90,8 +90,8 @@ async def test_the_end_of_a_batch_that_was_begun_here_is_told_when_it_is_known(
                 raise error
 
         runs.engine.evaluate_batch = evaluate  # type: ignore[method-assign]
-        ended, workflows = asyncio.Event(), Workflows()
-        await workflows.begin_batch(ended.set, "run", 1, [0])
+        ended, workflows = asyncio.Event(), WorkflowClient()
+        await workflows.start_batch(ended.set, "run", 1, [0])
         await asyncio.wait_for(ended.wait(), 20)
         errors = [batch.error for batch in await workflows.batches("run", 1)]
     assert errors == ([] if error is None else ["KeyError: 'of the engine'"])
@@ -122,7 +122,7 @@ async def test_a_dataset_that_cannot_be_read_fails_the_run(sqlite_url: str) -> N
     ("rows", "reason"),
     [
         (b"no json\n" * 3, "none of the 3 rows is a valid request; the first: line 1: "),
-        (b'\n{"task": {}}\n', "the only row is no valid request: line 2, "),
+        (b'\n{"task": {}}\n', "the only row is not a valid request: line 2, "),
     ],
 )
 async def test_a_dataset_without_a_valid_row_fails_the_run(sqlite_url: str, rows: bytes, reason: str) -> None:
@@ -292,9 +292,9 @@ async def test_runs_of_higher_priority_come_first(sqlite_url: str) -> None:
         await runs.until(late, lambda run: gate.waiting == 2)
         urgent = await runs.create(scripts_spec(limits=RunLimits(priority=10)), rows("urgent"))
         # Its batches are in this gateway's hands, and no slot is free.
-        workflows = Workflows()
+        workflows = WorkflowClient()
         while True:
-            if len([batch for batch in await workflows.batches(urgent, 1) if batch.executor]) == 2:
+            if len([batch for batch in await workflows.batches(urgent, 1) if batch.executor_id]) == 2:
                 break
             await asyncio.sleep(0.05)
         gate.open.set()

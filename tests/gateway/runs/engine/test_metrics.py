@@ -43,7 +43,7 @@ async def test_runs_are_shown_while_they_last_and_counted_when_they_end(tmp_path
     assert after.sum("dramaturg_run_store_write_duration_seconds_count") >= 1
     assert after.by("dramaturg_judgements_total", "outcome") == {"pass": 3 * 7}
 
-    # Each sample is a trace of its own, the conductor is another.
+    # Each sample is a trace of its own, the orchestrator is another.
     samples = [span for span in spans if span.name == "evaluate sample"]
     assert sorted(span.attributes["dramaturg.sample.index"] for span in samples) == [0, 1, 2]
     assert {span.attributes["dramaturg.run.id"] for span in samples} == {run_id}
@@ -52,5 +52,5 @@ async def test_runs_are_shown_while_they_last_and_counted_when_they_end(tmp_path
     assert len(traces) == 3
     under = [span for span in spans if span.parent_id and span.trace_id in traces]
     assert {span.name for span in under} >= {"dramaturg.api.agents.v1.CriticService/Critique"}
-    (conducted,) = [span for span in spans if span.name == "conduct run"]
-    assert conducted.trace_id not in traces
+    (orchestrated,) = [span for span in spans if span.name == "orchestrate run"]
+    assert orchestrated.trace_id not in traces

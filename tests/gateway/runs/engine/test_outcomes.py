@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,9 +12,9 @@ import pytest
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from gateway.runs.engine import conducting, patient, samples
-from gateway.runs.engine.bells import Bells
-from gateway.runs.engine.outcomes import GROUP_SIZE, MOST_WAITING, OutcomeWriter
+from gateway.runs import store_calls
+from gateway.runs.engine import orchestrator, outcomes
+from gateway.runs.engine.outcomes import GROUP_SIZE, MAX_UNWRITTEN, OutcomeWriter
 from gateway.runs.records import NewRun, SampleOutcome, SampleWork
 from gateway.runs.store import StoreError
 from tests.support.engines import lines, runs_with, script_rows, scripts_spec
@@ -59,7 +58,7 @@ async def test_whoever_brings_more_waits_while_the_store_is_slow() -> None:
         await slow.wait()
 
     writer = OutcomeWriter(write)
-    for index in range(MOST_WAITING - 1):
+    for index in range(MAX_UNWRITTEN - 1):
         await writer.put(outcome(index))
     more = asyncio.create_task(writer.put(outcome(999)))
     await asyncio.sleep(0.05)
@@ -83,8 +82,8 @@ async def test_a_fault_in_writing_is_told_to_whoever_waits() -> None:
 async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patient, "LONGEST_WAIT_SECONDS", 0.1)
-    monkeypatch.setattr(conducting, "_LONGEST_STORE_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(store_calls, "MAX_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(orchestrator, "_MAX_STORE_WAIT_SECONDS", 0.1)
     failures = {"finish_samples": 4, "take_samples": 3, "get_run": 5, "next_pending": 3}
 
     async with runs_with(sqlite_url, lease_renewal_seconds=0.2, poll_seconds=0.1) as runs:
@@ -116,33 +115,16 @@ async def test_a_store_that_cannot_be_used_for_a_while_costs_nothing(
     assert run.counts.usage.provider_call_count == 30 * 4
 
 
-async def test_a_bell_wakes_who_waits_and_who_waits_next() -> None:
-    bells = Bells()
-    with bells.listening("a") as first, bells.listening("a") as second, bells.listening("b") as other:
-        bells.ring("a")
-        async with asyncio.timeout(1):
-            await first.wait(30)
-            await second.wait(30)
-        task = asyncio.create_task(other.wait(30))
-        await asyncio.sleep(0)
-        bells.ring("a")
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        bells.ring("b")
-        await task
-    bells.ring("a")
-
-
 def test_a_result_that_cannot_be_flattened_fails_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(sample: RunSample) -> Any:
         raise KeyError("new")
 
-    monkeypatch.setattr(samples, "flatten", broken)
+    monkeypatch.setattr(outcomes, "flatten", broken)
     succeeded = SampleOutcome(
         RunSample(index=4, state=run_pb2.SAMPLE_STATE_SUCCEEDED), (), Usage(provider_call_count=2)
     )
     succeeded.sample.scripts.task.id = "t"
-    kept = samples.with_judgements(succeeded)
+    kept = outcomes.flatten_outcome(succeeded)
     assert (kept.sample.index, kept.sample.state) == (4, run_pb2.SAMPLE_STATE_FAILED)
     assert kept.sample.WhichOneof("result") is None
     assert kept.sample.error.code == "INTERNAL"
@@ -151,25 +133,10 @@ def test_a_result_that_cannot_be_flattened_fails_its_sample(monkeypatch: pytest.
 
 
 def test_a_sample_that_gateways_die_of_fails() -> None:
-    work = SampleWork(index=1, line=2, sample_id="x", tags={"a": "b"}, request=b"", tries=4)
-    assert samples.died_too_often(work) is None
-    failed = samples.died_too_often(replace(work, tries=5))
+    work = SampleWork(index=1, line=2, sample_id="x", tags={"a": "b"}, request=b"", crashes=4)
+    assert outcomes.crash_outcome(work) is None
+    failed = outcomes.crash_outcome(replace(work, crashes=5))
     assert failed is not None
     assert failed.sample.state == run_pb2.SAMPLE_STATE_FAILED
-    assert "begun 5 times" in failed.sample.error.message
+    assert "5 crashes" in failed.sample.error.message
     assert dict(failed.sample.tags) == {"a": "b"}
-
-
-async def test_progress_wakes_those_alone_who_want_to_hear_of_it() -> None:
-    bells = Bells()
-    with bells.listening("a") as conductor, bells.listening("a", progress=True) as watcher:
-        bells.ring_progress("a")
-        async with asyncio.timeout(10):
-            await watcher.wait(60)
-        # It was not rung: it waits for as long as it is told to.
-        begun = time.monotonic()
-        await conductor.wait(0.05)
-        assert time.monotonic() - begun >= 0.05
-        bells.ring("a")
-        async with asyncio.timeout(10):
-            await asyncio.gather(conductor.wait(60), watcher.wait(60))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +9,7 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits, RunPolicy
 from gateway.runs.engine import policy
-from gateway.runs.engine.spending import Spending
-from gateway.runs.engine.window import BATCHES_PER_GATEWAY, LARGEST_SIZE, batch_size, share_of, window_size
+from gateway.runs.engine.policy import UsageTracker
 from gateway.runs.records import Counts
 
 
@@ -59,40 +56,19 @@ def test_every_limit_of_a_budget_is_told() -> None:
     assert "7 provider calls" in policy.budget_reached(RunBudget(max_provider_call_count=7), usage)
 
 
-@given(st.integers(1, 1024), st.integers(1, 64))
-def test_shares_add_up_to_the_limit_or_are_one_each(slots: int, holders: int) -> None:
-    shares = [share_of(rank, holders, slots) for rank in range(holders)]
-    assert sum(shares) == max(slots, holders)
-    assert max(shares) - min(shares) <= 1
-
-
-@given(st.integers(1, 1024), st.integers(1, 64), st.none() | st.floats(0.001, 10_000))
-def test_the_batches_that_are_out_fill_the_slots_and_no_more_hold_them(
-    slots: int, gateways: int, rate: float | None
-) -> None:
-    size = batch_size(rate, slots, gateways)
-    window, share = window_size(slots, gateways), math.ceil(slots / gateways)
-    assert 1 <= size <= max(LARGEST_SIZE, share)
-    # What one gateway works on fills its slots.
-    assert BATCHES_PER_GATEWAY * size >= share
-    # Every gateway that holds a batch has a slot, without more of them than the limit.
-    assert min(gateways, slots) <= window
-    assert slots >= gateways or window == slots
-
-
-@given(st.lists(st.sampled_from(["add", "write", "look"]), max_size=40))
-def test_nothing_that_was_spent_is_left_out(steps: list[str]) -> None:
-    spending, spent, written, kept = Spending(Usage()), 0, 0, 0
+@given(st.lists(st.sampled_from(["add", "write", "refresh"]), max_size=40))
+def test_no_usage_is_omitted(steps: list[str]) -> None:
+    tracker, spent, written, stored = UsageTracker(Usage()), 0, 0, 0
     for step in steps:
         if step == "add":
-            spending.add(Usage(provider_call_count=1))
+            tracker.add(Usage(provider_call_count=1))
             spent += 1
         elif step == "write" and written < spent:
-            kept += 1
+            stored += 1
             written += 1
-            spending.written(1)
+            tracker.written(1)
         else:
-            with spending.looking() as look:
-                look.known = Usage(provider_call_count=kept)
-            assert spending.total.provider_call_count == spent
-        assert spending.total.provider_call_count >= spent
+            mark = tracker.mark()
+            tracker.refresh(Usage(provider_call_count=stored), mark)
+            assert tracker.total.provider_call_count == spent
+        assert tracker.total.provider_call_count >= spent

@@ -26,7 +26,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_STORY,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH
-from gateway.runs.engine.spec import complete, writing_options
+from gateway.runs.engine.spec import apply_spec, writing_options
 
 
 def test_an_empty_spec_changes_nothing() -> None:
@@ -41,7 +41,7 @@ def test_an_empty_spec_changes_nothing() -> None:
         before = row.SerializeToString(deterministic=True)
         spec = RunSpec()
         getattr(spec, name).SetInParent()
-        complete(row, spec)
+        apply_spec(row, spec)
         assert type(row).FromString(before) == _without_empty_options(row), name
 
 
@@ -64,7 +64,7 @@ def test_judges_replace_those_of_their_roles() -> None:
             JudgeSelection(role="author", judge="e"),
         ],
     )
-    complete(row, spec)
+    apply_spec(row, spec)
     assert [(one.role, one.judge) for one in row.judges] == [
         ("execute", "b"),
         ("critic", "c"),
@@ -75,9 +75,9 @@ def test_judges_replace_those_of_their_roles() -> None:
 def test_options_are_set_member_by_member() -> None:
     row = EvaluateDecisionsRequest(options=JudgeOptions(model="row", repeat_index=3))
     spec = RunSpec(decisions=DecisionsRunOptions(), options=JudgeOptions(sampling=Sampling(top_p=0.5)))
-    complete(row, spec)
+    apply_spec(row, spec)
     assert row.options == JudgeOptions(model="row", repeat_index=3, sampling=Sampling(top_p=0.5))
-    complete(
+    apply_spec(
         row, RunSpec(decisions=DecisionsRunOptions(), options=JudgeOptions(model="run")), repeat_offset=2
     )
     assert (row.options.model, row.options.repeat_index) == ("run", 5)
@@ -85,19 +85,19 @@ def test_options_are_set_member_by_member() -> None:
 
 def test_a_seed_leaves_the_temperature_as_it_would_be() -> None:
     row = EvaluateDecisionsRequest()
-    complete(row, RunSpec(decisions=DecisionsRunOptions(), seed=7))
-    assert row.options.sampling == Sampling(seed=7)
+    apply_spec(row, RunSpec(decisions=DecisionsRunOptions(), seed=7))
+    assert row.options.sampling == Sampling(temperature=0, seed=7)
     warm = EvaluateDecisionsRequest(options=JudgeOptions(sampling=Sampling(top_p=0.9)))
-    complete(warm, RunSpec(decisions=DecisionsRunOptions(), seed=7))
+    apply_spec(warm, RunSpec(decisions=DecisionsRunOptions(), seed=7))
     assert warm.options.sampling == Sampling(top_p=0.9, seed=7)
     fixed = EvaluateDecisionsRequest(options=JudgeOptions(sampling=Sampling(seed=1)))
-    complete(fixed, RunSpec(decisions=DecisionsRunOptions(), seed=7))
+    apply_spec(fixed, RunSpec(decisions=DecisionsRunOptions(), seed=7))
     assert fixed.options.sampling.seed == 1
 
 
 def test_models_are_those_of_the_row_and_of_the_run() -> None:
     row = EvaluateDecisionsRequest(models=["a", "b"])
-    complete(row, RunSpec(decisions=DecisionsRunOptions(), models=["b", "c", "c"]))
+    apply_spec(row, RunSpec(decisions=DecisionsRunOptions(), models=["b", "c", "c"]))
     assert list(row.models) == ["a", "b", "c"]
 
 
@@ -110,7 +110,7 @@ def test_scripts_options() -> None:
         mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
         gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE,
     )
-    complete(row, RunSpec(scripts=options, models=["a"]))
+    apply_spec(row, RunSpec(scripts=options, models=["a"]))
     assert row.mechanism == evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
     assert row.gold_answer_source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE
     assert not row.HasField("gold_answer")
@@ -118,24 +118,24 @@ def test_scripts_options() -> None:
 
 def test_options_of_the_others() -> None:
     texts = CompareTextsRequest(baselines=["a"])
-    complete(texts, RunSpec(texts=TextsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"])))
+    apply_spec(texts, RunSpec(texts=TextsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"])))
     assert (texts.order, list(texts.baselines)) == (PRESENTATION_ORDER_BOTH, ["b"])
 
     graphs = EvaluateGraphsRequest(task=graphs_pb2.GRAPH_TASK_GENERATE)
-    complete(graphs, RunSpec(graphs=GraphsRunOptions(reduce=True)))
+    apply_spec(graphs, RunSpec(graphs=GraphsRunOptions(reduce=True)))
     assert (graphs.task, graphs.reduce) == (graphs_pb2.GRAPH_TASK_GENERATE, True)
 
     decisions = EvaluateDecisionsRequest(prompts=[DECISION_PROMPT_STORY])
     options = DecisionsRunOptions(
         prompts=[DECISION_PROMPT_NAIVE], option_order=decisions_pb2.OPTION_ORDER_BOTH
     )
-    complete(decisions, RunSpec(decisions=options))
+    apply_spec(decisions, RunSpec(decisions=options))
     assert list(decisions.prompts) == [DECISION_PROMPT_NAIVE]
     assert decisions.option_order == decisions_pb2.OPTION_ORDER_BOTH
 
     dialogues = EvaluateDialoguesRequest()
     pairs = [ModelPair(first_model="a", second_model="b")]
-    complete(dialogues, RunSpec(dialogues=DialoguesRunOptions(pairs=pairs), models=["a", "b"], seed=5))
+    apply_spec(dialogues, RunSpec(dialogues=DialoguesRunOptions(pairs=pairs), models=["a", "b"], seed=5))
     assert list(dialogues.pairs) == pairs
     assert list(dialogues.models) == ["a", "b"]
     assert dialogues.sampling == Sampling(seed=5)
@@ -144,8 +144,10 @@ def test_options_of_the_others() -> None:
 def test_dialogues_are_judged_and_replied_to_apart() -> None:
     row = EvaluateDialoguesRequest(options=JudgeOptions(repeat_index=1), sampling=Sampling(top_p=0.3))
     spec = RunSpec(dialogues=DialoguesRunOptions(), options=JudgeOptions(model="judge"), seed=5)
-    complete(row, spec, repeat_offset=2)
-    assert row.options == JudgeOptions(model="judge", repeat_index=3, sampling=Sampling(seed=5))
+    apply_spec(row, spec, repeat_offset=2)
+    assert row.options == JudgeOptions(
+        model="judge", repeat_index=3, sampling=Sampling(temperature=0, seed=5)
+    )
     assert row.sampling == Sampling(top_p=0.3, seed=5)
 
 

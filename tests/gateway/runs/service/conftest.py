@@ -24,7 +24,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from gateway.judges.registry import open_registry
 from gateway.runs.datasets import DatasetAccess
-from gateway.runs.engine.bells import Bells
+from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import RunRecord
 from gateway.runs.servicer import RunServicer
 from gateway.runs.store import RunStore, open_store
@@ -54,7 +54,7 @@ class Service:
     stub: run_service_pb2_grpc.RunServiceAsyncStub
     store: RunStore
     engine: NotingEngine
-    bells: Bells
+    notifier: ChangeNotifier
     folder: Path
 
     def run(self, state: RunState.ValueType, run_id: str = "run", samples: int = 3, **fields: Any) -> None:
@@ -75,12 +75,16 @@ class Service:
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     """The service. It knows one judge, and reads files below ``folder``."""
-    store, engine, bells = open_store(f"sqlite:///{tmp_path}/runs.sqlite3"), NotingEngine(), Bells()
+    store, engine, notifier = (
+        open_store(f"sqlite:///{tmp_path}/runs.sqlite3"),
+        NotingEngine(),
+        ChangeNotifier(),
+    )
     folder = tmp_path / "datasets"
     folder.mkdir()
     judges = [JudgeEntry(role="critic", name="strict", target="localhost:1")]
     async with open_registry(judges, 4) as registry:
-        servicer = RunServicer(store, engine, registry, DatasetAccess([folder]), bells)
+        servicer = RunServicer(store, engine, registry, DatasetAccess([folder]), notifier)
         contract = Contract.make(
             run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
             run_service_pb2_grpc.add_RunServiceServicer_to_server,
@@ -90,7 +94,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
             description="Runs.",
         )
         async with serve(contract, drain_grace_seconds=0.2) as server, open_channel(server.target) as channel:
-            yield Service(run_service_pb2_grpc.RunServiceStub(channel), store, engine, bells, folder)
+            yield Service(run_service_pb2_grpc.RunServiceStub(channel), store, engine, notifier, folder)
         servicer.close()
     store.close()
 

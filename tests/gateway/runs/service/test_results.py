@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RUN_STATE_SUCCEEDED, SAMPLE_STATE_SUCCEEDED
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.leaderboard import mean_and_interval
-from gateway.runs.service import paging
+from gateway.runs.service import pages
 from tests.gateway.runs.service.conftest import Service, fault
 from tests.support.runs import TIMED_OUT, failed, judged
 
@@ -72,7 +72,7 @@ async def test_a_page_has_its_default_size(service: Service) -> None:
 
 async def test_a_page_ends_before_it_is_too_large(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(service)
-    monkeypatch.setattr(paging.fill_page, "__kwdefaults__", {"max_bytes": 2000})
+    monkeypatch.setattr(pages.fill_page, "__kwdefaults__", {"max_bytes": 2000})
     asked = pb.ListSamplesRequest(run_id="run", states=[SAMPLE_STATE_SUCCEEDED])
     seen: list[int] = []
     while True:

@@ -29,7 +29,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
     TextsRunOptions,
 )
-from gateway.runs.records import Trouble
+from gateway.runs.records import Incident
 from gateway.runs.store import StoreError
 from tests.gateway.runs.service.conftest import Service, fault, wanted
 from tests.support.runs import TIMED_OUT, failed, judged, spec
@@ -290,9 +290,9 @@ async def test_a_run_that_does_not_move_has_no_rate_and_no_remaining_time(
     service.store.finish_samples("run", 1, [judged(0, {"m": [True]})])
     moving = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
     assert {"samples_per_second", "remaining_time", "last_advance_time"} <= _set(moving)
-    service.store.report_trouble("run", 1, Trouble("the judge is down", 3, 10.0, None))
+    service.store.report_incident("run", 1, Incident("the judge is down", 3, 10.0, None))
     troubled = (await service.stub.GetRun(pb.GetRunRequest(run_id="run"))).run.progress
-    assert {"samples_per_second", "trouble"} <= _set(troubled)
+    assert {"samples_per_second", "incident"} <= _set(troubled)
     assert not troubled.HasField("remaining_time")
     service.store.change_state("run", state, expected=[RUN_STATE_RUNNING])
     for still in (

@@ -27,7 +27,7 @@ from tests.support.runs import create, judged, spec
 @pytest.mark.slow
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServer, crash: bool) -> None:
-    store = open_store(postgres_url, timeouts=30)
+    store = open_store(postgres_url, retry_seconds=30)
     create(store, samples=200)
     half = threading.Event()
 
@@ -53,11 +53,11 @@ def test_a_restart_only_delays(postgres_url: str, postgres_server: PostgresServe
 
 
 def test_an_outage_that_lasts_is_named(postgres_url: str, postgres_server: PostgresServer) -> None:
-    store = open_store(postgres_url, timeouts=0.3)
+    store = open_store(postgres_url, retry_seconds=0.3)
     create(store)
     postgres_server.stop()
     try:
-        with pytest.raises(StoreError, match="cannot be used"):
+        with pytest.raises(StoreError, match="is unavailable"):
             store.get_run("run")
     finally:
         postgres_server.start()
@@ -93,7 +93,7 @@ def test_what_was_committed_unheard_is_not_done_twice(
         create(store, "other", samples=3)
     with connections_lost_after_commit(monkeypatch):
         work = store.take_samples("other", [0, 1], "g")
-    assert [one.tries for one in work] == [0, 0]
+    assert [one.crashes for one in work] == [0, 0]
     with connections_lost_after_commit(monkeypatch):
         store.finish_samples("other", 1, [judged(0, {"m": [True]})])
     store.set_manifest("other", DatasetManifest(sha256="x"))

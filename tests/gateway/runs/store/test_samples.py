@@ -52,7 +52,7 @@ def test_a_sample_is_taken_with_its_request(store: RunStore) -> None:
     (work,) = store.take_samples("run", [2], "gateway-1")
     assert (work.index, work.line, work.sample_id, work.request) == (2, 3, "s2", b"request 2")
     assert work.tags == {"level": "hard"}
-    assert work.tries == 0
+    assert work.crashes == 0
     assert store.running_samples("run") == 1
 
 
@@ -61,11 +61,11 @@ def test_a_sample_begun_by_one_who_died_is_counted(store: RunStore) -> None:
     store.take_samples("run", [0, 1], "gateway-1")
     assert counts(store).interrupted == 0
     (again,) = store.take_samples("run", [0], "gateway-2")
-    assert again.tries == 1
+    assert again.crashes == 1
     # So it is when one and the same gateway begins it again, after a restart.
-    assert store.take_samples("run", [0], "gateway-2")[0].tries == 2
+    assert store.take_samples("run", [0], "gateway-2")[0].crashes == 2
     store.release_samples("run", [1])
-    assert store.take_samples("run", [1], "gateway-2")[0].tries == 0
+    assert store.take_samples("run", [1], "gateway-2")[0].crashes == 0
     assert counts(store).interrupted == 2
 
 

@@ -8,7 +8,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
-from gateway.runs.results.spending import usage_by_model
+from gateway.runs.results.model_usage import usage_by_model
 from tests.support.runs import judged
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import sqlalchemy as sa
 
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
@@ -14,15 +13,14 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_RUNNING,
     RUN_STATE_SUCCEEDED,
     DatasetManifest,
-    RunTrouble,
+    RunIncident,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from gateway.runs.records import Trouble
-from gateway.runs.store import RunStore, open_store
-from gateway.runs.store.opening import engine_of
+from gateway.runs.records import Incident
+from gateway.runs.store import RunStore
 from tests.support.runs import create, failed, judged
 
-DOWN = Trouble("the judge is down", failures=3, lasted=10.0, wait=5.0)
+DOWN = Incident("the judge is down", failures=3, lasted=10.0, wait=5.0)
 
 
 @pytest.fixture
@@ -34,17 +32,17 @@ def running(store: RunStore) -> RunStore:
     return store
 
 
-def trouble(store: RunStore) -> RunTrouble | None:
+def trouble(store: RunStore) -> RunIncident | None:
     run = store.get_run("run")
     assert run is not None
-    return run.trouble
+    return run.incident
 
 
 def test_it_is_told_with_its_beginning_its_count_and_the_next_attempt(running: RunStore) -> None:
     assert trouble(running) is None
     last = running.events_after("run", 0, 9)[-1]
     before = datetime.now(UTC)
-    running.report_trouble("run", 1, DOWN)
+    running.report_incident("run", 1, DOWN)
     after = datetime.now(UTC)
     kept = trouble(running)
     assert kept is not None
@@ -57,24 +55,24 @@ def test_it_is_told_with_its_beginning_its_count_and_the_next_attempt(running: R
 
 
 def test_what_several_tell_is_counted_together_from_the_first_on(running: RunStore) -> None:
-    running.report_trouble("run", 1, DOWN)
+    running.report_incident("run", 1, DOWN)
     first = trouble(running)
-    running.report_trouble("run", 1, Trouble("another\nis \x1b[31mdown", failures=2, lasted=1.0, wait=None))
+    running.report_incident("run", 1, Incident("another\nis \x1b[31mdown", failures=2, lasted=1.0, wait=None))
     kept = trouble(running)
     assert first is not None
     assert kept is not None
     assert kept.begin_time == first.begin_time
     assert (kept.description, kept.failed_attempt_count) == ("another is [31mdown", 5)
     assert not kept.HasField("next_attempt_time")
-    running.report_trouble("run", 1, replace(DOWN, description="x" * 10_000))
+    running.report_incident("run", 1, replace(DOWN, description="x" * 10_000))
     kept = trouble(running)
     assert kept is not None
     assert len(kept.description) < 600
 
 
 def test_it_is_over_with_a_sample_that_succeeds_and_is_not_hindered(running: RunStore) -> None:
-    running.report_trouble("run", 1, DOWN)
-    running.finish_samples("run", 1, [failed(0), replace(judged(1, {"m": [True]}), hindered=True)])
+    running.report_incident("run", 1, DOWN)
+    running.finish_samples("run", 1, [failed(0), replace(judged(1, {"m": [True]}), degraded=True)])
     assert trouble(running) is not None
     running.finish_samples("run", 1, [failed(2), judged(3, {"m": [True]})])
     assert trouble(running) is None
@@ -83,35 +81,18 @@ def test_it_is_over_with_a_sample_that_succeeds_and_is_not_hindered(running: Run
 def test_it_is_over_with_every_change_of_the_state_and_is_not_told_of_runs_that_do_nothing(
     running: RunStore,
 ) -> None:
-    running.report_trouble("run", 1, DOWN)
+    running.report_incident("run", 1, DOWN)
     running.change_state("run", RUN_STATE_PAUSED, expected=[RUN_STATE_RUNNING])
     assert trouble(running) is None
-    running.report_trouble("run", 1, DOWN)
+    running.report_incident("run", 1, DOWN)
     assert trouble(running) is None
     running.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PAUSED])
-    running.report_trouble("run", 2, DOWN)
+    running.report_incident("run", 2, DOWN)
     assert trouble(running) is None
-    running.report_trouble("run", 1, DOWN)
+    running.report_incident("run", 1, DOWN)
     running.change_state("run", RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
     assert trouble(running) is None
     running.begin_again("run", RERUN_SCOPE_ALL)
-    running.report_trouble("run", 2, DOWN)
+    running.report_incident("run", 2, DOWN)
     assert trouble(running) is not None
-    running.report_trouble("none", 1, DOWN)
-
-
-def test_a_store_of_the_first_version_learns_of_it(store_url: str) -> None:
-    store = open_store(store_url)
-    create(store)
-    store.close()
-    engine, _ = engine_of(store_url)
-    with engine.begin() as connection:
-        connection.execute(sa.text("ALTER TABLE runs DROP COLUMN trouble"))
-        connection.execute(sa.text("DELETE FROM run_schema"))
-        connection.execute(sa.text("INSERT INTO run_schema VALUES (1)"))
-    engine.dispose()
-    store = open_store(store_url)
-    assert trouble(store) is None
-    store.report_trouble("run", 1, DOWN)
-    assert trouble(store) is not None
-    store.close()
+    running.report_incident("none", 1, DOWN)

@@ -14,11 +14,11 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.errors import ServiceError
 from gateway.judges import pending_calls
-from gateway.runs.engine import sampling, stalls, troubles
-from gateway.runs.engine.conducting import Conductor
-from gateway.runs.engine.parts import Part
-from gateway.runs.engine.troubles import TroubleLog
-from gateway.runs.records import RunRecord, SampleOutcome, Trouble
+from gateway.runs.engine import policy, sample_evaluation
+from gateway.runs.engine.orchestrator import RunOrchestrator
+from gateway.runs.engine.sample_evaluation import FailureLog
+from gateway.runs.engine.worker import LocalRunExecution
+from gateway.runs.records import Incident, RunRecord, SampleOutcome
 from gateway.runs.store import RunStore
 from tests.support.clocks import Clock
 from tests.support.engines import Runs, runs_with, script_rows, scripts_spec
@@ -28,32 +28,32 @@ from tests.support.gateway import Fake, all_pass
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(troubles, "time", made)
+    monkeypatch.setattr(sample_evaluation, "time", made)
     monkeypatch.setattr(pending_calls, "time", made)
     return made
 
 
 def test_what_lasts_is_told_every_few_seconds_with_what_was_not_told_yet(clock: Clock) -> None:
-    log = TroubleLog()
+    log = FailureLog()
     assert log.report() is None
     log.failed("down", 8.0)
     log.failed("still down", 3.0)
     clock.now += 1.9
     assert log.report() is None
     clock.now += 0.1
-    assert log.report() == Trouble("still down", failures=2, lasted=2.0, wait=1.0)
+    assert log.report() == Incident("still down", failures=2, lasted=2.0, wait=1.0)
     clock.now += 1.5
     log.failed("down again")
     assert log.report() is None
     clock.now += 0.5
-    assert log.report() == Trouble("down again", failures=1, lasted=4.0, wait=None)
+    assert log.report() == Incident("down again", failures=1, lasted=4.0, wait=None)
     # There is nothing new.
     clock.now += 60
     assert log.report() is None
 
 
 def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: Clock) -> None:
-    log, (first, second, third) = TroubleLog(), (object(), object(), object())
+    log, (first, second, third) = FailureLog(), (object(), object(), object())
     log.pending.begin("synthesize 'quick'", third)
     log.pending.end("synthesize 'quick'", third)
     clock.now += 5
@@ -66,7 +66,7 @@ def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: C
     assert log.report() is None
     clock.now += 0.1
     said = "critic 'slow' has not answered 2 calls"
-    assert log.report() == Trouble(said, failures=0, lasted=60.0, wait=None)
+    assert log.report() == Incident(said, failures=0, lasted=60.0, wait=None)
     clock.now += 59
     assert log.report() is None
     log.pending.end("critic 'slow'", first)
@@ -85,7 +85,7 @@ def test_who_does_not_answer_is_told_every_minute_until_an_attempt_ends(clock: C
 
 
 def test_an_attempt_that_succeeds_ends_it(clock: Clock) -> None:
-    log = TroubleLog()
+    log = FailureLog()
     log.failed("down", 8.0)
     clock.now += 60
     log.succeeded()
@@ -93,17 +93,17 @@ def test_an_attempt_that_succeeds_ends_it(clock: Clock) -> None:
     log.failed("down once more", 1.0)
     assert log.report() is None
     clock.now += 3
-    assert log.report() == Trouble("down once more", failures=1, lasted=3.0, wait=-2.0)
+    assert log.report() == Incident("down once more", failures=1, lasted=3.0, wait=-2.0)
 
 
 @pytest.fixture
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails is tried again, and told, soon."""
-    monkeypatch.setattr(sampling, "FIRST_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(sampling, "LONGEST_WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(troubles, "TELL_AFTER_SECONDS", 0.1)
-    monkeypatch.setattr(troubles, "TELL_EVERY_SECONDS", 0.1)
-    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(sample_evaluation, "FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(sample_evaluation, "MAX_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(sample_evaluation, "REPORT_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(sample_evaluation, "REPORT_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.5)
 
 
 class Judge:
@@ -124,7 +124,7 @@ class Judge:
 async def troubled(runs: Runs, run_id: str, attempts: int) -> RunRecord:
     """Waits until a run is said to have failed so often."""
     return await runs.until(
-        run_id, lambda run: run.trouble is not None and run.trouble.failed_attempt_count >= attempts
+        run_id, lambda run: run.incident is not None and run.incident.failed_attempt_count >= attempts
     )
 
 
@@ -136,37 +136,37 @@ async def test_a_judge_that_fails_is_named_until_a_sample_succeeds(each_store_ur
     ) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(5))
         run = await troubled(runs, run_id, attempts=20)
-        assert run.trouble is not None
+        assert run.incident is not None
         assert run.counts.succeeded == 0
-        assert "'strict' failed with RESOURCE_EXHAUSTED" in run.trouble.description
-        assert "no model answers" in run.trouble.description
-        assert run.trouble.begin_time.ToDatetime() > run.start_time.replace(tzinfo=None)  # type: ignore[union-attr]
+        assert "'strict' failed with RESOURCE_EXHAUSTED" in run.incident.description
+        assert "no model answers" in run.incident.description
+        assert run.incident.begin_time.ToDatetime() > run.start_time.replace(tzinfo=None)  # type: ignore[union-attr]
         judge.repaired = True
         judge.answers.release()
         run = await runs.until(run_id, lambda run: run.counts.succeeded == 1)
-        assert run.trouble is None
+        assert run.incident is None
         for _ in range(4):
             judge.answers.release()
-        assert (await runs.ended(run_id)).trouble is None
+        assert (await runs.ended(run_id)).incident is None
 
 
 @pytest.mark.usefixtures("_soon")
 async def test_a_judge_that_does_not_answer_is_named_until_it_does(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(troubles, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(sample_evaluation, "SILENCE_SECONDS", 0.3)
     judge = Judge()
     judge.repaired = True
     async with runs_with(sqlite_url, Fake("critic", judge, name="slow"), poll_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(5))
-        run = await runs.until(run_id, lambda run: run.trouble is not None)
-        assert run.trouble is not None
-        assert run.trouble.failed_attempt_count == 0
-        assert run.trouble.description.startswith("critic 'slow' has not answered ")
+        run = await runs.until(run_id, lambda run: run.incident is not None)
+        assert run.incident is not None
+        assert run.incident.failed_attempt_count == 0
+        assert run.incident.description.startswith("critic 'slow' has not answered ")
         for _ in range(5):
             judge.answers.release()
         run = await runs.ended(run_id)
-    assert (run.counts.succeeded, run.trouble) == (5, None)
+    assert (run.counts.succeeded, run.incident) == (5, None)
 
 
 @pytest.mark.usefixtures("_soon")
@@ -188,35 +188,35 @@ async def test_samples_that_fail_for_good_are_told_too(
         monkeypatch.setattr(type(runs.store), "finish_samples", see)
         run_id = await runs.create(scripts_spec(), script_rows(200))
         # The first ones are done, without what the judge should have said.
-        run = await runs.until(run_id, lambda run: run.counts.succeeded > 20 and run.trouble is not None)
-        assert run.trouble is not None
-        assert "nobody is there" in run.trouble.description
-        assert all(outcome.hindered for outcome in kept)
+        run = await runs.until(run_id, lambda run: run.counts.succeeded > 20 and run.incident is not None)
+        assert run.incident is not None
+        assert "nobody is there" in run.incident.description
+        assert all(outcome.degraded for outcome in kept)
         await runs.change(run_id, run_pb2.RUN_STATE_CANCELLED)
-        assert runs.get(run_id).trouble is None
+        assert runs.get(run_id).incident is None
 
 
 @pytest.mark.usefixtures("_soon")
 async def test_a_run_without_trouble_writes_nothing_of_it(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Trouble] = []
+    told: list[Incident] = []
     async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
-        monkeypatch.setattr(type(runs.store), "report_trouble", lambda *given: told.append(given[-1]))
+        monkeypatch.setattr(type(runs.store), "report_incident", lambda *given: told.append(given[-1]))
         await runs.ended(await runs.create(scripts_spec(), script_rows(50)))
     assert told == []
 
 
-def keep_told(monkeypatch: pytest.MonkeyPatch, kind: type[RunStore]) -> list[Trouble]:
+def keep_told(monkeypatch: pytest.MonkeyPatch, kind: type[RunStore]) -> list[Incident]:
     """What is told to the stores of a kind."""
-    told: list[Trouble] = []
-    report = kind.report_trouble
+    told: list[Incident] = []
+    report = kind.report_incident
 
-    def see(store: RunStore, run_id: str, attempt: int, trouble: Trouble) -> None:
+    def see(store: RunStore, run_id: str, attempt: int, trouble: Incident) -> None:
         told.append(trouble)
         report(store, run_id, attempt, trouble)
 
-    monkeypatch.setattr(kind, "report_trouble", see)
+    monkeypatch.setattr(kind, "report_incident", see)
     return told
 
 
@@ -224,43 +224,43 @@ def keep_told(monkeypatch: pytest.MonkeyPatch, kind: type[RunStore]) -> list[Tro
 async def test_batches_that_fail_are_told_with_the_pause(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, broken = Part.evaluate, [True]
+    evaluate, broken = LocalRunExecution.evaluate, [True]
 
-    async def fail(part: Part, indices: Sequence[int]) -> None:
+    async def fail(part: LocalRunExecution, indices: Sequence[int]) -> None:
         if broken:
             raise NameError("name 'gone' is not defined")
         await evaluate(part, indices)
 
-    monkeypatch.setattr(Part, "evaluate", fail)
+    monkeypatch.setattr(LocalRunExecution, "evaluate", fail)
     async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
         told = keep_told(monkeypatch, type(runs.store))
         run_id = await runs.create(scripts_spec(), script_rows(30))
         run = await troubled(runs, run_id, attempts=3)
-        assert run.trouble is not None
-        assert run.trouble.description == "its batches fail: NameError: name 'gone' is not defined"
+        assert run.incident is not None
+        assert run.incident.description == "its batches fail: NameError: name 'gone' is not defined"
         # What was told since then may be under way.
-        assert run.trouble.failed_attempt_count in accumulate(one.failures for one in told)
+        assert run.incident.failed_attempt_count in accumulate(one.failures for one in told)
         assert 0 < (told[0].wait or 0) <= 0.5 < (told[-1].wait or 0)
         broken.clear()
         run = await runs.ended(run_id)
-    assert (run.counts.succeeded, run.trouble) == (30, None)
+    assert (run.counts.succeeded, run.incident) == (30, None)
 
 
 @pytest.mark.usefixtures("_soon")
 async def test_a_conductor_that_fails_is_told(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    conduct, broken = Conductor.conduct, [True]
+    conduct, broken = RunOrchestrator.run, [True]
 
-    async def fail(conductor: Conductor) -> None:
+    async def fail(conductor: RunOrchestrator) -> None:
         if broken:
             raise ImportError("no module of that name")
         await conduct(conductor)
 
-    monkeypatch.setattr(Conductor, "conduct", fail)
+    monkeypatch.setattr(RunOrchestrator, "run", fail)
     async with runs_with(sqlite_url, lease_renewal_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(3))
         run = await troubled(runs, run_id, attempts=2)
-        assert run.trouble is not None
-        assert run.trouble.description == "its conductor fails: ImportError: no module of that name"
+        assert run.incident is not None
+        assert run.incident.description == "its orchestrator fails: ImportError: no module of that name"
         broken.clear()
         run = await runs.ended(run_id)
-    assert (run.counts.succeeded, run.trouble) == (3, None)
+    assert (run.counts.succeeded, run.incident) == (3, None)

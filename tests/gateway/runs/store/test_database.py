@@ -10,10 +10,10 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from gateway.runs.records import Incident
 from gateway.runs.store import StoreError, open_store
-from gateway.runs.store.database import Database
+from gateway.runs.store.database import Database, create_engine
 from gateway.runs.store.migrations import migrate
-from gateway.runs.store.opening import engine_of
 from gateway.runs.store.tables import SCHEMA_VERSION
 from tests.support.runs import create, judged, rows
 
@@ -47,17 +47,17 @@ def test_a_sqlite_file_serves_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("runs.sqlite3", "no URL"),
+        ("runs.sqlite3", "not a URL"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("mysql://user:secret@host/db", "SQLite and PostgreSQL"),
-        ("sqlite:////dev/null/runs.sqlite3", "cannot be used"),
-        ("postgresql://user:secret@127.0.0.1:1/db", "cannot be used"),
+        ("sqlite:////dev/null/runs.sqlite3", "is unavailable"),
+        ("postgresql://user:secret@127.0.0.1:1/db", "is unavailable"),
     ],
 )
 def test_what_cannot_be_opened_is_named_without_its_password(url: str, message: str) -> None:
     with pytest.raises(StoreError, match=message) as raised:
-        open_store(url, timeouts=0.1)
+        open_store(url, retry_seconds=0.1)
     assert "secret" not in str(raised.value)
 
 
@@ -71,12 +71,40 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_of_a_newer_program_is_refused(store_url: str) -> None:
     open_store(store_url).close()
-    engine, _ = engine_of(store_url)
+    engine, _ = create_engine(store_url)
     with engine.begin() as connection:
         connection.execute(sa.text(f"INSERT INTO run_schema VALUES ({SCHEMA_VERSION + 1})"))
     engine.dispose()
-    with pytest.raises(StoreError, match=f"version {SCHEMA_VERSION + 1}.*knows {SCHEMA_VERSION}.*newer"):
+    with pytest.raises(StoreError, match=f"version {SCHEMA_VERSION + 1}.*supports {SCHEMA_VERSION}.*newer"):
         open_store(store_url)
+
+
+def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
+    store = open_store(store_url)
+    create(store, samples=1)
+    store.close()
+    engine, _ = create_engine(store_url)
+    with engine.begin() as connection:
+        for statement in (
+            "ALTER TABLE runs DROP COLUMN incident",
+            "ALTER TABLE runs RENAME COLUMN throughput TO pace",
+            "ALTER TABLE run_samples RENAME COLUMN crashes TO tries",
+            "DROP TABLE run_spending",
+            "DROP INDEX runs_deleted",
+            "DELETE FROM run_schema",
+            "INSERT INTO run_schema VALUES (1)",
+        ):
+            connection.execute(sa.text(statement))
+    engine.dispose()
+    store = open_store(store_url)
+    store.report_incident("run", 1, Incident("it fails", 1, 0, None))
+    store.take_samples("run", [0], "a")
+    store.finish_samples("run", 1, [judged(0, {"m": [True]})])
+    assert store.spent_today("").tokens > 0
+    run = store.get_run("run")
+    assert run is not None
+    assert run.counts.succeeded == 1
+    store.close()
 
 
 def test_older_stores_are_brought_up_to_date_step_by_step(store_url: str) -> None:
@@ -88,8 +116,8 @@ def test_older_stores_are_brought_up_to_date_step_by_step(store_url: str) -> Non
     def add(name: str) -> object:
         return lambda connection: connection.execute(sa.text(f"ALTER TABLE things ADD COLUMN {name} INTEGER"))
 
-    engine, name = engine_of(store_url)
-    database = Database(engine, name, timeouts=1)
+    engine, name = create_engine(store_url)
+    database = Database(engine, name, retry_seconds=1)
     steps = {2: add("b"), 3: add("c")}
     migrate(database, tables=tables("a"), steps={}, target=1)
     migrate(database, tables=tables("a", "b", "c"), steps=steps, target=3)  # type: ignore[arg-type] # lambdas
@@ -109,8 +137,8 @@ def test_a_step_that_fails_leaves_the_version_before_it(store_url: str) -> None:
         connection.execute(sa.text("CREATE TABLE half (a INTEGER)"))
         raise ValueError("no further")
 
-    engine, name = engine_of(store_url)
-    database = Database(engine, name, timeouts=1)
+    engine, name = create_engine(store_url)
+    database = Database(engine, name, retry_seconds=1)
     migrate(database, tables=sa.MetaData(), steps={}, target=1)
     with pytest.raises(ValueError, match="no further"):
         migrate(database, tables=sa.MetaData(), steps={2: fail}, target=2)
@@ -156,7 +184,7 @@ def test_a_full_disk_is_named_and_corrupts_nothing(tmp_path: Path) -> None:
     store.finish_samples("run", 1, [judged(3, {"m": [True]})])
     assert len(store.list_results("run", after=(-1, -1), limit=9)) == 1
     store.close()
-    engine, _ = engine_of(url)
+    engine, _ = create_engine(url)
     with engine.connect() as connection:
         assert connection.execute(sa.text("PRAGMA integrity_check")).scalar_one() == "ok"
     engine.dispose()

@@ -14,8 +14,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_SUCCEEDED,
     DatasetManifest,
 )
-from gateway.runs.records import Trouble
-from gateway.runs.service import watching
+from gateway.runs.records import Incident
+from gateway.runs.service import event_stream
 from tests.gateway.runs.service.conftest import Service
 from tests.support.grpc_servers import until
 from tests.support.runs import judged
@@ -102,7 +102,7 @@ async def test_watchers_hear_at_once_of_what_happens_in_their_process(service: S
     for index in range(3):
         await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for the bell
         finish(service, index)
-        service.bells.ring_progress("run")
+        service.notifier.notify_progress("run")
         for stream in streams:
             assert (await following(stream)).progress.succeeded_count == index + 1
     assert time.monotonic() - started < 1.2
@@ -126,19 +126,19 @@ async def test_a_watcher_hears_of_trouble_and_of_its_end(service: Service) -> No
     service.run(RUN_STATE_RUNNING)
     stream = watch(service)
     await following(stream)
-    service.store.report_trouble("run", 1, Trouble("the judge is down", 3, 10.0, 5.0))
-    assert (await following(stream)).progress.trouble.description == "the judge is down"
+    service.store.report_incident("run", 1, Incident("the judge is down", 3, 10.0, 5.0))
+    assert (await following(stream)).progress.incident.description == "the judge is down"
     finish(service, 0)
     event = await following(stream)
     assert event.progress.succeeded_count == 1
-    assert not event.progress.HasField("trouble")
+    assert not event.progress.HasField("incident")
     stream.cancel()
 
 
 async def test_a_run_that_gets_nothing_done_is_told_of_all_the_same(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(event_stream, "_MAX_SILENT_SECONDS", 0.1)
     service.run(RUN_STATE_RUNNING)
     stream = watch(service)
     first = await following(stream)
@@ -158,4 +158,4 @@ async def test_watchers_that_leave_are_forgotten(service: Service) -> None:
     for stream in streams:
         await following(stream)
         stream.cancel()
-    await until(lambda: not service.bells._watching)
+    await until(lambda: not service.notifier._watching)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.service.errors import ServiceError
-from gateway.runs.service.tokens import key_of, next_token
+from gateway.runs.service.pages import key_of, next_token
 
 ids = st.text(min_size=1, max_size=20)
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from gateway.runs.engine import database, workflows
-from gateway.runs.engine.leases import LOST_LEASE_STATUS, Gateways
-from gateway.runs.engine.threads import Threads
+from gateway.runs.engine import dbos_adapter, reconciler, workflows
 from gateway.runs.records import NewRun
-from gateway.runs.store import RunStore, StoreError
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
 
@@ -39,13 +35,13 @@ async def test_a_run_of_another_version_that_nobody_has_fails_and_says_so(
         async with open_runs(store_url, entries, drain_timeout_seconds=0) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(3))
             await asked.wait()
-        for module in (database, workflows):
-            monkeypatch.setattr(module, "CONTRACT", "2")
+        for module in (dbos_adapter, reconciler, workflows):
+            monkeypatch.setattr(module, "WORKFLOW_VERSION", "2")
         async with open_runs(store_url, entries, drain_timeout_seconds=0, lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)
     assert run.state == run_pb2.RUN_STATE_FAILED
-    assert "whose runs have version 1" in run.state_reason
-    assert "have version" in run.state_reason
+    assert "was started with workflow version 1" in run.state_reason
+    assert "have version 2" in run.state_reason
 
 
 async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: str) -> None:
@@ -57,7 +53,7 @@ async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: st
         return all_pass("critic")
 
     async with judges_of(agents(Fake("critic", hang))) as entries:
-        first = {"executor": "first", "drain_timeout_seconds": 0}
+        first = {"executor_id": "first", "drain_timeout_seconds": 0}
         async with open_runs(postgres_url, entries, **first) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(20))
             await runs.until(run_id, lambda run: runs.store.running_samples(run_id) > 0)
@@ -70,47 +66,6 @@ async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: st
 
 async def test_one_process_has_one_engine(sqlite_url: str, tmp_path: Any) -> None:
     async with runs_with(sqlite_url):
-        with pytest.raises(RuntimeError, match="one a process"):
+        with pytest.raises(RuntimeError, match="one per process"):
             async with runs_with(f"sqlite:///{tmp_path / 'other.sqlite3'}"):
                 pass
-
-
-class UnreachableStore:
-    """A store that cannot be reached."""
-
-    def renew_lease(self, executor: str, seconds: float) -> None:
-        raise StoreError("nobody answers")
-
-    def live_executors(self) -> list[str]:
-        return ["b@1", "a@1"]
-
-
-def gateways(store: Any, threads: Threads, **fields: Any) -> Gateways:
-    return Gateways("b@1", store, threads, **{"alone": False, "lease_seconds": 1.0, **fields})
-
-
-async def test_a_process_whose_lease_is_lost_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-
-    def end(status: int) -> None:
-        ended.append(status)
-        raise ChildProcessError
-
-    monkeypatch.setattr("os._exit", end)
-    threads = Threads(1)
-    holding = gateways(UnreachableStore(), threads)
-    holding._held_until = time.monotonic() + 0.2
-    with pytest.raises(ExceptionGroup):
-        await holding.hold(0.05)
-    threads.close()
-    assert set(ended) == {LOST_LEASE_STATUS}
-
-
-async def test_the_first_by_name_leads_and_one_alone_asks_nobody() -> None:
-    threads = Threads(1)
-    store: RunStore = UnreachableStore()  # type: ignore[assignment] # only what is called
-    assert await gateways(store, threads).live() == ["a@1", "b@1"]
-    assert not await gateways(store, threads).leads()
-    assert await gateways(store, threads, alone=True).live() == ("b@1",)
-    assert await gateways(store, threads, alone=True).leads()
-    threads.close()

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from gateway.runs.engine import stalls
-from gateway.runs.engine.conducting import Conductor
-from gateway.runs.engine.parts import Part
-from gateway.runs.engine.stalls import Stall
+from gateway.runs.engine import policy
+from gateway.runs.engine.orchestrator import RunOrchestrator
+from gateway.runs.engine.policy import StallDetector
+from gateway.runs.engine.worker import LocalRunExecution
 from tests.support.clocks import Clock
 from tests.support.engines import SECONDS, runs_with, script_rows, scripts_spec
 
@@ -21,52 +21,52 @@ from tests.support.engines import SECONDS, runs_with, script_rows, scripts_spec
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(stalls, "time", made)
+    monkeypatch.setattr(policy, "time", made)
     return made
 
 
 def test_pauses_double_to_the_longest(clock: Clock) -> None:
-    stall, pauses = Stall(600, "its batches fail"), []
+    stall, pauses = StallDetector(600, "its batches fail"), []
     for _ in range(7):
-        stall.note(3, ["an error"])
-        pauses.append(stall.pause())
+        stall.record(3, ["an error"])
+        pauses.append(stall.delay())
         clock.now += pauses[-1]
-        assert stall.pause() == 0
+        assert stall.delay() == 0
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
 def test_a_run_has_stood_still_for_too_long(clock: Clock) -> None:
-    stall = Stall(600, "its batches fail")
-    stall.note(3, [])
+    stall = StallDetector(600, "its batches fail")
+    stall.record(3, [])
     clock.now += 1000
     assert stall.reason() == ""
-    stall.note(3, ["the first", "the last"])
+    stall.record(3, ["the first", "the last"])
     clock.now += 599
-    stall.note(3, [])
+    stall.record(3, [])
     assert stall.reason() == ""
     clock.now += 1
-    assert stall.reason().startswith("no sample was done in 600 s, since its batches fail: the last.")
+    assert stall.reason().startswith("no sample completed in 600 s because its batches fail: the last.")
 
 
 def test_a_sample_that_is_done_ends_it(clock: Clock) -> None:
-    stall = Stall(600, "its batches fail")
-    stall.note(3, ["an error"])
-    stall.note(3, ["an error"])
+    stall = StallDetector(600, "its batches fail")
+    stall.record(3, ["an error"])
+    stall.record(3, ["an error"])
     clock.now += 700
-    stall.note(4, [])
-    assert (stall.pause(), stall.reason()) == (0, "")
+    stall.record(4, [])
+    assert (stall.delay(), stall.reason()) == (0, "")
     # Whatever failed since then counts from then on.
-    stall.note(5, ["another"])
-    assert (stall.pause(), stall.reason()) == (1, "")
+    stall.record(5, ["another"])
+    assert (stall.delay(), stall.reason()) == (1, "")
 
 
 def test_what_failed_can_be_forgotten(clock: Clock) -> None:
-    stall = Stall(600, "its batches fail")
-    stall.note(3, ["an error"])
-    stall.forget()
+    stall = StallDetector(600, "its batches fail")
+    stall.record(3, ["an error"])
+    stall.reset()
     clock.now += 1000
-    stall.note(3, [])
-    assert (stall.pause(), stall.reason()) == (0, "")
+    stall.record(3, [])
+    assert (stall.delay(), stall.reason()) == (0, "")
 
 
 async def test_batches_that_keep_failing_fail_the_run(
@@ -74,33 +74,33 @@ async def test_batches_that_keep_failing_fail_the_run(
 ) -> None:
     begun: list[float] = []
 
-    async def fail(part: Part, indices: Sequence[int]) -> None:
+    async def fail(part: LocalRunExecution, indices: Sequence[int]) -> None:
         begun.append(time.monotonic())
         raise NameError("name 'gone' is not defined")
 
-    monkeypatch.setattr(Part, "evaluate", fail)
-    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.4)
+    monkeypatch.setattr(LocalRunExecution, "evaluate", fail)
+    monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.4)
     async with runs_with(each_store_url, stall_timeout_seconds=1, poll_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(30)))
     assert run.state == run_pb2.RUN_STATE_FAILED
-    assert "since its batches fail: NameError: name 'gone' is not defined" in run.state_reason
+    assert "because its batches fail: NameError: name 'gone' is not defined" in run.state_reason
     assert (run.counts.samples, run.counts.succeeded, run.counts.failed) == (30, 0, 0)
     # Pauses of 0.4, 0.8 s: three rounds at most, each of as many batches as the 30 samples make.
     assert 2 <= len(begun) <= 3 * 2
 
 
 async def test_batches_that_fail_for_a_while_do_not(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate = Part.evaluate
+    evaluate = LocalRunExecution.evaluate
     failed: list[Sequence[int]] = []
 
-    async def fail_first(part: Part, indices: Sequence[int]) -> None:
+    async def fail_first(part: LocalRunExecution, indices: Sequence[int]) -> None:
         if len(failed) < 3:
             failed.append(indices)
             raise ImportError("no module of that name")
         await evaluate(part, indices)
 
-    monkeypatch.setattr(Part, "evaluate", fail_first)
-    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(LocalRunExecution, "evaluate", fail_first)
+    monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.05)
     async with runs_with(sqlite_url, poll_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(30)))
     assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")
@@ -110,28 +110,28 @@ async def test_batches_that_fail_for_a_while_do_not(sqlite_url: str, monkeypatch
 async def test_a_pause_is_no_part_of_a_stall(
     sqlite_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate, note, forget = Part.evaluate, Stall.note, Stall.forget
+    evaluate, note, forget = LocalRunExecution.evaluate, StallDetector.record, StallDetector.reset
     failed, noted, forgotten = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def fail_first(part: Part, indices: Sequence[int]) -> None:
+    async def fail_first(part: LocalRunExecution, indices: Sequence[int]) -> None:
         if not failed.is_set():
             failed.set()
             raise NameError("name 'gone' is not defined")
         await evaluate(part, indices)
 
-    def see_note(stall: Stall, done: int, errors: Sequence[str]) -> None:
+    def see_note(stall: StallDetector, done: int, errors: Sequence[str]) -> None:
         note(stall, done, errors)
         if errors:
             noted.set()
 
-    def see_forget(stall: Stall) -> None:
+    def see_forget(stall: StallDetector) -> None:
         forget(stall)
         if noted.is_set():
             forgotten.set()
 
-    monkeypatch.setattr(Part, "evaluate", fail_first)
-    monkeypatch.setattr(Stall, "note", see_note)
-    monkeypatch.setattr(Stall, "forget", see_forget)
+    monkeypatch.setattr(LocalRunExecution, "evaluate", fail_first)
+    monkeypatch.setattr(StallDetector, "record", see_note)
+    monkeypatch.setattr(StallDetector, "reset", see_forget)
     async with asyncio.timeout(SECONDS), runs_with(sqlite_url, poll_seconds=0.05) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(3))
         await noted.wait()
@@ -149,16 +149,16 @@ async def test_a_conductor_that_keeps_failing_fails_the_run(
 ) -> None:
     begun: list[float] = []
 
-    async def fail(conductor: Conductor) -> None:
+    async def fail(conductor: RunOrchestrator) -> None:
         begun.append(time.monotonic())
         raise NameError("name 'gone' is not defined")
 
-    monkeypatch.setattr(Conductor, "conduct", fail)
-    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(RunOrchestrator, "run", fail)
+    monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.5)
     async with runs_with(each_store_url, stall_timeout_seconds=3, lease_renewal_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert run.state == run_pb2.RUN_STATE_FAILED
-    assert "since its conductor fails: NameError: name 'gone' is not defined" in run.state_reason
+    assert "because its orchestrator fails: NameError: name 'gone' is not defined" in run.state_reason
     pauses = [after - before for before, after in pairwise(begun)]
     # 0.5, 1 and 2 s, and what it takes to see that one has failed.
     assert 2 <= len(pauses) <= 3
@@ -168,17 +168,17 @@ async def test_a_conductor_that_keeps_failing_fails_the_run(
 async def test_a_conductor_that_fails_for_a_while_does_not(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conduct = Conductor.conduct
-    begun: list[Conductor] = []
+    conduct = RunOrchestrator.run
+    begun: list[RunOrchestrator] = []
 
-    async def fail_first(conductor: Conductor) -> None:
+    async def fail_first(conductor: RunOrchestrator) -> None:
         begun.append(conductor)
         if len(begun) <= 2:
             raise ImportError("no module of that name")
         await conduct(conductor)
 
-    monkeypatch.setattr(Conductor, "conduct", fail_first)
-    monkeypatch.setattr(stalls, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(RunOrchestrator, "run", fail_first)
+    monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.05)
     async with runs_with(sqlite_url, lease_renewal_seconds=0.05) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_SUCCEEDED, "")

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from gateway.runs.engine import attendance
-from gateway.runs.engine.attendance import Attendance
-from gateway.runs.engine.database import CONTRACT
+from gateway.runs.engine import engine as engine_module
+from gateway.runs.engine.engine import QueueLifecycle
+from gateway.runs.engine.workflows import WORKFLOW_VERSION
 from gateway.runs.records import NewRun
 from gateway.runs.store import StoreError
 from tests.support.engines import SECONDS, lines, runs_with, script_rows, scripts_spec
@@ -22,9 +22,9 @@ from tests.support.grpc_servers import until
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gateways rest soon."""
-    monkeypatch.setattr(attendance, "REST_AFTER_SECONDS", 0.2)
-    monkeypatch.setattr(attendance, "_LOOK_SECONDS", 0.05)
+    """Queues close soon."""
+    monkeypatch.setattr(engine_module, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(engine_module, "_ACTIVE_POLL_SECONDS", 0.05)
 
 
 def polls() -> bool:
@@ -35,7 +35,7 @@ def polls() -> bool:
 async def test_a_gateway_rests_without_runs_and_begins_those_that_come(each_store_url: str) -> None:
     async with runs_with(each_store_url) as runs:
         await until(lambda: not polls())
-        # The first comes while it is about to rest, the second while it rests.
+        # The first comes while the queues close, the second while they are closed.
         for _ in range(2):
             run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
             assert run.state == run_pb2.RUN_STATE_SUCCEEDED
@@ -54,7 +54,7 @@ async def test_a_gateway_that_rests_sees_what_another_was_asked(postgres_url: st
 async def test_a_gateway_that_rests_begins_what_it_is_asked_where_another_leads(postgres_url: str) -> None:
     async with runs_with(postgres_url) as runs:
         # The first by name looks after what nobody works on: one that is there, and does nothing.
-        runs.store.renew_lease(f"0@{CONTRACT}", 2 * SECONDS)
+        runs.store.renew_lease(f"0@{WORKFLOW_VERSION}", 2 * SECONDS)
         await until(lambda: not polls())
         run = await runs.ended(await runs.create(scripts_spec(), script_rows(3)))
     assert run.state == run_pb2.RUN_STATE_SUCCEEDED
@@ -68,7 +68,7 @@ async def test_it_does_not_rest_while_the_store_cannot_be_asked() -> None:
         raise StoreError("it is away")
 
     work = Work()
-    keeping = asyncio.create_task(keep(Attendance(work.open, wanted, 0.01)))
+    keeping = asyncio.create_task(run(QueueLifecycle(work.open, wanted, 0.01)))
     for _ in range(10):
         await asyncio.wait_for(asked.wait(), SECONDS)
         asked.clear()
@@ -85,8 +85,8 @@ async def test_work_that_cannot_be_begun_is_tried_again() -> None:
         return wants[0]
 
     work = Work()
-    held = Attendance(work.open, wanted, 0.01)
-    keeping = asyncio.create_task(keep(held))
+    lifecycle = QueueLifecycle(work.open, wanted, 0.01)
+    keeping = asyncio.create_task(run(lifecycle))
     await until(lambda: work.opened == 1 and not work.is_open)
     work.failures, wants[0] = 2, True
     await until(lambda: work.is_open)
@@ -117,5 +117,5 @@ class Work:
             self.is_open = False
 
 
-async def keep(held: Attendance) -> None:
-    await held.keep(await held.begin())
+async def run(lifecycle: QueueLifecycle) -> None:
+    await lifecycle.run(await lifecycle.open())

@@ -29,9 +29,9 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
-from gateway.runs.engine import sampling
-from gateway.runs.engine.outages import Outage
-from gateway.runs.engine.passing import error_may_pass, what_may_improve
+from gateway.runs.engine import sample_evaluation
+from gateway.runs.engine.sample_evaluation import OutageTracker
+from gateway.runs.engine.transient_errors import is_transient, transient_gap
 from gateway.settings import JudgeEntry
 from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.evaluations import CALL, contract, decision
@@ -44,7 +44,7 @@ UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is tried again is tried again soon."""
-    monkeypatch.setattr(sampling, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(sample_evaluation, "FIRST_WAIT_SECONDS", 0.01)
 
 
 def failing(code: grpc.StatusCode, retry_after: float | None = None) -> ServiceError:
@@ -201,14 +201,14 @@ async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> No
     ],
 )
 def test_which_errors_may_pass(code: grpc.StatusCode, passes: bool) -> None:
-    assert error_may_pass(failing(code)) is passes
+    assert is_transient(failing(code)) is passes
 
 
 def test_a_budget_that_is_spent_does_not_come_back() -> None:
     error = ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "spent"
     )
-    assert not error_may_pass(error)
+    assert not is_transient(error)
 
 
 def test_abstentions_that_may_pass_are_found_wherever_they_are() -> None:
@@ -218,59 +218,59 @@ def test_abstentions_that_may_pass_are_found_wherever_they_are() -> None:
         result.candidates.add().assessments.add(assessment=assessment)
         return result
 
-    assert what_may_improve(scripts(UNAVAILABLE), [])
-    assert what_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
-    assert not what_may_improve(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
-    assert what_may_improve(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
-    assert not what_may_improve(DecisionResult(choices=[ModelChoice()]), [])
-    assert what_may_improve(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
-    assert not what_may_improve(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
+    assert transient_gap(scripts(UNAVAILABLE), [])
+    assert transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
+    assert not transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
+    assert transient_gap(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
+    assert not transient_gap(DecisionResult(choices=[ModelChoice()]), [])
+    assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
+    assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
 
 
 def test_what_is_missing_is_said_as_exactly_as_it_is_known() -> None:
     result = run_pb2.RunSample().scripts
     result.candidates.add().verdicts.append(abstained("executable", UNAVAILABLE, "The judge 'x' is down."))
     down = [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent"), Failure(UNAVAILABLE, "is down")]
-    assert what_may_improve(result, down) == "The judge 'x' is down."
+    assert transient_gap(result, down) == "The judge 'x' is down."
     chosen = DecisionResult(choices=[ModelChoice(), ModelChoice(model="m", abstain_reason=UNAVAILABLE)])
     named = [failure._replace(judge="critic 'llm'") for failure in down]
-    assert what_may_improve(chosen, named) == "critic 'llm' is down"
-    assert what_may_improve(chosen, []) == "model 'm' abstained: JUDGE_UNAVAILABLE"
+    assert transient_gap(chosen, named) == "critic 'llm' is down"
+    assert transient_gap(chosen, []) == "model 'm' abstained: JUDGE_UNAVAILABLE"
 
 
 def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
     result = run_pb2.RunSample().scripts
     result.gold_answer.failure = "The model could not be asked."
     # Whoever asks no model fails for good.
-    assert not what_may_improve(result, [])
+    assert not transient_gap(result, [])
     result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
-    assert what_may_improve(result, [])
+    assert transient_gap(result, [])
     result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
-    assert not what_may_improve(result, [])
+    assert not transient_gap(result, [])
     texts = TextsResult()
     texts.roles.generation.failure = "The model could not be asked."
     texts.roles.generation.provenance.prompts.add(name="roles")
-    assert what_may_improve(texts, [])
+    assert transient_gap(texts, [])
 
 
 def test_an_outage_is_waited_out_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    outage = Outage(10)
-    assert not outage.holds_up(100)
+    outage = OutageTracker(10)
+    assert not outage.allows_retry(100)
     outage.begin()
-    assert outage.holds_up(100)
+    assert outage.allows_retry(100)
     now[0] = 109
     outage.begin()
     # One that fails late in an outage waits for its end, not for as long again.
-    assert outage.holds_up(109)
+    assert outage.allows_retry(109)
     now[0] = 111
-    assert not outage.holds_up(109)
+    assert not outage.allows_retry(109)
     outage.end()
     outage.begin()
-    assert outage.holds_up(111)
+    assert outage.allows_retry(111)
     # One that was tried all that time is not held up by a new one.
-    assert not outage.holds_up(100)
+    assert not outage.allows_retry(100)
 
 
 async def test_the_synthesizer_is_asked_again_where_its_model_could_not_be(sqlite_url: str) -> None:
