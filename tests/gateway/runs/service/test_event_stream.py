@@ -158,4 +158,4 @@ async def test_watchers_that_leave_are_forgotten(service: Service) -> None:
     for stream in streams:
         await following(stream)
         stream.cancel()
-    await until(lambda: not service.notifier._watching)
+    await until(lambda: not service.notifier._progress_listeners)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
 from dramaturg.service.errors import ServiceError
 from gateway.runs.service.pages import key_of, next_token
+from tests.gateway.runs.service.conftest import Service, fault
 
 ids = st.text(min_size=1, max_size=20)
 
@@ -48,5 +51,35 @@ def test_a_token_is_of_no_use_with_another_request(
 def test_a_key_of_another_kind_is_refused() -> None:
     asked = pb.ListResultsRequest(run_id="run")
     asked.page_token = next_token(asked, [1, "two"])
-    with pytest.raises(ServiceError, match="no token"):
+    with pytest.raises(ServiceError, match="not a token"):
         key_of(asked, int, int)
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30, -2])
+def test_an_integer_that_no_store_has_is_refused(number: int) -> None:
+    request = pb.ListResultsRequest(run_id="run")
+    request.page_token = next_token(request, [number, 0])
+    with pytest.raises(ServiceError, match="not a token"):
+        key_of(request, int, int)
+
+
+@pytest.mark.parametrize("number", [2**62, 2**63 - 1, 2**63, 10**300])
+async def test_a_token_with_a_large_integer_is_an_invalid_argument(service: Service, number: int) -> None:
+    service.run(RUN_STATE_RUNNING)
+    runs = pb.ListRunsRequest()
+    runs.page_token = next_token(runs, [number, "run"])
+    samples = pb.ListSamplesRequest(run_id="run")
+    samples.page_token = next_token(samples, [number])
+    results = pb.ListResultsRequest(run_id="run")
+    results.page_token = next_token(results, [0, number])
+    error = await fault(service.stub.ListRuns(runs))
+    assert (error.code, error.violations[0].field) == (grpc.StatusCode.INVALID_ARGUMENT, "page_token")
+    for call in (service.stub.ListSamples(samples), service.stub.ListResults(results)):
+        if number < 2**63:
+            assert not (await call).next_page_token
+        else:
+            error = await fault(call)
+            assert (error.code, error.violations[0].field) == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "page_token",
+            )

@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
@@ -206,8 +207,22 @@ async def test_limits_and_budget_change_whatever_the_state(service: Service) -> 
     assert run.spec.limits == asked.limits
     assert run.spec.budget == request.budget
     assert run.state == RUN_STATE_PARTIAL
-    request = pb.UpdateRunRequest(run_id="run", limits=RunLimits())
-    assert (await service.stub.UpdateRun(request)).run.spec.limits == RunLimits()
+    cleared = FieldMask(paths=["limits"])
+    request = pb.UpdateRunRequest(run_id="run", update_mask=cleared)
+    run = (await service.stub.UpdateRun(request)).run
+    assert run.spec.limits == RunLimits()
+    assert run.spec.budget == RunBudget(max_cost_usd=2, max_token_count=9)
+
+
+async def test_an_update_names_an_unknown_field(service: Service) -> None:
+    service.run(RUN_STATE_RUNNING)
+    mask = FieldMask(paths=["budget.max_cost_usd", "budget.max_cost", "spec.seed"])
+    error = await fault(service.stub.UpdateRun(pb.UpdateRunRequest(run_id="run", update_mask=mask)))
+    assert error.code == grpc.StatusCode.INVALID_ARGUMENT
+    assert [one.field for one in error.violations] == ["update_mask", "update_mask"]
+    assert "'budget.max_cost'" in error.violations[0].description
+    assert "'spec.seed'" in error.violations[1].description
+    assert service.kept().spec == spec()
 
 
 async def test_a_rerun_is_of_its_scope_and_may_be_fresh(service: Service) -> None:
