@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.judge.usage import add_usage
-from dramaturg.results.leaderboard import is_primary
+from dramaturg.results.leaderboard import is_primary, primary_measure
 from dramaturg.results.names import reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import ModelSums, SumAccumulator
@@ -32,8 +32,7 @@ class ReportAggregator:
         self.abstentions: Counter[str] = Counter()
         self.usage = Usage()
         self.by_model: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
-        self.by_group: dict[str, dict[tuple[str, str], SumAccumulator]] = {}
-        """Sums by (value, model) for each group, e.g. "topic"."""
+        self._by_group: dict[str, dict[tuple[str, str, str], SumAccumulator]] = {}
 
     def add(self, sample: RunSample) -> None:
         """Adds a sample."""
@@ -55,13 +54,14 @@ class ReportAggregator:
         if kind == "scripts":
             for key, some in _partition(rows, pooled=True).items():
                 self.by_model[key].add(some)
-        primary = [row for row in rows if is_primary(kind, row.measure)]
+        primary = _partition(rows, pooled=kind == "scripts")
         for name, value in groups(sample).items():
-            kept = self.by_group.setdefault(name, {})
+            kept = self._by_group.setdefault(name, {})
             if len(kept) >= _KEPT_GROUPS:
                 continue
-            for (model, _), some in _partition(primary, pooled=True).items():
-                kept.setdefault((value, model), SumAccumulator()).add(some)
+            for (model, measure), some in primary.items():
+                if is_primary(kind, measure):
+                    kept.setdefault((value, model, measure), SumAccumulator()).add(some)
 
     def sums(self) -> list[ModelSums]:
         """The sums by model and measure."""
@@ -75,10 +75,23 @@ class ReportAggregator:
         """The measures, in order of first occurrence."""
         return list(dict.fromkeys(measure for _, measure in self.by_model if measure))
 
+    @property
+    def primary_measure(self) -> str:
+        """The measure of the ranking and of the charts by group; empty: all criteria together."""
+        return primary_measure(self.kind, (measure for _, measure in self.by_model))
+
     def shown_groups(self) -> Mapping[str, Mapping[tuple[str, str], SumAccumulator]]:
-        """The groups with 2 to ``MAX_GROUPS`` values."""
-        counted = {name: {value for value, _ in cells} for name, cells in self.by_group.items()}
-        return {name: self.by_group[name] for name, seen in counted.items() if 2 <= len(seen) <= MAX_GROUPS}
+        """Sums of the primary measure by (value, model), for each group with 2 to ``MAX_GROUPS`` values."""
+        shown = {}
+        for name, kept in self._by_group.items():
+            sums = {
+                (value, model): some
+                for (value, model, measure), some in kept.items()
+                if measure == self.primary_measure
+            }
+            if 2 <= len({value for value, _ in sums}) <= MAX_GROUPS:
+                shown[name] = sums
+        return shown
 
 
 def groups(sample: RunSample) -> dict[str, str]:

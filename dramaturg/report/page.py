@@ -26,7 +26,7 @@ from dramaturg.report.charts import HeatMap, Value, bars, heat_map, whisker
 from dramaturg.report.views import view
 from dramaturg.report.views.common import format_cost
 from dramaturg.results.files import read_results
-from dramaturg.results.leaderboard import PRIMARY_MEASURES, SCALES, leaderboard
+from dramaturg.results.leaderboard import is_setup, leaderboard, scale_of
 from dramaturg.results.sums import SumAccumulator
 
 SAMPLES_SHOWN = 500
@@ -60,7 +60,8 @@ def render(
     """
     script = _read("page.js")
     entries = leaderboard(aggregator.sums(), aggregator.kind) if aggregator.kind else []
-    scale = SCALES.get(PRIMARY_MEASURES.get(aggregator.kind, ""), (0.0, 1.0))
+    ranked = [entry.model for entry in entries]
+    scale = scale_of(aggregator.primary_measure)
     total = aggregator.samples
     shown = min(limit, total)
     stream = (
@@ -75,9 +76,9 @@ def render(
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             tiles=_tiles(aggregator),
             entries=[(entry, whisker(*_interval(entry), scale), _abstained(entry)) for entry in entries],
-            ranked_by=_ranked_by(aggregator.kind),
+            ranked_by=_ranked_by(aggregator),
             scale_text=f"{scale[0]:g} to {scale[1]:g}",
-            maps=list(_maps(aggregator, [entry.model for entry in entries], scale)),
+            maps=list(_maps(aggregator, [*dict.fromkeys([*ranked, *aggregator.models()])], scale)),
             abstentions=bars(aggregator.abstentions, max(1, aggregator.judgements)),
             judgements=aggregator.judgements,
             costs=_costs(aggregator.usage),
@@ -130,14 +131,17 @@ def _abstained(entry: LeaderboardEntry) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in sorted(entry.abstentions_by_reason.items()))
 
 
-def _ranked_by(kind: str) -> str:
-    return {
+def _ranked_by(aggregator: ReportAggregator) -> str:
+    text = {
         "scripts": "By the share of verdicts that are PASS, over all criteria.",
         "decision": "By the share of correct choices.",
         "dialogue": "By the mean rating, from 1 to 10.",
         "graphs": "By the mean F1 of the edges.",
         "texts": "By the share of comparisons won, judged by roles; a tie counts one half.",
-    }.get(kind, "")
+    }.get(aggregator.kind, "")
+    if is_setup(aggregator.kind, aggregator.primary_measure):
+        text += f" In the setup {aggregator.primary_measure}; other setups have measures of their own."
+    return text
 
 
 def _tiles(aggregator: ReportAggregator) -> list[tuple[str, str]]:

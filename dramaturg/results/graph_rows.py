@@ -8,7 +8,6 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
     ABSTAIN_REASON_NOT_APPLICABLE,
-    ABSTAIN_REASON_TIMED_OUT,
     OUTCOME_ABSTAIN,
     OUTCOME_FAIL,
     OUTCOME_PASS,
@@ -67,17 +66,20 @@ def _why_unscored(graph: ScriptGraph, reference: ScriptGraph) -> AbstainReason.V
 
 
 def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
-    row = RunResult(measure="edit_distance")
+    """The cost of the best mapping found, and the lower bound: the true distance lies between the two."""
+    row, bound = RunResult(measure="edit_distance"), RunResult(measure="edit_distance/lower_bound")
     if not graph.HasField("distance"):
-        _abstain(row, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
-    elif graph.distance.proven:
-        row.value = graph.distance.distance
+        for one in (row, bound):
+            _abstain(one, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     else:
-        # A mean over distances and bounds would be neither.
-        _abstain(row, ABSTAIN_REASON_TIMED_OUT)
-        row.label = f"{graph.distance.lower_bound}..{graph.distance.upper_bound}"
-        row.rationale = "The distance lies between these bounds; it was not proven before the deadline."
+        distance = graph.distance
+        row.value, bound.value = distance.distance, distance.distance
+        if not distance.proven:
+            row.value, bound.value = distance.upper_bound, distance.lower_bound
+            row.label = f"{distance.lower_bound}..{distance.upper_bound}"
+            row.rationale = "The distance lies between these bounds; neither was proven in time."
     yield row
+    yield bound
 
 
 def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:

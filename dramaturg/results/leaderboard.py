@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
-from dramaturg.results.students_t import quantile
+from dramaturg.results.means import mean_of_sums
 from dramaturg.results.sums import ModelSums
 
 PRIMARY_MEASURES = {"decision": "correct", "dialogue": "rating", "graphs": "f1", "texts": "win/roles"}
-"""The default measure of a ranking, by the name of the result in RunSample.
+"""The default measure of a ranking, by the name of the result in RunSample (see ``primary_measure``).
 
 Scripts have no entry: they are ranked by all criteria together.
 """
@@ -19,18 +19,16 @@ LOWER_IS_BETTER = frozenset({"edit_distance"})
 SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf)}
 """The smallest and largest value of each measure whose scale is not [0, 1]."""
 
+# How the measures of setups begin, where there are several.
+_SETUPS = {"decision": "correct/", "texts": "win/roles k="}
 _ALL = ""
-_CONFIDENCE = 0.95
 
 
 def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list[LeaderboardEntry]:
     """Ranks the models.
 
-    The mean of a model is taken over all its judgements with a value. Its interval is that of a ratio of
-    sums over samples, mean +- t * s, with s^2 = K / (K - 1) * sum over samples of (y_i - mean * n_i)^2 / n^2:
-    sample i has n_i judgements that sum to y_i, n is the sum of n_i, K the number of samples, and t has K - 1
-    degrees of freedom (Cochran 1977, Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640,
-    section 2.2). It is clipped to the measure's scale.
+    The mean of a model is taken over all its judgements with a value, with an interval clustered by sample
+    (``dramaturg.results.means``).
 
     Args:
         sums: Sums for each model and measure; for scripts also for the measure "", all criteria together.
@@ -40,13 +38,14 @@ def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list
     Returns:
         Entries from best to worst; models without a mean last, by name.
     """
-    measure = measure or PRIMARY_MEASURES.get(kind, _ALL)
+    sums = list(sums)
+    measure = measure or primary_measure(kind, (one.measure for one in sums))
     by_model: defaultdict[str, dict[str, ModelSums]] = defaultdict(dict)
     for one in sums:
         by_model[one.model][one.measure] = one
     entries = [_entry(model, of_model, measure) for model, of_model in by_model.items()]
     entries = [entry for entry in entries if entry.judgement_count]
-    sign = 1.0 if measure in LOWER_IS_BETTER else -1.0
+    sign = 1.0 if _base(measure) in LOWER_IS_BETTER else -1.0
     entries.sort(key=lambda entry: _order(entry, sign))
     for position, entry in enumerate(entries, start=1):
         if entry.HasField("mean"):
@@ -55,24 +54,44 @@ def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list
     return entries
 
 
-def mean_and_interval(sums: ModelSums) -> tuple[float | None, float | None, float | None]:
-    """The mean and the bounds of its 95 % interval; None where undefined."""
-    if not sums.judged:
-        return None, None, None
-    mean = sums.total / sums.judged
-    if sums.samples < 2:
-        return mean, None, None
-    deviation = sums.squared_totals - 2 * mean * sums.cross + mean * mean * sums.squared_counts
-    clusters = sums.samples
-    variance = clusters / (clusters - 1) * max(0.0, deviation) / sums.judged**2
-    margin = quantile(0.5 + _CONFIDENCE / 2, clusters - 1) * math.sqrt(variance)
-    return mean, mean - margin, mean + margin
+def primary_measure(kind: str, measures: Iterable[str]) -> str:
+    """The measure that ranks where none is named; empty: all criteria together.
+
+    Decisions are put in several ways (prompts, orders of the options) and texts compared by several numbers
+    of roles. These setups have measures of their own, such as "correct/naive" and "win/roles k=2", which are
+    never pooled; the first by name ranks.
+
+    Args:
+        kind: The name of the result in RunSample.
+        measures: The measures that there are.
+    """
+    primary = PRIMARY_MEASURES.get(kind, _ALL)
+    setups = sorted({measure for measure in measures if is_primary(kind, measure)})
+    return primary if primary in setups or not setups else setups[0]
 
 
 def is_primary(kind: str, measure: str) -> bool:
-    """Whether a measure counts towards the default ranking of a kind (see GetLeaderboardRequest)."""
+    """Whether a measure is that of a ranking by default, or of one of its setups."""
     primary = PRIMARY_MEASURES.get(kind)
-    return primary is None or measure == primary
+    if primary is None:
+        return measure == _ALL
+    return measure == primary or is_setup(kind, measure)
+
+
+def is_setup(kind: str, measure: str) -> bool:
+    """Whether a measure is that of one setup of several, such as "correct/naive"."""
+    prefix = _SETUPS.get(kind)
+    return prefix is not None and measure.startswith(prefix)
+
+
+def scale_of(measure: str) -> tuple[float, float]:
+    """The smallest and the largest value of a measure."""
+    return SCALES.get(_base(measure), (0.0, 1.0))
+
+
+def _base(measure: str) -> str:
+    """The measure without the judge, bound or group that a name such as "rating/gpt" adds."""
+    return measure.partition("/")[0].partition(" ")[0]
 
 
 def _entry(model: str, by_measure: dict[str, ModelSums], measure: str) -> LeaderboardEntry:
@@ -83,12 +102,11 @@ def _entry(model: str, by_measure: dict[str, ModelSums], measure: str) -> Leader
     ranked = by_measure.get(measure)
     if ranked is None:
         return entry
-    mean, lower, upper = mean_and_interval(ranked)
-    if mean is not None:
-        entry.mean = mean
-    if lower is not None and upper is not None:
-        least, largest = SCALES.get(measure, (0.0, 1.0))
-        entry.lower, entry.upper = max(least, lower), min(largest, upper)
+    mean = mean_of_sums(ranked, *scale_of(measure))
+    if mean.value is not None:
+        entry.mean = mean.value
+    if mean.lower is not None and mean.upper is not None:
+        entry.lower, entry.upper = mean.lower, mean.upper
     entry.judged_count, entry.judgement_count = ranked.judged, ranked.judgements
     entry.coverage = ranked.judged / ranked.judgements if ranked.judgements else 0.0
     entry.sample_count = ranked.samples

@@ -9,7 +9,7 @@ from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     CandidateAssessment,
     CandidateResult,
@@ -22,7 +22,12 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.results.graph_rows import flatten_graphs
+from dramaturg.results.ratings import is_aced, reply_ratings
 
+ACED = " (aced)"
+"""Ends the measure of ratings on a script that every model aces: they are in no mean rating."""
+
+_RATING_ROLE = "rating-judge"
 _WINS = {
     # Of the first text; the second has one minus it.
     pair_judge_service_pb2.PREFERENCE_FIRST: 1.0,
@@ -58,6 +63,11 @@ def flatten(sample: RunSample, *, texts: bool = True) -> list[RunResult]:
         row.sample_id = sample.sample_id
         row.tags.update(sample.tags)
     return flat
+
+
+def is_panel_mean(row: RunResult) -> bool:
+    """Whether a row is the mean of a panel's ratings, which are rows of their own."""
+    return row.role == _RATING_ROLE and not row.judge
 
 
 def _scripts(result: ScriptsResult, *, texts: bool) -> Iterator[RunResult]:
@@ -100,7 +110,7 @@ def _decision(result: DecisionResult) -> Iterator[RunResult]:
         row = RunResult(
             model=choice.model,
             candidate_id=_variant(choice.prompt, choice.options_swapped),
-            measure="correct",
+            measure=f"correct/{_variant(choice.prompt, choice.options_swapped)}",
             rationale=choice.text,
             role="author",
         )
@@ -121,21 +131,20 @@ def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
 
 
 def _dialogue(result: DialogueResult) -> Iterator[RunResult]:
-    for rated in result.ratings:
-        rating = rated.rating
-        row = RunResult(
-            model=rated.model,
-            measure="rating",
-            rationale=rating.rationale,
-            role="rating-judge",
-            judge=rated.judge,
-        )
-        _set_provenance(row, rating.provenance)
-        if rating.HasField("value"):
-            row.value = rating.value
+    ratings = reply_ratings(result.ratings)
+    aced = ACED if is_aced(ratings) else ""
+    for model, rating in ratings.items():
+        panel = [rated for rated in result.ratings if rated.model == model]
+        if len(panel) == 1:
+            yield _rating(panel[0], f"rating{aced}")
+            continue
+        row = RunResult(model=model, measure=f"rating{aced}", role=_RATING_ROLE)
+        if rating is None:
+            _abstain(row, panel[0].rating.abstain_reason)
         else:
-            _abstain(row, rating.abstain_reason)
+            row.value = rating
         yield row
+        yield from (_rating(rated, f"rating/{rated.judge}{aced}") for rated in panel)
     for compared in result.comparisons:
         models = compared.first_model, compared.second_model
         yield from _comparison("win", models, compared.judge, compared.comparison)
@@ -154,10 +163,30 @@ def _dialogue(result: DialogueResult) -> Iterator[RunResult]:
         yield row
 
 
+def _rating(rated: ReplyRating, measure: str) -> RunResult:
+    rating = rated.rating
+    row = RunResult(
+        model=rated.model,
+        measure=measure,
+        rationale=rating.rationale,
+        role=_RATING_ROLE,
+        judge=rated.judge,
+    )
+    _set_provenance(row, rating.provenance)
+    if rating.HasField("value"):
+        row.value = rating.value
+    else:
+        _abstain(row, rating.abstain_reason)
+    return row
+
+
 def _texts(result: TextsResult) -> Iterator[RunResult]:
     models = result.first_model, result.second_model
+    # A sweep compares the same texts once for each number of roles: these are setups of their own.
+    count = result.tags.get("k", "")
     for compared in result.comparisons:
-        yield from _comparison(f"win/{compared.method}", models, compared.judge, compared.comparison)
+        swept = f" k={count}" if count and compared.method == "roles" else ""
+        yield from _comparison(f"win/{compared.method}{swept}", models, compared.judge, compared.comparison)
 
 
 def _comparison(

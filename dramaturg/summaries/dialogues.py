@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 from dramaturg.api.common.v1 import dialogue_pb2
@@ -15,6 +14,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.results.names import abstention_name
+from dramaturg.results.ratings import reply_ratings
 from dramaturg.summaries.ratings import (
     FIRST,
     LAST_ONLY,
@@ -79,15 +79,11 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
         for reply in result.replies:
             if reply.abstain_reason:
                 self.unusable_replies[reply.model, abstention_name(reply.abstain_reason)] += 1
-        values: defaultdict[str, list[float]] = defaultdict(list)
         for rated in result.ratings:
-            mine = values[rated.model]
-            if rated.rating.HasField("value"):
-                mine.append(rated.rating.value)
-            elif rated.model not in unusable:
+            if not rated.rating.HasField("value") and rated.model not in unusable:
                 self.abstentions[abstention_name(rated.rating.abstain_reason)] += 1
         self.ratings += [
-            Rated(script, model, fmean(mine) if mine else None) for model, mine in values.items()
+            Rated(script, model, rating) for model, rating in reply_ratings(result.ratings).items()
         ]
         for one in result.comparisons:
             outcome = _OUTCOMES.get(one.comparison.preference, "abstained")

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_PASS, AbstainReason
-from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
-from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, AbstainReason
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
-from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_ABSTAIN,
     PREFERENCE_UNSPECIFIED,
 )
+from dramaturg.judge.roles import RATING_JUDGE
+from dramaturg.results.rows import flatten, is_panel_mean
 
 
 class Kind(NamedTuple):
@@ -65,68 +63,30 @@ def judgements(sample: RunSample) -> Iterator[Judgement]:
     """
     match sample.WhichOneof("result"):
         case "scripts":
-            yield from _scripts(sample.scripts)
+            task = sample.scripts.task
+            for row in flatten(sample, texts=False):
+                yield _of_row(task.id or task.goal, row.candidate_id, row.measure, row)
         case "decision":
-            yield from _decision(sample.decision)
+            for row in flatten(sample) if sample.decision.gold else ():
+                yield _of_row(sample.decision.decision.id, row.model, row.candidate_id, row)
         case "dialogue":
-            yield from _dialogue(sample.dialogue)
+            for row in flatten(sample):
+                if row.role == RATING_JUDGE.name and not is_panel_mean(row):
+                    yield _of_row(sample.dialogue.script.id, row.model, row.judge, row)
         case "graphs":
-            yield from _graphs(sample.graphs)
+            for row in flatten(sample):
+                if row.measure == "f1":
+                    yield _of_row(sample.graphs.reference.id, row.model, "edges", row)
         case "texts":
             yield from _texts(sample.texts)
 
 
-def _scripts(result: ScriptsResult) -> Iterator[Judgement]:
-    for candidate in result.candidates:
-        for verdict in candidate.verdicts:
-            yield Judgement(
-                result.task.id or result.task.goal,
-                candidate.candidate_id,
-                candidate.model,
-                verdict.criterion,
-                None if verdict.outcome == OUTCOME_ABSTAIN else verdict.outcome == OUTCOME_PASS,
-                verdict.abstain_reason,
-                verdict.confidence if verdict.HasField("confidence") else None,
-            )
-
-
-def _decision(result: DecisionResult) -> Iterator[Judgement]:
-    if not result.gold:
-        return
-    for choice in result.choices:
-        prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
-        yield Judgement(
-            result.decision.id,
-            choice.model,
-            choice.model,
-            f"{prompt}, options swapped" if choice.options_swapped else prompt,
-            choice.correct if choice.HasField("correct") else None,
-            choice.abstain_reason,
-        )
-
-
-def _dialogue(result: DialogueResult) -> Iterator[Judgement]:
-    for one in result.ratings:
-        yield Judgement(
-            result.script.id,
-            one.model,
-            one.model,
-            one.judge,
-            one.rating.value if one.rating.HasField("value") else None,
-            one.rating.abstain_reason,
-        )
-
-
-def _graphs(result: GraphsResult) -> Iterator[Judgement]:
-    for graph in result.graphs:
-        yield Judgement(
-            result.reference.id,
-            graph.model,
-            graph.model,
-            "edges",
-            graph.score.measures.f1 if graph.HasField("score") else None,
-            graph.abstain_reason,
-        )
+def _of_row(sample: str, subject: str, aspect: str, row: RunResult) -> Judgement:
+    value: bool | float | None = row.value if row.HasField("value") else None
+    if value is not None and row.outcome in (OUTCOME_PASS, OUTCOME_FAIL):
+        value = row.outcome == OUTCOME_PASS
+    confidence = row.confidence if row.HasField("confidence") else None
+    return Judgement(sample, subject, row.model, aspect, value, row.abstain_reason, confidence)
 
 
 def _texts(result: TextsResult) -> Iterator[Judgement]:

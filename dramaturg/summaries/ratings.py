@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dramaturg.summaries.means import Mean, mean_of
+from dramaturg.results.means import Mean, mean_of
+from dramaturg.results.ratings import HIGHEST, LOWEST, is_aced
 
-LOWEST, HIGHEST = 1.0, 10.0
-"""The ends of the scale of ratings."""
 LAST_ONLY, FIRST, SUBSEQUENT = "last_only", "first_challenge", "subsequent_challenge"
 """The kinds of test script (section 4.2.2)."""
 HARD = frozenset({FIRST, SUBSEQUENT})
@@ -116,16 +115,11 @@ class PairCount:
 
 
 def aced_scripts(ratings: Iterable[Rated]) -> frozenset[str]:
-    """The scripts that every model has the highest rating on; none where only one model was rated.
-
-    They tell models apart no more than a blank page does; the paper leaves them out (section 2.4).
-    """
-    values: defaultdict[str, list[float | None]] = defaultdict(list)
+    """The scripts that every model aces (``dramaturg.results.ratings.is_aced``)."""
+    values: defaultdict[str, dict[str, float | None]] = defaultdict(dict)
     for rated in ratings:
-        values[rated.script.id].append(rated.value)
-    return frozenset(
-        name for name, found in values.items() if len(found) > 1 and all(one == HIGHEST for one in found)
-    )
+        values[rated.script.id][rated.model] = rated.value
+    return frozenset(name for name, found in values.items() if is_aced(found))
 
 
 def scores(ratings: Sequence[Rated]) -> Sequence[Score]:

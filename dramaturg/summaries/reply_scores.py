@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
+from dramaturg.results.means import Mean, mean_of
 from dramaturg.results.names import abstention_name
-from dramaturg.summaries.means import Mean, mean_of
 
 HIGH = 0.5
 """A score above it says that the attribute is likelier there than not."""

@@ -15,7 +15,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
-from dramaturg.results.rows import flatten
+from dramaturg.results.rows import flatten, is_panel_mean
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(
@@ -96,7 +96,8 @@ def _judgements(evaluation: str, result: Message) -> Iterable[Judgement]:
     if isinstance(result, ScriptsResult):
         return _verdicts(result)
     sample = RunSample(**cast("dict[str, Any]", {evaluation: result}))
-    return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in flatten(sample))
+    rows = (row for row in flatten(sample) if not is_panel_mean(row))
+    return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in rows)
 
 
 def _verdicts(result: ScriptsResult) -> Iterator[Judgement]:

@@ -26,6 +26,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg/service": {"contracts_have_limits", "run", "traps"},
     "dramaturg/service/auth": {"matrix"},
     "dramaturg/service/telemetry": {"metrics"},
+    "dramaturg/summaries": {"one_figure"},
     "dramaturg/testing": {"documentation"},
     "gateway/evaluations": {"simulation"},
     "gateway/evaluations/graphs": {"abstaining", "measuring", "predicting", "refusing", "writing"},

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.results.means import Mean
 from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.means import Mean
 from dramaturg.summaries.ratings import STATEFUL, STATELESS, Rated, TaskScore, scores, task_scores
 from dramaturg.summaries.reply_scores import HIGH, AttributeScore
 

@@ -9,7 +9,7 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.results.leaderboard import PRIMARY_MEASURES, leaderboard
+from dramaturg.results.leaderboard import leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import (
@@ -47,7 +47,7 @@ def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResp
         if entry.model in usage:
             entry.usage.CopyFrom(usage[entry.model])
     return pb.GetLeaderboardResponse(
-        entries=entries, measure=measure or PRIMARY_MEASURES.get(kind, ""), final=run.state not in ACTIVE
+        entries=entries, measure=measure or primary_measure(kind, known), final=run.state not in ACTIVE
     )
 
 

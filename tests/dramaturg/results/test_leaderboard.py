@@ -2,14 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import t
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.leaderboard import leaderboard, mean_and_interval
+from dramaturg.results.leaderboard import leaderboard, primary_measure, scale_of
 from dramaturg.results.sums import ModelSums, SumAccumulator
 
 
@@ -18,35 +14,6 @@ def sums(samples: Sequence[Sequence[float | None]], model: str = "m", measure: s
     for values in samples:
         total.add([RunResult() if value is None else RunResult(value=value) for value in values])
     return total.sums(model, measure)
-
-
-values = st.lists(
-    st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=6), min_size=1, max_size=12
-)
-
-
-@given(values)
-def test_the_interval_is_that_of_a_linearised_ratio(samples: list[list[float | None]]) -> None:
-    judged = [[value for value in sample if value is not None] for sample in samples]
-    judged = [sample for sample in judged if sample]
-    mean, lower, upper = mean_and_interval(sums(samples))
-    if not judged:
-        assert (mean, lower, upper) == (None, None, None)
-        return
-    # Independently: residuals of the ratio, sample by sample, and their variance.
-    count = sum(map(len, judged))
-    ratio = sum(map(sum, judged)) / count
-    assert mean == pytest.approx(ratio)
-    if len(judged) < 2:
-        assert lower is None
-        assert upper is None
-        return
-    residuals = np.array([sum(sample) - ratio * len(sample) for sample in judged])
-    # The residuals sum to 0, so their variance with K - 1 is what the formula asks for.
-    error = np.sqrt(len(judged) * np.var(residuals, ddof=1)) / count
-    margin = t.ppf(0.975, len(judged) - 1) * error
-    assert upper == pytest.approx(ratio + margin, abs=1e-6)
-    assert lower == pytest.approx(ratio - margin, abs=1e-6)
 
 
 def test_models_are_ranked_and_equal_ones_share_a_place() -> None:
@@ -93,3 +60,24 @@ def test_an_abstention_counts_neither_for_nor_against() -> None:
     assert entry.mean == 0.5
     assert entry.coverage == 0.5
     assert (entry.judged_count, entry.judgement_count) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "measures", "primary"),
+    [
+        ("scripts", ["executable", ""], ""),
+        ("dialogue", ["win", "rating", "rating/x", "rating (aced)"], "rating"),
+        ("decision", ["correct/story", "correct/naive, swapped", "correct/naive"], "correct/naive"),
+        ("texts", ["win/llm", "win/roles k=2", "win/roles k=0"], "win/roles k=0"),
+        ("texts", ["win/llm", "win/roles"], "win/roles"),
+        ("decision", [], "correct"),
+    ],
+)
+def test_setups_are_never_pooled_and_the_first_ranks(kind: str, measures: list[str], primary: str) -> None:
+    assert primary_measure(kind, measures) == primary
+
+
+@pytest.mark.parametrize("measure", ["rating", "rating/gpt", "rating (aced)"])
+def test_a_part_of_a_measure_has_its_scale(measure: str) -> None:
+    assert scale_of(measure) == (1.0, 10.0)
+    assert scale_of("f1") == (0.0, 1.0)

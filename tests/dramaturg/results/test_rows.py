@@ -137,10 +137,10 @@ def test_decisions_are_right_wrong_or_not_to_be_told() -> None:
     ]
     found = rows(decision=DecisionResult(choices=choices))
     assert numbers(found) == [
-        ("a", "correct", OUTCOME_PASS, 0, 1.0),
-        ("b", "correct", OUTCOME_FAIL, 0, 0.0),
-        ("c", "correct", OUTCOME_ABSTAIN, ABSTAIN_REASON_NOT_APPLICABLE, None),
-        ("d", "correct", OUTCOME_ABSTAIN, ABSTAIN_REASON_REFUSED, None),
+        ("a", "correct/naive", OUTCOME_PASS, 0, 1.0),
+        ("b", "correct/naive, swapped", OUTCOME_FAIL, 0, 0.0),
+        ("c", "correct/naive", OUTCOME_ABSTAIN, ABSTAIN_REASON_NOT_APPLICABLE, None),
+        ("d", "correct/naive", OUTCOME_ABSTAIN, ABSTAIN_REASON_REFUSED, None),
     ]
     assert [row.label for row in found] == ["OPTION_1", "EITHER", "OPTION_1", ""]
     assert found[0].candidate_id != found[1].candidate_id
@@ -244,7 +244,7 @@ def test_graphs_have_the_measures_that_were_wanted_or_why_not() -> None:
     ]
 
 
-def test_only_a_proven_distance_is_one() -> None:
+def test_a_distance_comes_with_its_lower_bound() -> None:
     proven = MeasuredGraph(model="a", distance=MeasureEditDistanceResponse(distance=3, proven=True))
     bounded = MeasuredGraph(
         model="b", distance=MeasureEditDistanceResponse(distance=9, lower_bound=4, upper_bound=9)
@@ -253,9 +253,13 @@ def test_only_a_proven_distance_is_one() -> None:
     unmeasured = MeasuredGraph(model="d", graph=EVENTS)
     assert graphs(proven, bounded, silent, unmeasured, task=GRAPH_TASK_GENERATE) == [
         ("a", "edit_distance", OUTCOME_UNSPECIFIED, 0, 3.0),
-        ("b", "edit_distance", OUTCOME_ABSTAIN, ABSTAIN_REASON_TIMED_OUT, None),
+        ("a", "edit_distance/lower_bound", OUTCOME_UNSPECIFIED, 0, 3.0),
+        ("b", "edit_distance", OUTCOME_UNSPECIFIED, 0, 9.0),
+        ("b", "edit_distance/lower_bound", OUTCOME_UNSPECIFIED, 0, 4.0),
         ("c", "edit_distance", OUTCOME_ABSTAIN, ABSTAIN_REASON_REFUSED, None),
+        ("c", "edit_distance/lower_bound", OUTCOME_ABSTAIN, ABSTAIN_REASON_REFUSED, None),
         ("d", "edit_distance", OUTCOME_ABSTAIN, ABSTAIN_REASON_JUDGE_UNAVAILABLE, None),
+        ("d", "edit_distance/lower_bound", OUTCOME_ABSTAIN, ABSTAIN_REASON_JUDGE_UNAVAILABLE, None),
     ]
     found = rows(graphs=GraphsResult(task=GRAPH_TASK_GENERATE, graphs=[bounded]))
     assert found[0].label == "4..9"

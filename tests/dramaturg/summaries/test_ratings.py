@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
@@ -22,7 +18,6 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.means import mean_of, student_quantile
 from dramaturg.summaries.ratings import Rated, Script, aced_scripts, scores, task_scores
 
 # SimulBench, Table 4: LastOnly, FirstChan, SubseqChan, stateless and stateful of FirstChan, Hard, All.
@@ -173,38 +168,3 @@ def test_pairs_give_the_papers_table_1() -> None:
     hard = next(one for one in aggregator.summary()["pairs"] if one["group"] == "hard")
     assert (hard["win"], hard["tie"], hard["lose"], hard["abstained"]) == (111, 98, 66, 1)
     assert round(100 * hard["difference"], 2) == 16.36
-
-
-@given(st.integers(3, 2000), st.floats(0.6, 0.995))
-def test_students_quantile(degrees: int, probability: float) -> None:
-    assert student_quantile(probability, degrees) == pytest.approx(
-        float(stats.t.ppf(probability, degrees)), rel=0.03
-    )
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 5, 30, 499])
-def test_students_quantile_at_95_percent(degrees: int) -> None:
-    assert student_quantile(0.975, degrees) == pytest.approx(float(stats.t.ppf(0.975, degrees)), rel=2e-3)
-
-
-@given(st.lists(st.integers(1, 10).map(float), max_size=30))
-def test_a_mean_lies_in_its_interval_and_the_interval_on_the_scale(values: list[float]) -> None:
-    mean = mean_of(values, 1, 10)
-    assert mean.n == len(values)
-    if not values:
-        assert mean.value is None
-        return
-    assert mean.value == pytest.approx(math.fsum(values) / len(values))
-    if len(values) == 1:
-        assert (mean.lower, mean.upper) == (None, None)
-        return
-    assert mean.value is not None
-    assert mean.lower is not None
-    assert mean.upper is not None
-    assert 1 <= mean.lower <= mean.value + 1e-9 <= mean.upper + 2e-9 <= 10 + 3e-9
-
-
-def test_an_interval_by_hand() -> None:
-    # t(0.975, 3) = 3.182; the standard deviation of 2, 4, 6, 8 is 2.582.
-    mean = mean_of([2, 4, 6, 8], 0, 100)
-    assert (mean.lower, mean.upper) == pytest.approx((5 - 4.109, 5 + 4.109), abs=0.01)

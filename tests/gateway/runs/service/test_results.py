@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RUN_STATE_SUCCEEDED, SAMPLE_STATE_SUCCEEDED
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.leaderboard import mean_and_interval
+from dramaturg.results.means import mean_of_sums
 from gateway.runs.service import pages
 from tests.gateway.runs.service.conftest import Service, fault
 from tests.support.runs import TIMED_OUT, failed, judged
@@ -97,7 +97,7 @@ async def test_models_are_ranked(service: Service) -> None:
     assert dict(worse.abstentions_by_reason) == {"TIMED_OUT": 30}
     assert worse.means_by_measure["c0"] == pytest.approx(26 / 40)
     (sums,) = (sums for sums in service.store.model_sums("run", together=True) if sums.model == "worse")
-    assert (worse.mean, worse.lower, worse.upper) == pytest.approx(mean_and_interval(sums))
+    assert (worse.mean, worse.lower, worse.upper) == pytest.approx(mean_of_sums(sums, 0.0, 1.0)[1:])
     assert worse.usage.prompt_token_count == 200
     by_one = await service.stub.GetLeaderboard(pb.GetLeaderboardRequest(run_id="run", measure="c2"))
     assert [entry.model for entry in by_one.entries] == ["best"]

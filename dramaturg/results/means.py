@@ -1,0 +1,79 @@
+"""Means with their intervals: every mean of judgements in tables, leaderboards and reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dramaturg.results.students_t import quantile
+from dramaturg.results.sums import ModelSums
+
+CONFIDENCE = 0.95
+"""The level of the intervals."""
+
+
+class Mean(NamedTuple):
+    """A mean of values."""
+
+    n: int
+    """The number of values."""
+    value: float | None
+    """The mean. None of no values."""
+    lower: float | None
+    """The lower end of the interval. None of fewer than two samples."""
+    upper: float | None
+    """The upper end of the interval."""
+
+
+def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
+    """The mean of all judgements with a value, with an interval clustered by sample.
+
+    The interval is that of a ratio of sums over samples, mean +- t * s, with
+    s^2 = K / (K - 1) * sum over samples of (y_i - mean * n_i)^2 / n^2: sample i has n_i judgements that sum
+    to y_i, n is the sum of n_i, K the number of samples, and t has K - 1 degrees of freedom (Cochran 1977,
+    Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640, section 2.2). With one judgement a
+    sample it is Student's interval.
+
+    Args:
+        sums: The sums over the samples.
+        lowest: The lowest possible value; the interval is cut there.
+        highest: The highest possible value.
+    """
+    if not sums.judged:
+        return Mean(0, None, None, None)
+    mean = sums.total / sums.judged
+    clusters = sums.samples
+    if clusters < 2:
+        return Mean(sums.judged, mean, None, None)
+    deviation = sums.squared_totals - 2 * mean * sums.cross + mean * mean * sums.squared_counts
+    variance = clusters / (clusters - 1) * max(0.0, deviation) / sums.judged**2
+    margin = quantile((1 + CONFIDENCE) / 2, clusters - 1) * math.sqrt(variance)
+    return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
+
+
+def mean_of(values: Sequence[float], lowest: float, highest: float) -> Mean:
+    """The mean of values, each of a sample of its own, with Student's interval.
+
+    Args:
+        values: The values.
+        lowest: The lowest possible value; the interval is cut there.
+        highest: The highest possible value.
+    """
+    count, total = len(values), sum(values)
+    return mean_of_sums(
+        ModelSums(
+            model="",
+            measure="",
+            judgements=count,
+            judged=count,
+            samples=count,
+            total=total,
+            squared_counts=count,
+            cross=total,
+            squared_totals=sum(value * value for value in values),
+            abstentions_by_reason={},
+        ),
+        lowest,
+        highest,
+    )

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import t
+
+from dramaturg.results.means import mean_of, mean_of_sums
+from tests.dramaturg.results.test_leaderboard import sums
+
+values = st.lists(
+    st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=6), min_size=1, max_size=12
+)
+
+
+@given(values)
+def test_the_interval_is_that_of_a_linearised_ratio(samples: list[list[float | None]]) -> None:
+    judged = [[value for value in sample if value is not None] for sample in samples]
+    judged = [sample for sample in judged if sample]
+    mean, lower, upper = mean_of_sums(sums(samples), -math.inf, math.inf)[1:]
+    if not judged:
+        assert (mean, lower, upper) == (None, None, None)
+        return
+    # Independently: residuals of the ratio, sample by sample, and their variance.
+    count = sum(map(len, judged))
+    ratio = sum(map(sum, judged)) / count
+    assert mean == pytest.approx(ratio)
+    if len(judged) < 2:
+        assert lower is None
+        assert upper is None
+        return
+    residuals = np.array([sum(sample) - ratio * len(sample) for sample in judged])
+    # The residuals sum to 0, so their variance with K - 1 is what the formula asks for.
+    error = np.sqrt(len(judged) * np.var(residuals, ddof=1)) / count
+    margin = t.ppf(0.975, len(judged) - 1) * error
+    assert upper == pytest.approx(ratio + margin, abs=1e-6)
+    assert lower == pytest.approx(ratio - margin, abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 10).map(float), max_size=30))
+def test_a_mean_lies_in_its_interval_and_the_interval_on_the_scale(values: list[float]) -> None:
+    mean = mean_of(values, 1, 10)
+    assert mean.n == len(values)
+    if not values:
+        assert mean.value is None
+        return
+    assert mean.value == pytest.approx(math.fsum(values) / len(values))
+    if len(values) == 1:
+        assert (mean.lower, mean.upper) == (None, None)
+        return
+    assert mean.value is not None
+    assert mean.lower is not None
+    assert mean.upper is not None
+    assert 1 <= mean.lower <= mean.value + 1e-9 <= mean.upper + 2e-9 <= 10 + 3e-9
+
+
+def test_an_interval_by_hand() -> None:
+    # t(0.975, 3) = 3.182446; the standard deviation of 2, 4, 6, 8 is 2.581989.
+    mean = mean_of([2, 4, 6, 8], 0, 100)
+    assert (mean.lower, mean.upper) == pytest.approx((5 - 4.108520, 5 + 4.108520), abs=1e-5)
+
+
+@given(st.lists(st.floats(1, 10), min_size=2, max_size=30))
+def test_the_interval_of_single_values_is_students(values: list[float]) -> None:
+    mean = mean_of(values, -math.inf, math.inf)
+    margin = t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    assert mean.upper == pytest.approx(float(np.mean(values) + margin), abs=1e-5)

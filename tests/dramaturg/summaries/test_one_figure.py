@@ -1,0 +1,199 @@
+"""One results file gives the same figures in ``evaluate``, in the leaderboard of a run and in the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
+from dramaturg.api.common.v1.decision_pb2 import Decision
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, DialogueScript, ReplyRating
+from dramaturg.api.evaluation.v1.graphs_pb2 import GRAPH_TASK_GENERATE, GraphsResult, MeasuredGraph
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    DatasetManifest,
+    RunSample,
+)
+from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.api.generation.v1 import authoring_decisions_pb2 as authoring
+from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
+from dramaturg.report.aggregator import ReportAggregator
+from dramaturg.report.page import write_report
+from dramaturg.results.files import read_results
+from dramaturg.results.leaderboard import leaderboard
+from dramaturg.results.rows import flatten
+from dramaturg.summaries.decisions import DecisionsAggregator
+from dramaturg.summaries.dialogues import DialoguesAggregator
+from dramaturg.summaries.graphs import GraphsAggregator
+from gateway.runs.records import SampleOutcome
+from gateway.runs.store import open_store
+from tests.support.runs import create, rows
+
+
+def dialogue(name: str, ratings: Mapping[str, Sequence[float | None]]) -> DialogueResult:
+    """A script with the ratings of a panel for each model; None abstains."""
+    return DialogueResult(
+        script=DialogueScript(id=name),
+        ratings=[
+            ReplyRating(
+                model=model,
+                judge=f"judge {place}",
+                rating=Rating(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)
+                if value is None
+                else Rating(value=value),
+            )
+            for model, values in ratings.items()
+            for place, value in enumerate(values)
+        ],
+    )
+
+
+# A script that both models ace, a panel whose judges differ, and one that abstains.
+DIALOGUES = [
+    dialogue("aced", {"a": [10, 10], "b": [10, 10]}),
+    dialogue("split", {"a": [4, 8], "b": [2, 3]}),
+    dialogue("silent", {"a": [9, None], "b": [None, None]}),
+    dialogue("low", {"a": [3, 4], "b": [1, 1]}),
+]
+# Both prompts and both orders, one choice of which abstains.
+CHOICES = {
+    (authoring.DECISION_PROMPT_NAIVE, False): [True, True, False, True],
+    (authoring.DECISION_PROMPT_NAIVE, True): [True, False, False, None],
+    (authoring.DECISION_PROMPT_STORY, False): [False, False, False, True],
+}
+DECISIONS = [
+    DecisionResult(
+        decision=Decision(id=str(place)),
+        gold=decision_pb2.CHOICE_OPTION_1,
+        choices=[
+            ModelChoice(
+                model="a",
+                prompt=prompt,
+                options_swapped=swapped,
+                **(
+                    {"abstain_reason": verdict_pb2.ABSTAIN_REASON_UNPARSABLE}
+                    if right[place] is None
+                    else {"choice": 1 if right[place] else 2, "correct": right[place]}
+                ),
+            )
+            for (prompt, swapped), right in CHOICES.items()
+        ],
+    )
+    for place in range(4)
+]
+GRAPHS = [
+    GraphsResult(reference={"id": "r"}, task=GRAPH_TASK_GENERATE, graphs=[MeasuredGraph(model="a", **fields)])
+    for fields in (
+        {
+            "graph": {"id": "1"},
+            "distance": MeasureEditDistanceResponse(distance=2, lower_bound=2, upper_bound=2, proven=True),
+        },
+        {
+            "graph": {"id": "2"},
+            "distance": MeasureEditDistanceResponse(distance=9, lower_bound=5, upper_bound=9),
+        },
+        {"abstain_reason": verdict_pb2.ABSTAIN_REASON_REFUSED},
+    )
+]
+
+
+def write(folder: Path, results: Sequence[Message]) -> Path:
+    lines = (json.dumps(MessageToDict(one)) + "\n" for one in results)
+    (folder / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def boards(folder: Path, measure: str = "") -> Iterator[list[LeaderboardEntry]]:
+    """The leaderboard of a run that holds these results, and that of the report."""
+    samples = list(read_results(folder))
+    kind = samples[0].WhichOneof("result") or ""
+    store = open_store(f"sqlite:///{folder}/runs.sqlite3")
+    create(store)
+    store.add_samples("run", rows(range(len(samples))))
+    store.set_manifest("run", DatasetManifest(sha256="x"))
+    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    attempt = store.get_run("run").attempt  # type: ignore[union-attr]
+    store.take_samples("run", range(len(samples)), "here")
+    store.finish_samples("run", attempt, [outcome(sample) for sample in samples])
+    yield leaderboard(store.model_sums("run"), kind, measure)
+    store.close()
+    aggregator = ReportAggregator()
+    for sample in samples:
+        aggregator.add(sample)
+    yield leaderboard(aggregator.sums(), kind, measure)
+
+
+def outcome(sample: RunSample) -> SampleOutcome:
+    return SampleOutcome(sample, flatten(sample), Usage())
+
+
+def test_the_mean_rating_is_one(tmp_path: Path) -> None:
+    aggregator = DialoguesAggregator()
+    for result in DIALOGUES:
+        aggregator.add(result)
+    scores = {one["model"]: one for one in aggregator.summary()["scores"] if one["group"] == "all"}
+    # By hand: a 6, 9 and 3.5; b 2.5 and 1; the aced script is set aside.
+    assert scores["a"]["value"] == pytest.approx(18.5 / 3)
+    assert scores["b"]["value"] == pytest.approx(3.5 / 2)
+    folder = write(tmp_path, DIALOGUES)
+    for board in boards(folder):
+        for entry in board:
+            mine = scores[entry.model]
+            assert (entry.mean, entry.lower, entry.upper) == (mine["value"], mine["lower"], mine["upper"])
+            assert (entry.judged_count, entry.judgement_count) == (mine["n"], mine["scripts"])
+    page = tmp_path / "report.html"
+    write_report(folder, page)
+    text = page.read_text(encoding="utf-8")
+    assert all(f'<td class="number">{one["value"]:.3f}</td>' in text for one in scores.values())
+
+
+def test_prompts_and_orders_are_apart(tmp_path: Path) -> None:
+    aggregator = DecisionsAggregator()
+    for result in DECISIONS:
+        aggregator.add(result)
+    accuracy = {}
+    for setup, items in aggregator.items.items():
+        answered = [one for one in items if one.predicted]
+        swapped = ", swapped" if setup.order == "swapped" else ""
+        accuracy[f"correct/{setup.prompt}{swapped}"] = sum(
+            one.predicted == one.gold for one in answered
+        ) / len(answered)
+    assert accuracy == {"correct/naive": 3 / 4, "correct/naive, swapped": 1 / 3, "correct/story": 1 / 4}
+    folder = write(tmp_path, DECISIONS)
+    for (entry,) in boards(folder):
+        assert dict(entry.means_by_measure) == accuracy
+        # The first setup ranks, by itself.
+        assert (entry.mean, entry.judgement_count) == (3 / 4, 4)
+    page = tmp_path / "report.html"
+    write_report(folder, page)
+    text = page.read_text(encoding="utf-8")
+    assert "In the setup correct/naive" in text
+    assert "correct/naive, swapped" in text
+
+
+def test_the_mean_edit_distance_is_one(tmp_path: Path) -> None:
+    aggregator = GraphsAggregator()
+    for result in GRAPHS:
+        aggregator.add(result)
+    (model,) = aggregator.summary()["models"]
+    (distances,) = model["distances"].values()
+    assert (distances["mean"], distances["mean_lower_bound"]) == (5.5, 3.5)
+    folder = write(tmp_path, GRAPHS)
+    for (entry,) in boards(folder, "edit_distance"):
+        found: dict[str, Any] = dict(entry.means_by_measure)
+        assert entry.mean == found["edit_distance"] == distances["mean"]
+        assert found["edit_distance/lower_bound"] == distances["mean_lower_bound"]
+        assert (entry.judged_count, entry.judgement_count) == (distances["measured"], model["graphs"])
+    page = tmp_path / "report.html"
+    write_report(folder, page)
+    assert "5.50" in page.read_text(encoding="utf-8")
