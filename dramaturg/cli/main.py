@@ -46,6 +46,12 @@ class Commands(LazyGroup):
             "Lists the registered judges, who they are and whether they answer.",
         ),
         LazyCommand(
+            "providers",
+            "dramaturg.cli.providers",
+            "Lists the model providers and their models, and checks what works with them.",
+            group=True,
+        ),
+        LazyCommand(
             "conformance",
             "dramaturg.cli.conformance",
             "Checks that a running judge keeps its contract. Exit code 1: it does not.",

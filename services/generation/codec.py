@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 from google.protobuf.duration_pb2 import Duration
 
 from dramaturg.api.common.v1 import judging_pb2, provenance_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import Violation, invalid_fields
 from services.generation.answers.forms import InvalidSchemaError, JsonForm, json_form
 from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
 from services.generation.completions import CachePolicy
 from services.generation.ledger import LedgerKind, LedgerStatus
+from services.generation.provider_checks import Feature, Finding, ProviderCheck, Works
+from services.generation.statuses import reason_of
 
 _ROLES = {
     pb.MESSAGE_ROLE_SYSTEM: Role.SYSTEM,
@@ -34,6 +37,21 @@ _STATUSES = {
     Status.TOOL_CALL: pb.COMPLETION_STATUS_TOOL_CALL,
     Status.INTERRUPTED: pb.COMPLETION_STATUS_INTERRUPTED,
     Status.FILTERED: pb.COMPLETION_STATUS_FILTERED,
+}
+_FEATURES = {
+    pb.PROVIDER_FEATURE_CONNECTION: Feature.CONNECTION,
+    pb.PROVIDER_FEATURE_TEXT: Feature.TEXT,
+    pb.PROVIDER_FEATURE_JSON_SCHEMA: Feature.JSON_SCHEMA,
+    pb.PROVIDER_FEATURE_JSON_OBJECT: Feature.JSON_OBJECT,
+    pb.PROVIDER_FEATURE_LOGPROBS: Feature.LOGPROBS,
+    pb.PROVIDER_FEATURE_LONG_PROMPT: Feature.LONG_PROMPT,
+    pb.PROVIDER_FEATURE_REASONING: Feature.REASONING,
+}
+_FEATURE_VALUES = {feature: value for value, feature in _FEATURES.items()}
+_WORKS = {
+    Works.OK: pb.FEATURE_STATUS_OK,
+    Works.NOT_SUPPORTED: pb.FEATURE_STATUS_NOT_SUPPORTED,
+    Works.FAILED: pb.FEATURE_STATUS_FAILED,
 }
 _KINDS = {
     LedgerKind.MEMORY: pb.LEDGER_KIND_MEMORY,
@@ -202,3 +220,47 @@ def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
         )
         listed.send_time.FromNanoseconds(round(call.sent_at * 1e9))
     return message
+
+
+def decode_features(features: Iterable[pb.ProviderFeature.ValueType]) -> list[Feature]:
+    """The features to check.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT for a feature that is not known.
+    """
+    features = list(features)
+    violations = [
+        Violation(f"features[{index}]", "is not known")
+        for index, feature in enumerate(features)
+        if feature not in _FEATURES
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    return [_FEATURES[feature] for feature in features]
+
+
+def encode_check(check: ProviderCheck) -> pb.ProviderCheck:
+    """What was found about a provider, as a message."""
+    price = check.price
+    return pb.ProviderCheck(
+        provider=check.provider,
+        model=check.model,
+        address=check.address,
+        features=map(_finding, check.findings),
+        prompt_usd_per_million=None if price is None else price.prompt,
+        completion_usd_per_million=None if price is None else price.completion,
+    )
+
+
+def _finding(finding: Finding) -> pb.FeatureCheck:
+    omitted = finding.purchases[-1].answer.omitted if finding.purchases else ()
+    return pb.FeatureCheck(
+        feature=_FEATURE_VALUES[finding.feature],
+        status=_WORKS[finding.works],
+        detail=finding.detail,
+        remedy=finding.remedy,
+        reason=ERROR_REASON_UNSPECIFIED if finding.kind is None else reason_of(finding.kind),
+        latency=_duration(finding.latency),
+        usage=encode_usage(finding.purchases),
+        omitted_parameters=omitted,
+    )

@@ -53,6 +53,10 @@ class PriceTable:
         except (OSError, ValueError, ValidationError) as error:
             raise ValueError(f"the price table {path} cannot be used: {error}") from error
 
+    def price(self, model: str) -> Price | None:
+        """The price of a model. None: it is not known."""
+        return self._find(model)
+
     def cost(self, requested_model: str, answer: Answer) -> float | None:
         """What the answer cost in US dollars. None: the price or the token counts are not known."""
         if not self._prices:

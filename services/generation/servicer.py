@@ -8,11 +8,17 @@ from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2_grpc as pb_grpc
-from services.generation.codec import encode_ledger_status
+from dramaturg.service.context import remaining as context_remaining
+from services.generation.codec import decode_features, encode_check, encode_ledger_status
+from services.generation.deadlines import Until
 from services.generation.generator import Generator
 from services.generation.ledger import Ledger
+from services.generation.provider_checks import ProviderChecker
 from services.generation.registry import Registry
 from services.generation.statuses import DOMAIN_ERRORS, service_error
+
+CHECK_SECONDS = 120.0
+"""The longest that a check without a deadline takes."""
 
 
 class GenerationServicer(pb_grpc.GenerationServiceServicer):
@@ -20,6 +26,7 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         self._generator = generator
         self._registry = registry
         self._ledger = ledger
+        self._checker = ProviderChecker(registry)
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         del context
@@ -42,6 +49,16 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
             ],
             default_model=self._registry.default_model,
         )
+
+    async def CheckProvider(self, request: pb.CheckProviderRequest, context: Any) -> pb.CheckProviderResponse:
+        del context
+        features = decode_features(request.features)
+        deadline = Until(context_remaining() or CHECK_SECONDS)
+        try:
+            check = await self._checker.check(request.model, features, deadline)
+        except DOMAIN_ERRORS as error:
+            raise service_error(error) from error
+        return pb.CheckProviderResponse(check=encode_check(check))
 
     async def GetLedgerStatus(
         self, request: pb.GetLedgerStatusRequest, context: Any

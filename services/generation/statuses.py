@@ -57,6 +57,11 @@ _FAULTS = {
 }
 
 
+def reason_of(kind: FailureKind) -> error_reason_pb2.ErrorReason.ValueType:
+    """The reason that the contract has for a failure."""
+    return _FAULTS[kind][1]
+
+
 def service_error(error: Exception) -> ServiceError:
     """One of the domain's errors as that of the contract."""
     match error:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from services.generation.calls import Call
-from services.generation.providers.parameters import FORM_PARAMETERS, Dialect, Parameter, StepDown
+from services.generation.providers.parameters import FORM_PARAMETERS, Dialect, Parameter, StepDown, requested
 
 FIRST_CALL_SECONDS = 0.3
 """How long calls of a kind that was never made wait for the first of them. A refusal is fast."""
@@ -27,7 +27,7 @@ class _Learned:
 class Compatibility:
     """Remembers what an endpoint's models refused, and lets concurrent calls of one kind learn once.
 
-    A call's kind is its model, its schema and what of it is sent.
+    A call's kind is its model, its schema and what it asks for.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Compatibility:
     @asynccontextmanager
     async def turn(self, call: Call) -> AsyncIterator[None]:
         """Holds back calls of a kind that was never made until the first of them is done, or for a second."""
-        kind = (call.model, call.json_form, tuple(self.dialect(call).sends(call)))
+        kind = (call.model, call.json_form, tuple(requested(call, self.dialect(call))))
         if kind in self._accepted:
             yield
             return
@@ -108,8 +108,7 @@ class Compatibility:
             yield
             if len(self._accepted) >= _MOST_KINDS:
                 self._accepted.clear()
-            # What was learnt changed the kind; both are known now.
-            self._accepted.update((kind, (call.model, call.json_form, tuple(self.dialect(call).sends(call)))))
+            self._accepted.add(kind)
         finally:
             done.set()
             del self._under_way[kind]

@@ -54,9 +54,9 @@ _MODEL = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _PATH = re.compile(
-    r"^\W*(?:404|405|not[_ ]found|page not found|404 page not found|cannot post .*|method not allowed"
-    r"|resource not found|no route.*|unknown (?:endpoint|url|path).*|invalid url.*|unexpected endpoint.*"
-    r"|file not found|route not found.*|the requested url.*|nothing said|)\W*$",
+    r"\W*(?:40[45]\W*)?(?:not[_ ]found|page not found|cannot post .*|method not allowed|resource not found"
+    r"|no route.*|unknown (?:endpoint|url|path).*|invalid url.*|unexpected endpoint.*|file not found"
+    r"|route not found.*|the requested url.*|nothing said|)\W*",
     re.IGNORECASE | re.DOTALL,
 )
 _TAGS = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]*>", re.IGNORECASE | re.DOTALL)
@@ -76,6 +76,8 @@ class Refusal:
     """Its own words."""
     retry_after: float | None = None
     """How many seconds it asks to wait, if it says."""
+    structured: bool = True
+    """Whether the body is JSON. A page of text means that something else answers at the address."""
 
     @classmethod
     def read(cls, response: Response) -> Refusal:
@@ -104,6 +106,7 @@ class Refusal:
             tuple(dict.fromkeys(_params(members))),
             " ".join(dict.fromkeys(_words(error)))[:_MAX_SAID] or "nothing said",
             retry_after,
+            structured=not isinstance(error, str),
         )
 
     @property
@@ -124,7 +127,7 @@ class Refusal:
             return FailureKind.MODEL_UNKNOWN
         if self.status == 403:
             return FailureKind.UNAUTHENTICATED
-        if self.status in {404, 405} and _PATH.match(self.said):
+        if self.status in {404, 405} and (not self.structured or _PATH.fullmatch(self.said)):
             return FailureKind.ADDRESS_INVALID
         if 300 <= self.status < 400:
             return FailureKind.ADDRESS_INVALID

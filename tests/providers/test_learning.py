@@ -1,0 +1,128 @@
+"""What a model refuses is learnt once, remembered for a while, and for that model alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dramaturg.api.common.v1.judging_pb2 import Sampling
+from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from tests.providers.scripted_server import Body, Reply, error, message, scripted_server
+from tests.support.generation import GOOD, generation_service
+
+TEMPERATURE = Sampling(temperature=0.0)
+
+
+def fussy(body: Body) -> Reply:
+    """Refuses a temperature, and schemas."""
+    if "temperature" in body:
+        return Reply(error("Unsupported value: 'temperature' does not support 0.0 with this model."), 400)
+    if (body.get("response_format") or {}).get("type") == "json_schema":
+        return Reply(error("response_format of type json_schema is not supported"), 400)
+    return Reply(message(GOOD))
+
+
+async def test_concurrent_calls_learn_once() -> None:
+    async with (
+        scripted_server(fussy) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        answered = await asyncio.gather(
+            *(service.generate(f"question {number}", sampling=TEMPERATURE) for number in range(40))
+        )
+    assert all(completion.status == pb.COMPLETION_STATUS_OK for completion in answered)
+    assert all(
+        list(completion.calls[0].omitted_parameters) == ["json_schema", "temperature"]
+        for completion in answered
+    )
+    assert len(server.bodies) == 42
+
+
+async def test_another_model_is_asked_with_everything() -> None:
+    async with (
+        scripted_server(fussy) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        for text, model in enumerate(("a", "a", "b")):
+            await service.generate(str(text), model=model, sampling=TEMPERATURE, json_format=False)
+    assert [("temperature" in body, body["model"]) for body in server.bodies] == [
+        (True, "a"),
+        (False, "a"),
+        (False, "a"),
+        (True, "b"),
+        (False, "b"),
+    ]
+
+
+async def test_what_was_learnt_is_forgotten_after_a_while() -> None:
+    table = {"default_model": "m", "remember_seconds": 0.0}
+    async with (
+        scripted_server(fussy) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, **table}}) as service,
+    ):
+        for number in range(2):
+            await service.generate(str(number), sampling=TEMPERATURE, json_format=False)
+    assert ["temperature" in body for body in server.bodies] == [True, False, True, False]
+
+
+async def test_a_refusal_of_one_schema_holds_for_that_schema() -> None:
+    def narrow(body: Body) -> Reply:
+        form = body.get("response_format") or {}
+        if form.get("type") == "json_schema" and form["json_schema"]["name"] == "odd":
+            return Reply(error("Invalid schema for response_format 'odd'"), 400)
+        return Reply(message('{"a":1}'))
+
+    schema = '{"type":"object"}'
+    async with (
+        scripted_server(narrow) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        for name in ("odd", "even"):
+            form = pb.JsonFormat(name=name, schema=schema)
+            asked = [pb.Message(role=pb.MESSAGE_ROLE_USER, text=name)]
+            await service.generation.Generate(
+                pb.GenerateRequest(messages=asked, json_format=form), timeout=10
+            )
+    assert [body["response_format"]["type"] for body in server.bodies] == [
+        "json_schema",
+        "json_object",
+        "json_schema",
+    ]
+
+
+async def test_a_slow_first_answer_does_not_hold_the_others_back() -> None:
+    begun = asyncio.Event()
+
+    def slow(body: Body) -> Reply:
+        if body["messages"][-1]["content"] == "first":
+            begun.set()
+            return Reply(events=[20.0])
+        return Reply(message("fine"))
+
+    async with (
+        scripted_server(slow) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        first = asyncio.create_task(service.generate("first", json_format=False))
+        await begun.wait()
+        second = await service.generate("second", json_format=False, timeout=5)
+        first.cancel()
+    assert second.text == "fine"
+
+
+async def test_a_truncated_answer_is_requested_with_more_than_the_reasoning_took() -> None:
+    def starving(body: Body) -> Reply:
+        cap = body.get("max_tokens") or 2
+        if cap < 3000:
+            counts = {"prompt_tokens": 3, "completion_tokens": 2000}
+            counts["completion_tokens_details"] = {"reasoning_tokens": 2000}  # type: ignore[assignment]
+            return Reply(message("", finish="length", usage=counts))
+        return Reply(message("fine"))
+
+    async with (
+        scripted_server(starving) as server,
+        generation_service(providers={"p": {"base_url": server.base_url, "default_model": "m"}}) as service,
+    ):
+        completion = await service.generate(json_format=False, sampling=Sampling(max_output_tokens=2))
+        without_cap = await service.generate("again", json_format=False)
+    assert (completion.text, without_cap.text) == ("fine", "fine")
+    assert [body.get("max_tokens") for body in server.bodies] == [2, 4000, None, 8192]
