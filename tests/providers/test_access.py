@@ -93,7 +93,7 @@ async def proxied(monkeypatch: pytest.MonkeyPatch, no_proxy: str) -> list[str]:
     asked: list[str] = []
 
     async def proxy(request: web.BaseRequest) -> web.Response:
-        asked.append(str(request.url))
+        asked.append(f"{request.url} {request.headers.get('Proxy-Authorization')}")
         return web.json_response(message("through the proxy"))
 
     runner = web.ServerRunner(web.Server(proxy))
@@ -118,7 +118,7 @@ async def proxied(monkeypatch: pytest.MonkeyPatch, no_proxy: str) -> list[str]:
 
 
 async def test_a_proxy_is_used_where_the_environment_names_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await proxied(monkeypatch, "") == ["http://models.invalid/v1/chat/completions"]
+    assert await proxied(monkeypatch, "") == ["http://models.invalid/v1/chat/completions Basic dXNlcjp3b3Jk"]
 
 
 async def test_no_proxy_is_used_for_the_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:

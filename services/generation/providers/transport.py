@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,17 +91,19 @@ class Transport:
         self._base = url.with_query(None).with_fragment(None)
         self._urls: dict[str, URL] = {}
         self._idle = aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=access.idle_seconds)
-        proxy, credentials = _proxy(self._base)
+        proxy, for_proxy = _proxy(self._base)
+        # A proxy reads the request itself, unless the request goes through a tunnel.
+        tunnelled = self._base.scheme == "https"
+        self._proxy_headers = for_proxy if tunnelled else None
         self._unlimited = aiohttp.ClientTimeout(total=None, sock_connect=None)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=max_connections, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=access.ssl_context() or True
             ),
-            headers={"Accept": _JSON, **access.headers},
+            headers={"Accept": _JSON, **access.headers, **({} if tunnelled else for_proxy)},
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=self._unlimited,
             proxy=proxy,
-            proxy_auth=credentials,
         )
 
     async def post(self, path: str, body: bytes, *, streamed: bool = False) -> Response:
@@ -142,6 +145,7 @@ class Transport:
                 url,
                 data=None if body is None else aiohttp.BytesPayload(body, content_type=_JSON),
                 allow_redirects=False,
+                proxy_headers=self._proxy_headers,
                 timeout=self._idle if streamed else self._unlimited,
             )
             try:
@@ -170,14 +174,16 @@ def _redirected(url: URL, location: str) -> URL:
     return target
 
 
-def _proxy(url: URL) -> tuple[str | None, aiohttp.BasicAuth | None]:
-    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an address, and its credentials."""
+def _proxy(url: URL) -> tuple[str | None, dict[str, str]]:
+    """The proxy that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name for an address, and the headers for it."""
     address = getproxies().get(url.scheme) or getproxies().get("all")
     if not address or not url.host or proxy_bypass(f"{url.host}:{url.port}") or proxy_bypass(url.host):
-        return None, None
+        return None, {}
     proxy = URL(address if "://" in address else f"http://{address}")
-    credentials = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
-    return str(proxy.with_user(None)), credentials
+    if not proxy.user:
+        return str(proxy), {}
+    credentials = b64encode(f"{proxy.user}:{proxy.password or ''}".encode()).decode()
+    return str(proxy.with_user(None)), {"Proxy-Authorization": f"Basic {credentials}"}
 
 
 async def _read(stream: aiohttp.StreamReader) -> bytes:
