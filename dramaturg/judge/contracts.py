@@ -99,14 +99,20 @@ def judge_contract(
     )
 
 
-def serve(contract: Contract, argv: Sequence[str] | None = None) -> None:
+def serve(
+    contract: Contract,
+    argv: Sequence[str] | None = None,
+    *,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+) -> None:
     """Serves one contract as a process, until SIGTERM or SIGINT.
 
     Args:
         contract: The contract, made by one of the functions above.
         argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
+        interceptors: Further interceptors of gRPC (see ``dramaturg.service.interceptors``).
     """
-    run(_SingleContractApp(contract), argv)
+    run(_SingleContractApp(contract), argv, interceptors=interceptors)
 
 
 class _SingleContractApp:

@@ -75,6 +75,7 @@ class App:
                     version=release,
                     description="Completes conversations with the models of the configured providers.",
                     capabilities=[CALLS_MODELS],
+                    weights={"GenerateBatch": lambda request: len(request.requests)},
                 ),
                 Contract.make(
                     authoring.DESCRIPTOR,
