@@ -1,4 +1,4 @@
-"""What a service is to whoever starts it."""
+"""The interface of a service to the code that starts it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class App(Protocol):
 
     @property
     def name(self) -> str:
-        """The name under which the service is started, such as "critic"."""
+        """The name under which the service is started, for example "critic"."""
 
     def open(self) -> AbstractAsyncContextManager[Sequence[Contract]]:
         """Opens what the service needs (channels, stores), yields its contracts, and closes it all again."""

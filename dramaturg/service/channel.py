@@ -54,7 +54,8 @@ def open_channel(
     A channel belongs to the event loop of its first call. Close it, or use it in ``async with``.
 
     Args:
-        target: ``host:port`` or a gRPC name such as ``dns:///critic.eval.svc:50051``. For several replicas
+        target: ``host:port`` or a gRPC name, for example ``dns:///critic.eval.svc:50051``. For several
+        replicas
             the name must resolve to each one's address (on Kubernetes: a headless Service).
         settings: Certificates and limits; by default those of the environment.
         interceptors: Interceptors of gRPC, the first one outermost. They see each call as the channel makes
@@ -112,12 +113,12 @@ _KINDS: Final = (
 def _options(settings: ChannelSettings) -> list[tuple[str, Any]]:
     options: list[tuple[str, Any]] = [
         ("grpc.service_config", json.dumps(SERVICE_CONFIG)),
-        # What a name resolves to is not for DNS to configure.
+        # DNS does not configure channels.
         ("grpc.service_config_disable_resolution", 1),
-        # Services call each other and this machine; a proxy for the web would be in the way.
+        # Services call each other and this machine, without the proxy for the web.
         ("grpc.enable_http_proxy", int(settings.http_proxy)),
         # Connections are a channel's own: shared ones would hand a new channel the backoff of an old one that
-        # found nobody at the address.
+        # found no server at the address.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.keepalive_time_ms", round(settings.keepalive_seconds * 1000)),

@@ -1,7 +1,7 @@
-"""What is known of the call that is being served, for whoever works on it.
+"""The context of the call that is being served.
 
-A context variable carries it: it is there in the servicer, in everything that the servicer awaits, and in the
-channel, which passes the deadline and the request id on to the next hop.
+A context variable carries it: the servicer, all that it awaits, and the channel read it. The channel passes
+the deadline and the request id on to the next hop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class RequestContext(NamedTuple):
     request_id: str
     """Names the request in the logs of every service that it passes through."""
     method: str = ""
-    """The full method name, such as ``/dramaturg.api.agents.v1.CriticService/Critique``."""
+    """The full method name, for example ``/dramaturg.api.agents.v1.CriticService/Critique``."""
     peer: str = ""
     """The caller's address, as gRPC writes it."""
     deadline: float | None = None

@@ -1,4 +1,4 @@
-"""A served contract: a gRPC service, who implements it, and what it says of itself."""
+"""A served contract: a gRPC service, its implementation and its identity."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Contract:
     event loop.
     """
     identity: Identity
-    """What ``IdentityService`` answers for it."""
+    """Its answer of ``IdentityService``."""
     permission: str = ""
-    """What a caller of any of its methods must be allowed, where it is not what ``auth.permissions`` says of
-    each. A contract that stands in no table there needs it on servers that check their callers.
+    """The permission that its methods need, in place of those of ``auth.permissions``. Required for contracts
+    without an entry there, on servers that authenticate callers.
     """
     gate: Gate = OPEN_GATE
-    """Whether, and how often, a caller may call it now."""
+    """The deployment's own rule of which calls pass now, for example a quota."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """How many items a request of a method has, by the method's name. They count against
     ``server.max_concurrent_calls``; a request of any other method counts as one.
@@ -84,5 +84,5 @@ class Contract:
 
     @property
     def full_name(self) -> str:
-        """The full name, such as ``dramaturg.api.agents.v1.CriticService``; health is asked for by it too."""
+        """The full name, such as ``dramaturg.api.agents.v1.CriticService``; the name in health checks too."""
         return self.identity.contract

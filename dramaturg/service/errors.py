@@ -27,7 +27,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-# What these reasons say is about the request or the deployment as a whole, so it holds for the caller of the
+# These reasons are about the request or the deployment as a whole, so it holds for the caller of the
 # caller too.
 _FORWARDED = frozenset(
     {
@@ -53,19 +53,19 @@ class Violation(NamedTuple):
     """One broken limit of a request."""
 
     field: str
-    """The path of the field, such as ``candidates[3].script.steps[0].text`` or ``tags["level"]``."""
+    """The path of the field, for example ``candidates[3].script.steps[0].text`` or ``tags["level"]``."""
     description: str
     """What is wrong, with the limit and the actual value or length."""
 
 
 class ServiceError(Exception):
-    """A call failed for a reason that the contract knows.
+    """A call failed for a reason of the contract.
 
     Attributes:
         code: The gRPC status code.
         reason: The value of ``dramaturg.api.common.v1.ErrorReason``; unspecified when the other side gave
             none.
-        message: One sentence for a developer. It travels to the caller, so it holds no secrets.
+        message: One sentence for a developer. It is sent to the caller: no secrets.
         metadata: The dynamic parts of the message by name (AIP-193).
         violations: The broken limits, where the request is at fault.
         retry_after: Seconds after which a retry is worth it; ``None`` where nothing is known.
@@ -91,7 +91,7 @@ class ServiceError(Exception):
 
     @property
     def reason_name(self) -> str:
-        """The reason's name, as it stands in ``ErrorInfo.reason``."""
+        """The reason's name, as in ``ErrorInfo.reason``."""
         return ErrorReason.Name(self.reason)
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ def downstream(error: grpc.aio.AioRpcError | ServiceError, service: str) -> Serv
 
     Args:
         error: The failure of the call to the dependency, or of one item of it (see [from_error_status]).
-        service: The dependency, such as "generation".
+        service: The dependency, for example "generation".
 
     Returns:
         UNAVAILABLE where it is unreachable, dropped the call or is overloaded; DEADLINE_EXCEEDED where it ran

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 class ReloadingFile(Generic[_T]):
     """A value that is read from files, and read again when one of them changes.
 
-    The files are looked at whenever the value is asked for (a ``stat`` each). The old value stays until the
+    Every read of the value looks at the files (a ``stat`` each). The old value stays until the
     new one can be read: some of the files may be renewed, and some not yet.
 
     Args:

@@ -1,4 +1,4 @@
-"""A gate before a contract: a deployment's own rule of who may call how much."""
+"""Gates before contracts: a deployment's own rule of which calls pass, for example quotas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 Answered = Callable[[Any], None]
-"""Is told each message that a call answers with."""
+"""Called with each response of a call."""
 
 
 class Gate(Protocol):
-    """Stands around the calls of a contract, once the callers are known and the server has room for them."""
+    """Encloses the calls of a contract, after authorization and admission."""
 
     def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
-        """Lets a call pass: what is within ``async with`` is the call.
+        """Encloses a call by ``async with``.
 
         Args:
             method: The full name of the method.

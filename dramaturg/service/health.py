@@ -1,7 +1,7 @@
 """The standard health service (``grpc.health.v1``), for probes and for clients that watch their servers.
 
 ``grpc_health.v1.health.aio.HealthServicer`` is not used: its watchers of one service share a condition that
-the first one to leave takes away, so the others never hear of a shutdown; and it holds that condition's lock
+the first one to leave takes away, so the others never see a shutdown; and it holds that condition's lock
 while it writes.
 """
 
@@ -15,7 +15,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 LIVENESS = ""
-"""The name under which the server as a whole is asked for."""
+"""The name of the server as a whole."""
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
@@ -30,7 +30,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
     async def Check(
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthCheckResponse:
-        """Tells whether a contract is served; NOT_FOUND for one that this server does not have."""
+        """Reports whether a contract is served; NOT_FOUND for one that this server does not have."""
         if request.service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, "this server has no such service")
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
@@ -38,7 +38,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """Tells whether a contract is served, now and whenever it changes, until the server stops."""
+        """Reports whether a contract is served, now and at every change, until the server stops."""
         del context
         last = None
         while self._open:

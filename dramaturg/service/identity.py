@@ -1,4 +1,4 @@
-"""Answers who serves the contracts of a server (``identity/v1``)."""
+"""The identities of the contracts of a server (``identity/v1``)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Option: TypeAlias = tuple[str, Any]
 """The name and the value of a channel argument of gRPC."""
 
 EXCLUSIVE: Final[Option] = ("grpc.so_reuseport", 0)
-"""Two servers on one port would silently share its calls."""
+"""Without it, two servers on one port silently share its calls."""
 
 _LONGEST_QUEUE = 100_000
 
@@ -21,7 +21,7 @@ _LONGEST_QUEUE = 100_000
 def bind(
     server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None
 ) -> int:
-    """Takes a port for a server that is not started yet; returns the port.
+    """Binds a server that is not started yet; returns the port.
 
     Args:
         server: The server.
@@ -69,9 +69,9 @@ def server_options(settings: ServerSettings) -> list[Option]:
 class Registration:
     """Stands for a server where generated code adds servicers to it.
 
-    gRPC can also be told of every method beforehand. An asynchronous server then waits for each method by
+    Methods can also be registered with gRPC beforehand. An asynchronous server then waits for each method by
     itself, and with every call goes through all of them: at 27 methods a tenth of the processor time of a
-    call that does nothing, its caller's included. Nothing else comes of it, so it is left out.
+    call that does nothing, its caller's included. It has no other effect, so it is left out.
 
     Args:
         server: The server.

@@ -82,13 +82,15 @@ def _json(value: object) -> str:
 
 
 def write(logger: logging.Logger, level: int, message: str, fields: Mapping[str, object]) -> None:
-    """Logs without looking up where from, which costs as much as the rest: for what every call logs.
+    """Logs a line of every call.
+
+    It does not look up the caller's place in the code, which costs as much as the rest.
 
     Args:
-        logger: As whom.
-        level: How severe it is.
-        message: What happens, one of few texts.
-        fields: What is particular to it.
+        logger: The logger.
+        level: The level.
+        message: The event, one of few texts.
+        fields: Its fields.
     """
     if logger.isEnabledFor(level):
         alike, now = _alike(logger.name, level, message, threading.get_ident()), time.time()
@@ -103,7 +105,7 @@ def write(logger: logging.Logger, level: int, message: str, fields: Mapping[str,
 
 @lru_cache(maxsize=64)
 def _alike(logger: str, level: int, message: str, thread: int) -> dict[str, Any]:
-    """What the records of a thread have in common, which is costly to find out."""
+    """The members that the records of a thread share; they are costly to find."""
     del thread
     return {**vars(logging.LogRecord(logger, level, "", 0, message, None, None)), "taskName": None}
 

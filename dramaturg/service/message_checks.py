@@ -23,7 +23,7 @@ from dramaturg.service.errors import Violation
 from dramaturg.service.value_rules import can_break, limits_of, required_rules, text_rules, value_rules
 
 MAX_VIOLATIONS = 1000
-"""After so many violations a request is not looked at any further."""
+"""The most violations that are found in a request."""
 
 _SHOWN_KEY_LENGTH = 40
 Check = Callable[[Any], Sequence[Violation]]
@@ -32,7 +32,7 @@ Check = Callable[[Any], Sequence[Violation]]
 _known: dict[tuple[Descriptor, int], Check] = {}
 _making: set[tuple[Descriptor, int]] = set()
 _compiling = threading.RLock()
-"""Large messages are looked at in threads."""
+"""Large messages are checked in threads."""
 
 
 def message_check(descriptor: Descriptor, size_bound: int) -> Check:
@@ -52,7 +52,7 @@ def message_check(descriptor: Descriptor, size_bound: int) -> Check:
 
 def _compiled(descriptor: Descriptor, size_bound: int) -> Check:
     key = descriptor, size_bound
-    if key in _making:  # a type that contains itself: by the time that it is asked, the check is made
+    if key in _making:  # a type that contains itself: the check is made by the time of its first call
         return lambda message: message_check(descriptor, size_bound)(message)
     _making.add(key)
     try:

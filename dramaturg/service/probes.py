@@ -1,7 +1,7 @@
 """Health for probes: alone, in plain text, on a port of its own.
 
-A kubelet brings no certificate, so it is not heard on a port where one is asked for. What it is told here is
-what clients are told there: by the same servicer, out of the same event loop.
+A kubelet has no certificate, so a port that requires one refuses it. The answers are those of the other port:
+of the same servicer, on the same event loop.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dramaturg.service.listener import EXCLUSIVE, Option, bind
 
 _OPTIONS: tuple[Option, ...] = (
     EXCLUSIVE,
-    # A request is a name. Whoever reaches the port without being known may send nothing that costs.
+    # A request is a name. Callers are not authenticated here: they may send nothing that costs.
     ("grpc.max_receive_message_length", 4096),
     ("grpc.max_concurrent_streams", 16),
 )

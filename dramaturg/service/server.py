@@ -88,7 +88,7 @@ class Server:
 
     @property
     def target(self) -> str:
-        """The address for a client on this machine, such as "127.0.0.1:50051"."""
+        """The address for a client on this machine, for example "127.0.0.1:50051"."""
         host = "127.0.0.1" if self._settings.host in _EVERY_ADDRESS else self._settings.host
         return f"{host}:{self.port}"
 
@@ -97,8 +97,8 @@ class Server:
 
         Raises:
             OSError: The address cannot be listened on.
-            SettingsError: A certificate or a file of tokens cannot be read, or it is not known who may call a
-                method.
+            SettingsError: A certificate or a file of tokens cannot be read, or a method has no
+                permission.
         """
         calls = server_interceptor(
             self._settings, guard(self._auth, self._contracts), self._contracts, self._interceptors
@@ -131,7 +131,7 @@ class Server:
     async def drain(self) -> None:
         """Stops without a failed call.
 
-        Reports not serving, waits for clients to notice, then lets the calls under way end. Calls that
+        Reports not serving, waits for clients to notice, then lets the calls in progress end. Calls that
         outlast the grace are cancelled. Probes are answered until then.
         """
         server, self._server = self._server, None

@@ -1,4 +1,4 @@
-"""Settings: what differs between a laptop and a cluster.
+"""Settings of services.
 
 Sources, the strongest first: constructor arguments, environment variables ``DRAMATURG_<SECTION>_<FIELD>``
 (nested with ``__``), the table ``[<section>]`` of the TOML file that ``DRAMATURG_CONFIG`` names, defaults.
@@ -123,8 +123,8 @@ class ServerSettings(Settings):
     port: int = Field(default=50051, ge=0, le=65535)
     """The port to listen on; 0 takes a free one."""
     probe_port: int = Field(default=0, ge=0, le=65535)
-    """A port on which health alone is served, in plain text and to whoever can reach it: for probes without a
-    certificate. The address is ``host``. 0: nowhere. On Kubernetes: 50052.
+    """A port on which health alone is served, in plain text and without authentication: for probes without a
+    certificate. The address is ``host``. 0: none. On Kubernetes: 50052.
     """
     tls_certificate_file: Path | None = None
     """The server's certificate chain (PEM). Read again when it changes. Absent: plain text."""
@@ -135,11 +135,11 @@ class ServerSettings(Settings):
     max_message_bytes: int = Field(default=16 << 20, ge=1024)
     """The largest request, in bytes. A larger one is refused with RESOURCE_EXHAUSTED before it is read."""
     max_concurrent_calls: int = Field(default=4000, ge=1)
-    """The most calls served at once; the next is refused with ERROR_REASON_OVERLOADED. Each waiting call
-    takes about 25 kB.
+    """The most calls served at once, each item of a batch counted as one; more are refused with
+    ERROR_REASON_OVERLOADED. Each waiting call takes about 25 kB.
     """
     overload_retry_seconds: float = Field(default=1.0, ge=0)
-    """After how many seconds a refused caller is told to try again."""
+    """The seconds after which a refused caller is told to retry."""
     default_deadline_seconds: float = Field(default=120.0, gt=0)
     """The deadline of a call that brings none."""
     maximum_deadline_seconds: float = Field(default=600.0, gt=0)
@@ -147,13 +147,13 @@ class ServerSettings(Settings):
     minimum_deadline_seconds: float = Field(default=0.05, ge=0)
     """A call that has less time than this left is refused before any work is done."""
     max_connection_age_seconds: float = Field(default=300.0, gt=0)
-    """After how long a client must connect anew, and so look the name up again and find new replicas."""
+    """The age at which a connection is closed: the client looks the name up again, and finds new replicas."""
     keepalive_seconds: float = Field(default=60.0, ge=1)
     """How often a silent connection is probed."""
     drain_delay_seconds: float = Field(default=0.0, ge=0)
     """How long a stopping server, already reported as not serving, still takes calls. On Kubernetes: 5."""
     drain_grace_seconds: float = Field(default=60.0, ge=0)
-    """How long calls under way may go on after that."""
+    """How long calls in progress may go on after that."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe level that is logged."""
 
@@ -205,8 +205,8 @@ class ChannelSettings(Settings):
     tls_server_name: str | None = None
     """The name that the server's certificate must hold, where it is not the target's host."""
     token_file: Path | None = None
-    """Holds the bearer token that says who calls. Read again when it changes. It is sent to every server that
-    is called."""
+    """The file with the bearer token of the calls. Read again when it changes. It is sent to every server
+    that is called."""
     token_over_plain_text: bool = False
     """Whether the token is also sent where the connection is not encrypted and leaves this machine."""
     max_message_bytes: int = Field(default=64 << 20, ge=1024)
@@ -214,7 +214,8 @@ class ChannelSettings(Settings):
     timeout_seconds: float = Field(default=600.0, gt=0)
     """The longest that a call may take where neither the caller nor the call being served sets less."""
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
-    """What is kept of the time left when a call is passed on, to still answer with a proper error."""
+    """The time that a call to another service leaves of the deadline of the call being served, for a proper
+    error."""
     keepalive_seconds: float = Field(default=60.0, ge=1)
     """How often a silent connection is probed."""
     http_proxy: bool = False

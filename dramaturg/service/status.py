@@ -18,7 +18,8 @@ from dramaturg.service.context import REQUEST_ID_METADATA
 from dramaturg.service.errors import DOMAIN, ServiceError, Violation
 
 PUSHBACK_METADATA = "grpc-retry-pushback-ms"
-"""What a server tells the retry policy of a client (gRFC A6): wait so long, or, below 0, do not retry."""
+"""The metadata by which a server steers the retry policy of a client (gRFC A6): the milliseconds to wait, or,
+below 0, no retry."""
 
 # A client takes 8 KiB of metadata by default, and a larger status reaches it as another error altogether. The
 # message goes out twice, in both cases in a form that grows: percent-encoded, and in base64.
@@ -26,8 +27,8 @@ _MESSAGE_BYTES = 1000
 _METADATA_VALUE_BYTES = 300
 _VIOLATIONS_BYTES = 2000
 
-# Another replica, or the same one in a moment, will do. Any other failure was already retried by whoever owns
-# the retries, and a retry of the transport on top of it would multiply the calls at every hop.
+# Another replica, or the same one a moment later, succeeds. Any other failure was already retried by the
+# owner of the retries, and a retry of the transport on top of it would multiply the calls at every hop.
 _TRANSIENT_HERE = frozenset(
     {error_reason_pb2.ERROR_REASON_OVERLOADED, error_reason_pb2.ERROR_REASON_SHUTTING_DOWN}
 )

@@ -19,8 +19,8 @@ def validate(message: Message, size: int | None = None) -> None:
     """Refuses a message that breaks a limit.
 
     Checked, at any depth: the members of ``FieldLimits``, and that an enum's value is one that this server
-    knows. In a map, ``max_length`` and ``pattern`` hold for keys and values. Elements beyond ``max_items``
-    are not looked at.
+    has. In a map, ``max_length`` and ``pattern`` hold for keys and values. Elements beyond ``max_items``
+    are not checked.
 
     Args:
         message: The message.

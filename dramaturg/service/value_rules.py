@@ -1,4 +1,4 @@
-"""What the limits of a field (``common/v1/limits.proto``) say of one value."""
+"""Rules of one value, made of the limits of its field (``common/v1/limits.proto``)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from dramaturg.api.common.v1 import limits_pb2
 from dramaturg.api.common.v1.limits_pb2 import FieldLimits
 
 Rule = Callable[[Any], str | None]
-"""Says what is wrong with one value, or ``None``."""
+"""Returns the fault of one value, or ``None``."""
 
 
 def limits_of(field: FieldDescriptor) -> FieldLimits:
-    """What the contract says of a field; nothing where it says nothing."""
+    """The limits of a field; empty where it has none."""
     return field.GetOptions().Extensions[limits_pb2.limits]
 
 
 def value_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Iterator[Rule]:
-    """What holds for each value of a field.
+    """The rules of each value of a field.
 
     Args:
         field: The field.
@@ -36,7 +36,7 @@ def value_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) ->
 
 
 def text_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Iterator[Rule]:
-    """What holds for the values of a field of text or bytes (see ``value_rules``)."""
+    """The rules of the values of a field of text or bytes (see ``value_rules``)."""
     if field.cpp_type != FieldDescriptor.CPPTYPE_STRING:  # which bytes fields have too
         return
     unit = "bytes" if field.type == FieldDescriptor.TYPE_BYTES else "characters"
@@ -54,7 +54,7 @@ def text_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> 
 
 
 def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
-    """What holds besides for the value of a field that must be set, once it is there."""
+    """Further rules of the value of a required field that is present."""
     if field.type == FieldDescriptor.TYPE_STRING:
         yield _required_text
     elif field.type == FieldDescriptor.TYPE_BYTES or not field.has_presence:
@@ -62,7 +62,7 @@ def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
 
 
 def can_break(field: FieldDescriptor, size_bound: int) -> bool:
-    """Whether a field can break its limits in a message of fewer than so many bytes."""
+    """Whether a field can break its limits in a message of fewer than ``size_bound`` bytes."""
     limits = limits_of(field)
     return (
         field.enum_type is not None

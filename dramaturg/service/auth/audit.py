@@ -1,7 +1,7 @@
-"""The audit log: who changed something, or was refused, and how it ended.
+"""The audit log: calls that change or cost something, and calls that were refused.
 
 One JSON object a line: time, principal, tenant, peer, method, run id, outcome, reason, request id. Neither
-what a call says nor any credential is in it.
+requests nor credentials are in it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dramaturg.service.auth.permissions import JUDGES_READ, OPEN, RULES, RUNS_RE
 from dramaturg.service.settings import SettingsError
 
 logger = logging.getLogger("dramaturg.audit")
-# Nothing is written before somebody says where to.
+# Nothing is written before [configure].
 logger.disabled = True
 logger.propagate = False
 
 STANDARD_OUTPUT = "stdout"
-"""The place that is no file."""
+"""The destination that is no file."""
 
 _LONGEST_RUN_ID = 100
 _HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
@@ -32,10 +32,10 @@ _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERM
 
 
 def configure(place: str) -> None:
-    """Says where the audit log goes.
+    """Sets the destination of the audit log.
 
     Args:
-        place: "stdout", or a file, which is opened again where it was moved away. Empty: nowhere.
+        place: "stdout", or a file, which is opened again after it was moved away. Empty: none.
 
     Raises:
         SettingsError: The file cannot be written to.
@@ -62,7 +62,7 @@ def is_enabled() -> bool:
 
 
 def is_kept(method: str) -> bool:
-    """Whether calls of a method are written down when they are not refused: it changes or costs something."""
+    """Whether calls of a method are logged that are not refused: it changes or costs something."""
     return not logger.disabled and RULES.get(method) not in _HARMLESS
 
 
@@ -70,8 +70,8 @@ def write(call: Mapping[str, object], run_id: str) -> None:
     """Writes a line about a call that has ended.
 
     Args:
-        call: What the access log says of it.
-        run_id: The run that it was about. Empty: none.
+        call: The fields of the access log.
+        run_id: The run of the call. Empty: none.
     """
     if logger.disabled or not (call["code"] in _REFUSED or is_kept(str(call["method"]))):
         return

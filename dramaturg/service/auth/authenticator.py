@@ -1,4 +1,4 @@
-"""Recognises callers by what they bring: a bearer token, or the certificate of their connection."""
+"""Authenticates callers by a bearer token, or by the certificate of their connection."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _TENANT = re.compile(TENANT_PATTERN)
 
 
 class Authenticator:
-    """Recognises callers.
+    """Authenticates callers.
 
-    A caller that brings a token is recognised by it alone: a wrong one is not made good by a certificate.
+    A token alone authenticates a caller that brings one: a valid certificate does not make up for a wrong
+    token.
 
     Raises:
         SettingsError: A file cannot be read.
@@ -39,26 +40,26 @@ class Authenticator:
         )
 
     def by_metadata(self, metadata: Metadata) -> Caller | None:
-        """Who makes the call, by its metadata alone; ``None`` where the certificate has to say so.
+        """The caller by its metadata alone; ``None`` where the certificate identifies it.
 
         Raises:
-            UnauthenticatedError: Nobody that is known.
+            UnauthenticatedError: The credentials are missing or wrong.
         """
         given = _all(metadata, AUTHORIZATION_METADATA)
         if given:
-            return _believed(self._bearer(given), metadata)
+            return _with_tenant(self._bearer(given), metadata)
         if self._takes_certificates:
             return None
         raise UnauthenticatedError("there is no token")
 
     def by_certificate(self, context: Context) -> Caller:
-        """Who makes the call, by the certificate of its connection.
+        """The caller by the certificate of its connection.
 
         Raises:
-            UnauthenticatedError: Nobody that is known.
+            UnauthenticatedError: The credentials are missing or wrong.
         """
         caller = self._identities.find(_spiffe_id(context.auth_context()))
-        return _believed(caller, context.invocation_metadata() or ())
+        return _with_tenant(caller, context.invocation_metadata() or ())
 
     def _bearer(self, given: list[str]) -> Caller:
         scheme, _, token = given[0].partition(" ")
@@ -73,21 +74,21 @@ class Authenticator:
 
 
 def for_tenant(caller: Caller, metadata: Metadata) -> Caller:
-    """The caller, for the tenant that it names.
+    """The caller, for the tenant that its metadata names.
 
     Raises:
-        UnauthenticatedError: What it names is no tenant.
+        UnauthenticatedError: The name is no valid one.
     """
     if TENANT_METADATA not in dict(metadata):
         return caller
     named = _all(metadata, TENANT_METADATA)
     if len(named) != 1 or not _TENANT.fullmatch(named[0]):
-        raise UnauthenticatedError(f"{caller.principal or 'somebody'} calls for a tenant that is no name")
+        raise UnauthenticatedError(f"{caller.principal or 'a caller'} names a tenant that is no valid name")
     return replace(caller, tenant=named[0])
 
 
-def _believed(caller: Caller, metadata: Metadata) -> Caller:
-    """The caller, for the tenant that it names where it is a service."""
+def _with_tenant(caller: Caller, metadata: Metadata) -> Caller:
+    """The caller; a service is given the tenant that it names."""
     return for_tenant(caller, metadata) if SERVICE in caller.roles else caller
 
 

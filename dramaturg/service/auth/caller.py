@@ -21,9 +21,9 @@ class Caller:
     """An authenticated caller, or [ANONYMOUS]."""
 
     principal: str
-    """Who it is, such as "ci@team-a" or a SPIFFE id. Empty: callers are not authenticated."""
+    """The principal, for example "ci@team-a" or a SPIFFE id. Empty: callers are not authenticated."""
     tenant: str
-    """For which tenant the call is made. Empty: for none."""
+    """The tenant that the call is made for. Empty: none."""
     roles: frozenset[str]
     """The roles that the caller has (see ``permissions``)."""
 
@@ -35,7 +35,7 @@ _current: ContextVar[Caller] = ContextVar("dramaturg_caller", default=ANONYMOUS)
 
 
 def current() -> Caller:
-    """Who makes the call that is being served here; ANONYMOUS outside of any."""
+    """The caller of the call being served; ANONYMOUS outside of any."""
     return _current.get()
 
 
@@ -48,7 +48,7 @@ def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     """The tenant that a call is made for. Empty where callers are not authenticated.
 
     Args:
-        context: The call that is being served, in whose task this is asked.
+        context: The call that is being served, in whose task this runs.
     """
     del context
     return _current.get().tenant
@@ -56,7 +56,7 @@ def tenant_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
 
 @contextmanager
 def on_behalf_of(tenant: str) -> Iterator[None]:
-    """Makes the calls within a ``with`` block for a tenant: for work that no call started."""
+    """Makes the calls within a ``with`` block on behalf of a tenant: for work that no call started."""
     token = _current.set(Caller("", tenant, frozenset()))
     try:
         yield

@@ -60,7 +60,7 @@ class Guard:
 
         Args:
             method: The full name of the method.
-            metadata: The metadata of the call, in whose task this is asked.
+            metadata: The metadata of the call, in whose task this runs.
 
         Returns:
             Whether the caller may be a known one. Where it is not, the call is to be refused by [authorize].
@@ -79,7 +79,7 @@ class Guard:
 
         Args:
             method: The full name of the method.
-            context: The call, in whose task this is asked.
+            context: The call, in whose task this runs.
             metadata: The metadata of the call.
 
         Raises:
@@ -118,8 +118,8 @@ def guard(settings: AuthSettings | None, contracts: Iterable[Contract]) -> Guard
     """The guard of a server.
 
     Args:
-        settings: How callers are recognised. ``None``, or without a source of identities: not at all.
-        contracts: What the server serves.
+        settings: How callers are authenticated. ``None``, or without a source of identities: not at all.
+        contracts: The contracts of the server.
 
     Raises:
         SettingsError: A file cannot be read, or a method that is served has no rule.
@@ -132,7 +132,7 @@ def guard(settings: AuthSettings | None, contracts: Iterable[Contract]) -> Guard
             if contract.permission:
                 rules[name] = contract.permission
             elif enabled and name not in rules:
-                raise SettingsError(f"{name} has no rule that says who may call it: see Contract.permission")
+                raise SettingsError(f"{name} needs a permission: see Contract.permission")
     if settings is None or not enabled:
         return Guard(None, rules)
     return Guard(Authenticator(settings), rules, settings.reflection_permission)
@@ -142,7 +142,7 @@ def _unauthenticated() -> ServiceError:
     return ServiceError(
         grpc.StatusCode.UNAUTHENTICATED,
         error_reason_pb2.ERROR_REASON_UNAUTHENTICATED,
-        "the caller is not known: a bearer token or a client certificate is needed",
+        "the caller is not authenticated: a bearer token or a client certificate is needed",
     )
 
 

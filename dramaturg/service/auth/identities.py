@@ -1,4 +1,4 @@
-"""Tenants and roles by the pattern of an identity, such as a SPIFFE id."""
+"""Tenants and roles by the pattern of an identity."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _HOLES = {"*": "[^/:]+", "{tenant}": f"(?P<tenant>{TENANT_PATTERN})"}
 
 
 class Identities:
-    """Knows whom an identity belongs to: the first pattern that matches it as a whole says so."""
+    """Finds the caller with an identity: the first pattern that matches it as a whole counts."""
 
     def __init__(self, grants: Sequence[IdentityGrant]) -> None:
         self._grants = [(_compiled(grant.pattern), grant) for grant in grants]
 
     def find(self, identity: str) -> Caller:
-        """Who has the identity.
+        """The caller with the identity.
 
         Raises:
             UnauthenticatedError: No pattern matches it.

@@ -1,7 +1,7 @@
-"""What each method needs, and what each role may do.
+"""The permissions that methods need, and those that roles give.
 
-Every method of every contract stands in the table: a server that checks its callers does not start with a
-method that has no rule.
+The table has every method of every contract: a server that authenticates its callers does not start with a
+method without a rule.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ JUDGES_READ: Final = "judges.read"
 SERVE: Final = "serve"
 """Ask the services behind the gateway."""
 OPEN: Final = "open"
-"""Everybody may, without saying who they are."""
+"""No permission is needed, and no authentication."""
 
 SERVICE: Final = "service"
-"""The role of a service. It is believed when it says for which tenant it calls."""
+"""The role of a service. It may name the tenant that it calls for."""
 
 ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -34,7 +34,7 @@ ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
         SERVICE: frozenset({JUDGES_READ, SERVE}),
     }
 )
-"""What a caller with a role may do."""
+"""The permissions of each role."""
 
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
@@ -93,7 +93,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         for method in methods.split()
     }
 )
-"""What a caller of a method must be allowed, by the method's full name."""
+"""The permission that a method needs, by the method's full name."""
 
 
 def permissions_of(roles: Iterable[str]) -> frozenset[str]:

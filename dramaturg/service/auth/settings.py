@@ -1,4 +1,4 @@
-"""What can be configured of authentication."""
+"""Settings of authentication."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Role = Annotated[str, AfterValidator(_known)]
 
 
 class Grant(BaseModel):
-    """Who somebody is to this deployment: a tenant and roles."""
+    """The tenant and the roles of a caller."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -33,7 +33,7 @@ class Grant(BaseModel):
     """The roles."""
 
     @model_validator(mode="after")
-    def _whose(self) -> Grant:
+    def _has_tenant(self) -> Grant:
         if not self.tenant and not self.is_placeless:
             raise ValueError(f"has no tenant; only the role {SERVICE!r} goes without")
         return self
@@ -45,7 +45,7 @@ class Grant(BaseModel):
 
 
 class IdentityGrant(Grant):
-    """One ``[[auth.identities]]`` table: who the bearers of a SPIFFE id, or the subjects of a JWT, are."""
+    """One ``[[auth.identities]]`` table: the tenant and roles of a SPIFFE id, or of the subject of a JWT."""
 
     pattern: str = Field(min_length=1, max_length=2048, pattern=r"^[^\s]+$")
     """The identity. ``*`` stands for any one part between slashes (of a JWT's subject: between slashes and
@@ -55,7 +55,7 @@ class IdentityGrant(Grant):
 
     @property
     def is_placeless(self) -> bool:
-        """Whether the tenant is not needed, or stands in the pattern."""
+        """Whether the tenant is not needed, or is part of the pattern."""
         return super().is_placeless or "{tenant}" in self.pattern
 
     @model_validator(mode="after")
@@ -76,27 +76,27 @@ class AuthSettings(Settings):
     jwks_file: Path | None = None
     """The keys that sign JSON Web Tokens (RFC 7517). Read again when it changes."""
     jwt_issuer: str = ""
-    """Who must have issued a JWT (``iss``). Needed with ``jwks_file``."""
+    """The required issuer (``iss``) of JWTs. Needed with ``jwks_file``."""
     jwt_audience: str = ""
-    """Whom a JWT must be meant for (``aud``). Needed with ``jwks_file``."""
+    """The required audience (``aud``) of JWTs. Needed with ``jwks_file``."""
     jwt_algorithms: tuple[Literal["RS256", "ES256", "EdDSA"], ...] = ("RS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
     jwt_leeway_seconds: float = Field(default=30.0, ge=0, le=300)
     """By how much the clocks of issuer and server may differ."""
     jwt_principal_claim: str = Field(default="sub", min_length=1)
-    """The claim that says who it is."""
+    """The claim with the principal."""
     jwt_tenant_claim: str = Field(default="tenant", min_length=1)
     """The claim that names the tenant."""
     jwt_roles_claim: str = Field(default="roles", min_length=1)
     """The claim that lists the roles. Unknown ones are ignored. A token without the claim has the roles that
     ``identities`` give to its principal."""
     identities: tuple[IdentityGrant, ...] = ()
-    """Who has which tenant and roles, for SPIFFE ids of client certificates and for JWTs that do not say so.
-    The first pattern that matches holds."""
+    """Tenants and roles of the SPIFFE ids of client certificates, and of JWTs without the claims. The first
+    pattern that matches counts."""
     reflection_permission: Literal["judges.read", "open"] = JUDGES_READ
-    """What it takes to be told the contracts by reflection."""
+    """The permission that reflection needs."""
     audit: str = ""
-    """Where the audit log goes: "stdout", or a file. Empty: nowhere."""
+    """The destination of the audit log: "stdout", or a file. Empty: none."""
 
     @model_validator(mode="after")
     def _consistent(self) -> AuthSettings:

@@ -28,9 +28,9 @@ class TokenEntry(Grant):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     """The SHA-256 of the token, in lower-case hexadecimal digits."""
     principal: str = Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")
-    """Who has the token; printable ASCII."""
+    """The principal; printable ASCII."""
     expires: AwareDatetime | None = None
-    """When it ends, with the offset from UTC. Absent: never."""
+    """When it expires, with the offset from UTC. Absent: never."""
 
 
 class _TokenFile(BaseModel):
@@ -50,7 +50,7 @@ class StaticTokens:
         self._entries = ReloadingFile([file], lambda: _load(file))
 
     def find(self, token: str) -> Caller | None:
-        """Who has the token; ``None`` where it is none of these.
+        """The caller with the token; ``None`` where the file has no such token.
 
         Every hash is compared, each in constant time (RFC 6750, section 5.2, asks for hashes or the like).
 

@@ -6,9 +6,8 @@ They run in this order, the outermost first:
 2. ``CallTelemetry`` counts it and makes its span.
 3. ``AccessLog`` logs it, and writes the audit log.
 4. ``ErrorMapping`` turns what is raised into a status.
-5. ``Authorization`` refuses callers that may not make it. (Whether the caller is known is looked at before
-its request
-   is read.)
+5. ``Authorization`` refuses callers that may not make it. (Credentials in the metadata are checked before the
+   request is read.)
 6. ``Admission`` refuses it where the server has too many.
 7. ``Deadlines`` ends it at its deadline.
 8. ``Gates`` passes it through the gate of its contract.
@@ -49,7 +48,7 @@ def server_interceptor(
 
     Args:
         settings: The limits.
-        guard: Knows who may call what.
+        guard: Authenticates and authorizes callers.
         contracts: The contracts of the server.
         further: Interceptors of gRPC that run inside those of the server.
     """

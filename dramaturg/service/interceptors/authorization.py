@@ -10,7 +10,7 @@ class Authorization:
     """Enters the caller, or refuses the call.
 
     Args:
-        guard: Knows who may call what.
+        guard: Authenticates and authorizes callers.
     """
 
     def __init__(self, guard: Guard) -> None:

@@ -27,7 +27,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
     """Serves every call through the interceptors.
 
     Args:
-        guard: Decides whose requests are read at all.
+        guard: Authenticates callers before their requests are read.
         interceptors: The interceptors, the outermost first.
         further: Interceptors of gRPC that run inside them, the outermost first.
     """

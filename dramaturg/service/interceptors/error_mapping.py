@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorMapping:
-    """Ends a call whose handler raises with a status, and notes the code of every call."""
+    """Ends a call whose handler raises with a status, and records the code of every call."""
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Maps what is raised; a deliberate abort passes.

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds for durations in seconds: from a cheap call to the longest deadline."""
 OTHER = "other"
-"""The value of a label that has too many."""
+"""The value of a label that stands for all further ones."""
 
 
 class Instrument:
-    """Something that is measured.
+    """A metric.
 
     Args:
-        name: Its name, as Prometheus shows it.
+        name: Its name.
         description: One sentence.
         labels: The names of its labels. Every one has few values.
         shown: Values of the labels that are shown from the start, at zero. To Prometheus a series that begins
@@ -33,7 +33,7 @@ class Instrument:
     """
 
     kind: ClassVar[str]
-    """What it is, in Prometheus' words."""
+    """Its type in Prometheus."""
 
     def __init__(
         self, name: str, description: str, labels: Sequence[str] = (), shown: Sequence[tuple[str, ...]] = ()
@@ -69,7 +69,7 @@ class Instrument:
 
 
 class Counter(Instrument):
-    """Counts what happens. Its name ends in ``_total``."""
+    """A count of events. Its name ends in ``_total``."""
 
     kind = "counter"
 
@@ -79,13 +79,13 @@ class Counter(Instrument):
         return Metric(self.name, self.description, self.labels, registry=registry)
 
     def add(self, *labels: str, amount: float = 1) -> None:
-        """Counts so many more."""
+        """Adds to the count."""
         if self._metric is not None:
             self._child(labels).inc(amount)
 
 
 class Gauge(Instrument):
-    """Tells how much there is now."""
+    """A value that goes up and down."""
 
     kind = "gauge"
 
@@ -95,26 +95,26 @@ class Gauge(Instrument):
         return Metric(self.name, self.description, self.labels, registry=registry)
 
     def add(self, *labels: str, amount: float = 1) -> None:
-        """So many more; fewer where the amount is negative."""
+        """Adds to the value; a negative amount lowers it."""
         if self._metric is not None:
             self._child(labels).inc(amount)
 
     def set(self, value: float, *labels: str) -> None:
-        """So many now."""
+        """Sets the value."""
         if self._metric is not None:
             self._child(labels).set(value)
 
     def watch(self, read: Callable[[], float], *labels: str) -> None:
-        """Reads the value whenever it is asked for, on a thread of its own."""
+        """Reads the value at every scrape, on the thread of the scrape."""
         if self._metric is not None:
             self._child(labels).set_function(read)
 
 
 class Histogram(Instrument):
-    """Tells how values spread.
+    """The distribution of values.
 
     Args:
-        name: Its name, as Prometheus shows it, without ``_bucket`` and the like.
+        name: Its name, without ``_bucket`` and the like.
         description: One sentence.
         labels: The names of its labels.
         bounds: The upper bounds of its buckets.
@@ -134,16 +134,16 @@ class Histogram(Instrument):
         return Metric(self.name, self.description, self.labels, registry=registry, buckets=self._bounds)
 
     def observe(self, value: float, *labels: str) -> None:
-        """Takes note of a value."""
+        """Adds a value."""
         if self._metric is not None:
             self._child(labels).observe(value)
 
 
 class Bounded:
-    """Lets the first so many values of a label pass; the rest are "other".
+    """Bounds the values of a label: the first ones pass, the rest are "other".
 
     Args:
-        most: How many.
+        most: The most values.
     """
 
     def __init__(self, most: int) -> None:
@@ -173,7 +173,7 @@ def count_into(registry: CollectorRegistry | None) -> None:
 
 
 def counting() -> bool:
-    """Whether anything is counted: for what costs more to find out than to count."""
+    """Whether anything is counted: skip computations that only metrics need where it is false."""
     return _registry is not None
 
 

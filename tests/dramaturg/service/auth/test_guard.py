@@ -140,7 +140,7 @@ async def test_a_method_without_a_rule_keeps_the_server_from_starting(tmp_path: 
     async def nothing() -> None:
         pass
 
-    with pytest.raises(SettingsError, match=f"/{ARITIES}/UnaryUnary has no rule"):
+    with pytest.raises(SettingsError, match=f"/{ARITIES}/UnaryUnary needs a permission"):
         async with guarded(tmp_path, arities(nothing)):
             pass
     async with Server([arities(nothing)], server_settings()):
