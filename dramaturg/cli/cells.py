@@ -1,31 +1,55 @@
-"""How figures and counts are put, the same in every command."""
+"""Formats of table cells: figures, intervals, shares, counts, costs, durations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.cli.tables import Cell, Noted
 
+if TYPE_CHECKING:
+    from dramaturg.api.common.v1.provenance_pb2 import Usage
+
+ABSENT = "-"
+"""A figure that does not exist."""
+DIGITS = 3
+"""Digits after the decimal point of figures from 0 to 1. Ratings and accuracies of decisions have 2."""
 SMALLEST_P = 0.0001
-"""Below it a p-value is shown as less than it."""
+"""A smaller p-value is shown as less than it."""
 
 
-def figure(value: float | None, interval: Sequence[float] | None, why: str) -> Cell:
-    """A figure with its interval, or a note why there is none.
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """A figure."""
+    return ABSENT if value is None else f"{value:.{digits}f}"
+
+
+def interval(lower: float | None, upper: float | None, digits: int = DIGITS) -> str:
+    """An interval, such as "0.500 to 0.750"."""
+    return ABSENT if lower is None or upper is None else f"{lower:.{digits}f} to {upper:.{digits}f}"
+
+
+def estimated(value: float | None, bounds: Sequence[float] | None, why: str) -> Cell:
+    """A figure with its interval in one cell, or a note why it is undefined.
 
     Args:
         value: The figure. None: it is undefined.
-        interval: Its ends. None: it has none.
+        bounds: The ends of its interval. None: it has none.
         why: Why it is undefined. Empty: that is not known.
     """
     if value is None:
-        return Noted("-", f"undefined: {why}") if why else "-"
-    return f"{value:.3f}" if interval is None else f"{value:.3f} [{interval[0]:.3f}, {interval[1]:.3f}]"
+        return Noted(ABSENT, f"undefined: {why}") if why else ABSENT
+    return number(value) if bounds is None else f"{number(value)} [{number(bounds[0])}, {number(bounds[1])}]"
 
 
-def p_value(p: float) -> str:
+def percent(share: float | None, digits: int = 1, *, signed: bool = False) -> str:
+    """A share, such as "12.5%"; a signed one is a difference of shares, such as "+12.5%"."""
+    return ABSENT if share is None else f"{share:{'+' if signed else ''}.{digits}%}"
+
+
+def p_value(p: float | None) -> str:
     """A p-value; none is shown as 0."""
+    if p is None:
+        return ABSENT
     return f"{p:.4f}" if p >= SMALLEST_P else f"<{SMALLEST_P}"
 
 
@@ -34,11 +58,36 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def spent(usage: Usage) -> str:
-    """What was consumed, to be put after a comma. Empty: nothing is known of it."""
+def named(name: str, absent: str = "(none)") -> str:
+    """A name, or what stands for one that is empty."""
+    return name or absent
+
+
+def model_name(model: str) -> str:
+    """A model; "(default)" where a service chose it."""
+    return named(model, "(default)")
+
+
+def money(dollars: float) -> str:
+    """An amount of US dollars."""
+    return f"${dollars:,.4f}"
+
+
+def consumption(usage: Usage) -> str:
+    """Tokens and cost, to follow other text, such as ", 1,200 tokens, $0.0100". Empty: nothing is known."""
     tokens = usage.prompt_token_count + usage.completion_token_count
     text = f", {tokens:,} tokens" if tokens else ""
     if usage.HasField("cost_usd") and (usage.cost_usd or not usage.unpriced_call_count):
         bound = "at least " if usage.unpriced_call_count else ""
-        text += f", {bound}${usage.cost_usd:.4f}"
+        text += f", {bound}{money(usage.cost_usd)}"
     return text
+
+
+def duration(seconds: float) -> str:
+    """A time, such as "2 h 05 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

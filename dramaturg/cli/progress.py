@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dramaturg.cli.cells import spent
+from dramaturg.cli.cells import consumption
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.samples import SampleAggregator
 
@@ -54,7 +54,7 @@ class ProgressBar:
 
     def finished(self, aggregator: SampleAggregator[Any]) -> None:
         """Counts a sample."""
-        self._progress.update(self._task, completed=aggregator.samples, spent=spent(aggregator.usage))
+        self._progress.update(self._task, completed=aggregator.samples, spent=consumption(aggregator.usage))
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -13,6 +13,7 @@ import typer
 from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem, MeasureAccuracyRequest
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.authoring.rating_sheet import COLUMNS, Checked, draw, rated_replies, read_checked
+from dramaturg.cli.cells import interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, run
@@ -80,7 +81,8 @@ def review(
         return
     echo(
         f"{found.reasonable} of {found.reasonable + found.unreasonable} ratings are reasonable: "
-        f"{share['value']:.2f} ({share['lower']:.2f} to {share['upper']:.2f}); {found.unchecked} not checked"
+        f"{number(share['value'], 2)} ({interval(share['lower'], share['upper'], 2)}); "
+        f"{found.unchecked} not checked"
     )
     echo(f"of the others {found.too_high} are too high and {found.too_low} too low")
 

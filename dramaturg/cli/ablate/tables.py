@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from dramaturg.cli.cells import ABSENT, interval, number
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.ablation import Figures, criteria_of, describe_group, pass_rate
@@ -75,21 +76,24 @@ def _overall(figures: Figures) -> Sequence[str]:
     """What stands beside the agreement of all verdicts; the last says over how many criteria that is."""
     group = figures.groups.get(ALL)
     if group is None:
-        return "-", "-", "-", "-", "-"
+        return (ABSENT,) * 5
     described = describe_group(group)
-    lower, upper = described["rate"]["lower"], described["rate"]["upper"]
-    interval = "-" if lower is None else f"{lower:.3f} to {upper:.3f}"
+    rate = described["rate"]
     numbers = (described[name] for name in ("majority_baseline", "cohen_kappa", "mean_squared_error"))
-    return interval, *map(_number, numbers), f"{len(figures.decided_criteria)} criteria"
+    return (
+        interval(rate["lower"], rate["upper"]),
+        *map(number, numbers),
+        f"{len(figures.decided_criteria)} criteria",
+    )
 
 
 def _agreement(figures: Figures, name: str) -> str:
     group = figures.groups.get(name)
-    return "-" if group is None else _number(describe_group(group)["rate"]["value"])
+    return ABSENT if group is None else number(describe_group(group)["rate"]["value"])
 
 
 def _passes(figures: Figures, name: str) -> str:
-    return _number(pass_rate(_counts(figures, name)))
+    return number(pass_rate(_counts(figures, name)))
 
 
 def _decided(figures: Figures, name: str) -> str:
@@ -100,7 +104,3 @@ def _decided(figures: Figures, name: str) -> str:
 def _counts(figures: Figures, name: str) -> Counter[str]:
     aggregator = figures.aggregator
     return aggregator.verdicts if name == ALL else aggregator.by_criterion.get(name, Counter())
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"

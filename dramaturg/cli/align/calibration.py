@@ -11,6 +11,7 @@ from dramaturg.api.alignment.v1 import calibration_pb2
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
 from dramaturg.cli.align.report import WHOLE, shown
 from dramaturg.cli.align.table import Cells, Rows
+from dramaturg.cli.cells import interval, number
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
@@ -121,13 +122,13 @@ def _tables(response: calibration_pb2.MeasureCalibrationResponse) -> Sequence[Ta
         count = f"{group.accuracy.count}/{group.item_count}"
         table.add_row(name, *(shown(getattr(group, figure)) for figure in _FIGURES), count)
         for one in group.bins:
-            span = f"{one.lower:.3f} to {one.upper:.3f}"
+            span = interval(one.lower, one.upper)
             bins.add_row(
-                name, span, f"{one.mean_confidence:.3f}", shown(one.accuracy), str(one.accuracy.count)
+                name, span, number(one.mean_confidence), shown(one.accuracy), str(one.accuracy.count)
             )
         if group.HasField("threshold"):
             found = group.threshold
-            value = f"{found.threshold:.3f}" if found.HasField("threshold") else "none"
+            value = number(found.threshold) if found.HasField("threshold") else "none"
             halves = (shown(getattr(found, figure)) for figure in _HALVES)
             rests = str(found.held_out_accuracy.count)
             thresholds.add_row(name, f"{found.target_accuracy:g}", value, *halves, rests)

@@ -11,6 +11,7 @@ from dramaturg.api.alignment.v1 import ranking_pb2
 from dramaturg.cli.align.options import Cluster, File, Resampled
 from dramaturg.cli.align.report import WHOLE, shown
 from dramaturg.cli.align.table import Cells, Rows, number
+from dramaturg.cli.cells import percent
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.tables import Table
 from dramaturg.summaries.estimates import figures, rests_on
@@ -181,7 +182,7 @@ def _tables(response: ranking_pb2.RankSystemsResponse, *, resampled: bool) -> Se
                     one.system,
                     shown(one.mean),
                     f"{one.rank_lower:g} to {one.rank_upper:g}" if ranked else "",
-                    f"{one.first_share:.0%}" if ranked else "",
+                    percent(one.first_share, 0) if ranked else "",
                     f"{one.mean.count}/{one.mean.total}",
                 )
             if resampled:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import figure, p_value
+from dramaturg.cli.cells import estimated, named, p_value
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Cell, Table
 from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS
@@ -78,7 +78,7 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
             annotators = f"{pair.first_annotator} - {pair.second_annotator}"
             pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
-            majorities.add_row(name, label or "(none)", str(count))
+            majorities.add_row(name, named(label), str(count))
     return groups, pairs, majorities
 
 
@@ -86,4 +86,4 @@ def shown(estimate: Estimate) -> Cell:
     """A figure with its interval, or a note why there is none."""
     value = estimate.value if estimate.HasField("value") else None
     interval = (estimate.lower, estimate.upper) if estimate.HasField("lower") else None
-    return figure(value, interval, estimate.undefined)
+    return estimated(value, interval, estimate.undefined)

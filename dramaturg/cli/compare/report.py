@@ -7,7 +7,7 @@ from typing import Any
 
 from dramaturg.api.alignment.v1 import compare_pb2
 from dramaturg.cli.align.report import WHOLE, policy_name, shown
-from dramaturg.cli.cells import p_value
+from dramaturg.cli.cells import number, p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.estimates import figures, rests_on
@@ -63,7 +63,7 @@ def print_comparison(
                 shown(part.system_mean),
                 shown(part.difference),
                 p_value(part.adjusted_p_value) if part.HasField("adjusted_p_value") else "",
-                f"{effect:.3f}" if part.HasField("minimum_detectable_effect") else "",
+                number(effect) if part.HasField("minimum_detectable_effect") else "",
                 f"{part.difference.count}/{part.difference.total}",
                 _GATES[part.gate],
             )

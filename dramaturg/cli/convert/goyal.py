@@ -12,7 +12,7 @@ import typer
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.cli.cells import counted
+from dramaturg.cli.cells import counted, number, percent
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
@@ -107,7 +107,7 @@ def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None
         shares = _shares(study)
         table = Table("chosen by two or more", figures=tuple(shares))
         for system in shares["best"]:
-            table.add_row(system, *(f"{found[system]:.1%}" for found in shares.values()))
+            table.add_row(system, *(percent(found[system]) for found in shares.values()))
         table.add_row("Krippendorff alpha (MASI)", *(_shown(alphas[choice]) for choice in _NAMES))
         print_tables(console, table)
     for reason, count in sorted(Counter(one.reason for one in study.left_out).items()):
@@ -116,4 +116,4 @@ def _print(study: Study, alphas: dict[str, Estimate], destination: Path) -> None
 
 
 def _shown(alpha: Estimate) -> str:
-    return f"{alpha.value:.3f}" if alpha.HasField("value") else f"undefined: {alpha.undefined}"
+    return number(alpha.value) if alpha.HasField("value") else f"undefined: {alpha.undefined}"

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.cli.cells import ABSENT, interval, model_name, named, number
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.decision_accuracy import ALL, Figures
 from dramaturg.summaries.decisions import DecisionsAggregator
 
-_NO_MODEL = "(default)"
+_DIGITS = 2
 
 
 def show_decisions(console: Terminal, aggregator: DecisionsAggregator) -> None:
@@ -36,7 +37,7 @@ def show_decisions(console: Terminal, aggregator: DecisionsAggregator) -> None:
 
 def _title(setup: Sequence[str]) -> str:
     model, *how = setup
-    return ", ".join((model or _NO_MODEL, *how))
+    return ", ".join((model_name(model), *how))
 
 
 def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
@@ -60,7 +61,7 @@ def _accuracy(title: str, figures: Sequence[Figures]) -> Table:
         ]
         if macro:
             cells.append(_value(group.macro_accuracy))
-        table.add_row(one.format or "(none)", one.level or "(none)", *cells)
+        table.add_row(named(one.format), named(one.level), *cells)
     return table
 
 
@@ -84,7 +85,7 @@ def _bias(aggregator: DecisionsAggregator) -> Table:
     for (model, prompt), bias in aggregator.bias.items():
         shares = bias.describe()
         table.add_row(
-            model or _NO_MODEL,
+            model_name(model),
             prompt,
             str(bias.pairs),
             str(bias.answered),
@@ -94,15 +95,14 @@ def _bias(aggregator: DecisionsAggregator) -> Table:
     return table
 
 
-def _value(estimate: Estimate) -> str:
-    return _number(estimate.value if estimate.HasField("value") else None)
+def _value(found: Estimate) -> str:
+    return number(found.value if found.HasField("value") else None, _DIGITS)
 
 
-def _interval(estimate: Estimate) -> str:
-    if not (estimate.HasField("lower") and estimate.HasField("upper")):
-        return "-"
-    return f"{estimate.lower:.2f} to {estimate.upper:.2f}"
+def _interval(found: Estimate) -> str:
+    known = found.HasField("lower") and found.HasField("upper")
+    return interval(found.lower, found.upper, _DIGITS) if known else ABSENT
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+    return number(value, _DIGITS)

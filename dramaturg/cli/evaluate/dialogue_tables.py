@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dramaturg.cli.cells import ABSENT, interval, named, number, percent
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.means import Mean
@@ -58,7 +59,7 @@ def _pairs(aggregator: DialoguesAggregator) -> Table:
     heads = ("win", "tie", "lose", "abstained", "difference")
     table = Table("first", "second", "judge", "scripts of", figures=heads)
     for (first, second, judge, group), count in aggregator.pairs().items():
-        difference = "-" if count.difference is None else f"{count.difference:+.2%}"
+        difference = percent(count.difference, 2, signed=True)
         numbers = (count.win, count.tie, count.lose, count.abstained)
         table.add_row(first, second, judge, group, *map(str, numbers), difference)
     return table
@@ -68,14 +69,10 @@ def _attributes(found: Sequence[AttributeScore]) -> Table:
     heads = ("replies", "scored", "mean", "95 %", f"above {HIGH}")
     table = Table("model", "scored for", "by", figures=heads)
     for one in found:
-        high = "-" if one.high_share is None else f"{one.high_share:.1%}"
-        numbers = (str(one.replies), f"{one.coverage:.0%}", *_mean(one.mean), high)
-        table.add_row(one.model, one.attribute or "-", one.judge, *numbers)
+        shares = percent(one.coverage, 0), *_mean(one.mean), percent(one.high_share)
+        table.add_row(one.model, named(one.attribute, ABSENT), one.judge, str(one.replies), *shares)
     return table
 
 
 def _mean(mean: Mean) -> tuple[str, str]:
-    value = "-" if mean.value is None else f"{mean.value:.2f}"
-    if mean.lower is None or mean.upper is None:
-        return value, "-"
-    return value, f"{mean.lower:.2f} to {mean.upper:.2f}"
+    return number(mean.value, 2), interval(mean.lower, mean.upper, 2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dramaturg.cli.cells import model_name, named, number
 from dramaturg.cli.graphs.tables import SHOWN, add_summary, figures_table
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.graphs import Figures, GraphsAggregator, Setup
 
-_NO_MODEL = "(default)"
 _EDITS = {
     "deleted_events": "V-Del",
     "inserted_events": "V-Ins",
@@ -31,7 +31,7 @@ def show_graphs(console: Terminal, aggregator: GraphsAggregator) -> None:
 
 def _of_setup(aggregator: GraphsAggregator, setup: Setup, whole: Figures) -> Iterator[Table | str]:
     rows = list(_rows(aggregator, setup, whole))
-    yield _outcomes(rows, f"{setup.model or _NO_MODEL}, {setup.task}")
+    yield _outcomes(rows, f"{model_name(setup.model)}, {setup.task}")
     if whole.scores is not None:
         yield _edges(rows)
     for mode in whole.counts.distances:
@@ -43,7 +43,7 @@ def _of_setup(aggregator: GraphsAggregator, setup: Setup, whole: Figures) -> Ite
 def _rows(aggregator: GraphsAggregator, setup: Setup, whole: Figures) -> Iterator[tuple[str, Figures]]:
     yield "all", whole
     for value, figures in aggregator.group_figures(setup):
-        yield f"{aggregator.group_by} {value or '(none)'}", figures
+        yield f"{aggregator.group_by} {named(value)}", figures
 
 
 def _outcomes(rows: list[tuple[str, Figures]], title: str) -> Table:
@@ -77,10 +77,10 @@ def _distances(rows: list[tuple[str, Figures]], mode: str) -> Table:
         if mode in figures.counts.distances:
             sums = figures.counts.distances[mode]
             found = sums.describe()
-            mean = f"{found['mean']:.2f}"
+            mean = number(found["mean"], 2)
             if sums.proven < sums.measured:
-                mean = f"{found['mean_lower_bound']:.2f}-{mean}"
-            edits = [f"{found['mean_edits'][edit]:.2f}" for edit in _EDITS]
+                mean = f"{number(found['mean_lower_bound'], 2)}-{mean}"
+            edits = [number(found["mean_edits"][edit], 2) for edit in _EDITS]
             table.add_row(name, f"{sums.proven}/{sums.measured}", mean, *edits)
     return table
 
@@ -89,5 +89,5 @@ def _abstentions(whole: Figures) -> str:
     reasons = ", ".join(f"{count} {reason}" for reason, count in whole.counts.abstentions.most_common())
     text = f"abstained because: {reasons}"
     if whole.f1_with_abstentions is not None:
-        text += f"; macro F1 with abstentions as 0: {whole.f1_with_abstentions:.3f}"
+        text += f"; macro F1 with abstentions as 0: {number(whole.f1_with_abstentions)}"
     return text

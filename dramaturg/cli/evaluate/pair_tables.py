@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dramaturg.cli.cells import figure, p_value
+from dramaturg.cli.cells import ABSENT, estimated, named, number, p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.texts import TextsAggregator
@@ -38,10 +38,10 @@ def _methods(methods: Mapping[str, Any]) -> Table:
         why = correlation.get("undefined", {})
         table.add_row(
             method,
-            figure(found["accuracy"], found["accuracy_interval"], "nothing was answered"),
+            estimated(found["accuracy"], found["accuracy_interval"], "nothing was answered"),
             f"{found['answered']} of {found['n']}",
             *(
-                figure(correlation.get(name), correlation.get(f"{name}_interval"), why.get(name, ""))
+                estimated(correlation.get(name), correlation.get(f"{name}_interval"), why.get(name, ""))
                 for name in _COEFFICIENTS
             ),
         )
@@ -56,9 +56,7 @@ def _show_williams(console: Terminal, williams: Mapping[str, Any]) -> None:
     title = f"against {best}, the best baseline: t above 0 says that the method goes better with people"
     table = Table("method", figures=("Williams t", "p", "n"), title=title)
     for test in williams["tests"]:
-        p = test["williams_p"]
-        p = "-" if p is None else p_value(p)
-        table.add_row(test["first"], _number(test["williams_t"]), p, str(test["n"]))
+        table.add_row(test["first"], number(test["williams_t"]), p_value(test["williams_p"]), str(test["n"]))
     print_tables(console, table)
 
 
@@ -66,15 +64,11 @@ def _by_tag(tag: str, values: Mapping[str, Mapping[str, Any]]) -> Table:
     methods = list(dict.fromkeys(method for found in values.values() for method in found))
     table = Table(tag, figures=methods)
     for value, found in sorted(values.items()):
-        table.add_row(value or "(none)", *(_share(found.get(method)) for method in methods))
+        table.add_row(named(value), *(_share(found.get(method)) for method in methods))
     return table
 
 
 def _share(found: Mapping[str, Any] | None) -> str:
     if found is None or found["accuracy"] is None:
-        return "-"
-    return f"{found['accuracy']:.3f} of {found['answered']}"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+        return ABSENT
+    return f"{number(found['accuracy'])} of {found['answered']}"

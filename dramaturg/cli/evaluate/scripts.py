@@ -9,6 +9,7 @@ import typer
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
+from dramaturg.cli.cells import named, percent
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
@@ -93,6 +94,6 @@ def _verdict_table(name: str, rows: Mapping[str, Mapping[str, int]]) -> Table:
     table = Table(name, figures=(*OUTCOMES, "PASS of judged"))
     for label, counts in rows.items():
         judged = counts.get("PASS", 0) + counts.get("FAIL", 0)
-        share = f"{counts.get('PASS', 0) / judged:.1%}" if judged else "-"
-        table.add_row(label or "(none)", *(str(counts.get(outcome, 0)) for outcome in OUTCOMES), share)
+        share = percent(counts.get("PASS", 0) / judged if judged else None)
+        table.add_row(named(label), *(str(counts.get(outcome, 0)) for outcome in OUTCOMES), share)
     return table

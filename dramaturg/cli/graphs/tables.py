@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
-from dramaturg.cli.cells import counted
+from dramaturg.cli.cells import counted, named, number
 from dramaturg.cli.graphs.file_scores import FileScores
 from dramaturg.cli.graphs.loader import Loaded
 from dramaturg.cli.tables import Table, print_tables
@@ -73,7 +73,7 @@ def print_scores(console: Terminal, scores: FileScores) -> None:
     table = figures_table("scripts", "exact", *SHOWN.values())
     add_summary(table, "all", scores.response.summary)
     for group in scores.response.groups:
-        add_summary(table, f"{group.by} {group.value or '(none)'}", group.summary, micro=False)
+        add_summary(table, f"{group.by} {named(group.value)}", group.summary, micro=False)
     print_tables(console, table, *_left_out(scores))
 
 
@@ -100,7 +100,7 @@ def add_summary(table: Table, name: str, summary: pb.ScoreSummary, *, micro: boo
     for kind, measures in averages_entry(summary).items():
         if kind == "macro" or micro:
             title = f"{name}, {kind}" if micro else name
-            shown = [f"{measures[measure]:.3f}" if measures else "-" for measure in SHOWN]
+            shown = [number(measures[measure] if measures else None) for measure in SHOWN]
             table.add_row(title, str(summary.pair_count), str(summary.exact_match_count), *shown)
 
 

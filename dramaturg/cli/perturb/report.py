@@ -13,6 +13,7 @@ import typer
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.cli.cells import interval, number
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
@@ -134,9 +135,9 @@ def _detection_table(detections: Sequence[Detection]) -> Table:
             one.operation,
             *_counts(described),
             *_rate(described["rate"]),
-            _number(described[PASSED_BEFORE]["rate"]["value"]),
+            number(described[PASSED_BEFORE]["rate"]["value"]),
             *_rate(described["rate_abstentions_unflagged"]),
-            _number(one.youden),
+            number(one.youden),
         )
     return table
 
@@ -157,10 +158,4 @@ def _counts(described: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _rate(rate: Mapping[str, float | None]) -> tuple[str, str]:
-    lower, upper = rate["lower"], rate["upper"]
-    interval = "" if lower is None or upper is None else f"{lower:.3f} to {upper:.3f}"
-    return _number(rate["value"]), interval
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return number(rate["value"]), interval(rate["lower"], rate["upper"])

@@ -9,6 +9,7 @@ import typer
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.run_service_pb2 import GetLeaderboardResponse
+from dramaturg.cli.cells import ABSENT, interval, model_name, number, percent
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
@@ -74,18 +75,14 @@ def _board_table(board: GetLeaderboardResponse) -> Table:
     heads = (board.measure or "mean", "95 % interval", "judged", "coverage", "abstained", *measures)
     table = Table("rank", "model", figures=heads)
     for entry in board.entries:
-        interval = f"{entry.lower:.3f} to {entry.upper:.3f}" if entry.HasField("lower") else "-"
         table.add_row(
-            str(entry.rank or "-"),
-            entry.model or "(default)",
-            f"{entry.mean:.3f}" if entry.HasField("mean") else "-",
-            interval,
+            str(entry.rank or ABSENT),
+            model_name(entry.model),
+            number(entry.mean if entry.HasField("mean") else None),
+            interval(entry.lower, entry.upper) if entry.HasField("lower") else ABSENT,
             f"{entry.judged_count:,}/{entry.judgement_count:,}",
-            f"{entry.coverage:.1%}",
+            percent(entry.coverage),
             str(sum(entry.abstentions_by_reason.values())),
-            *(
-                f"{entry.means_by_measure[name]:.3f}" if name in entry.means_by_measure else "-"
-                for name in measures
-            ),
+            *(number(entry.means_by_measure.get(name)) for name in measures),
         )
     return table

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunIncident, RunProgress, RunState
-from dramaturg.cli.cells import spent
+from dramaturg.cli.cells import consumption, duration, percent
 from dramaturg.summaries.samples import usage_summary
 
 IDLE_SECONDS = 30.0
@@ -81,7 +81,7 @@ def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUN
     """How far a run is, in one line; how fast only while it runs."""
     running = state == RunState.RUN_STATE_RUNNING
     done = progress.succeeded_count + progress.failed_count
-    share = f" ({done / progress.sample_count:.1%})" if progress.sample_count else ""
+    share = f" ({percent(done / progress.sample_count)})" if progress.sample_count else ""
     parts = [f"{done:,} of {progress.sample_count:,} samples{share}"]
     if progress.failed_count:
         parts.append(f"{progress.failed_count:,} failed")
@@ -91,7 +91,7 @@ def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUN
         parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
     parts.append(f"{progress.judgement_count:,} judgements")
     parts.append(f"{progress.abstention_count:,} abstained")
-    return ", ".join(parts) + spent(progress.usage)
+    return ", ".join(parts) + consumption(progress.usage)
 
 
 def describe_hindrance(progress: RunProgress, now: float) -> str:
@@ -114,16 +114,6 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
     again = f", the next is in {duration(wait)}" if wait >= 1 else ""
     count = f"{incident.failed_attempt_count:,} in all"
     return f"for {failing} every attempt has failed, {count}{again}: {incident.description}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it, such as "2 h 05 min"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
 def _describe_incident(incident: RunIncident) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from dramaturg.authoring.scenario_sheet import (
     agreement_request,
     read_review,
 )
+from dramaturg.cli.cells import ABSENT, interval, number
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.output_files import write_messages
@@ -122,23 +123,25 @@ def _show(console: Terminal, agreement: Sequence[AgreementGroup], accuracy: Sequ
             described = _describe_agreement(group)
             kappa = described["fleiss_kappa"]
             reason = described["undefined"]
-            value = Noted("-", f"undefined: {reason}") if reason else _number(kappa["value"])
-            observed = _number(described["observed_agreement"])
-            table.add_row(described["format"], str(group.item_count), value, _interval(kappa), observed)
+            value = Noted(ABSENT, f"undefined: {reason}") if reason else number(kappa["value"], 2)
+            observed = number(described["observed_agreement"], 2)
+            table.add_row(
+                described["format"],
+                str(group.item_count),
+                value,
+                interval(kappa["lower"], kappa["upper"], 2),
+                observed,
+            )
         print_tables(console, table)
     if accuracy:
         table = Table("format", "level", figures=("labels", "right", "accuracy of people", "95 %"))
         for one in map(_describe_accuracy, accuracy):
             right = one["accuracy"]
-            numbers = (str(one["n"]), str(one["correct"]), _number(right["value"]), _interval(right))
+            numbers = (
+                str(one["n"]),
+                str(one["correct"]),
+                number(right["value"], 2),
+                interval(right["lower"], right["upper"], 2),
+            )
             table.add_row(one["format"], one["level"], *numbers)
         print_tables(console, table)
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
-
-
-def _interval(estimate: Mapping[str, float | None]) -> str:
-    lower, upper = estimate["lower"], estimate["upper"]
-    return "-" if lower is None or upper is None else f"{lower:.2f} to {upper:.2f}"

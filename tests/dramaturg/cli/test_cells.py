@@ -1,8 +1,22 @@
-"""How figures and counts are put."""
+"""Formats of figures and counts."""
 
 from __future__ import annotations
 
-from dramaturg.cli.cells import counted, figure, p_value
+import pytest
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.cli.cells import (
+    ABSENT,
+    consumption,
+    counted,
+    duration,
+    estimated,
+    interval,
+    model_name,
+    number,
+    p_value,
+    percent,
+)
 from dramaturg.cli.tables import Noted
 
 
@@ -11,17 +25,49 @@ def test_one_thing_is_no_things() -> None:
 
 
 def test_no_p_value_is_zero() -> None:
-    assert [p_value(p) for p in (1.0, 0.0123, 0.0001, 0.00002, 0.0)] == [
+    assert [p_value(p) for p in (1.0, 0.0123, 0.0001, 0.00002, 0.0, None)] == [
         "1.0000",
         "0.0123",
         "0.0001",
         "<0.0001",
         "<0.0001",
+        ABSENT,
     ]
 
 
 def test_what_is_undefined_is_no_zero_and_says_why() -> None:
-    assert figure(0.5, (0.25, 0.75), "") == "0.500 [0.250, 0.750]"
-    assert figure(0.5, None, "") == "0.500"
-    assert figure(None, None, "one label") == Noted("-", "undefined: one label")
-    assert figure(None, None, "") == "-"
+    assert estimated(0.5, (0.25, 0.75), "") == "0.500 [0.250, 0.750]"
+    assert estimated(0.5, None, "") == "0.500"
+    assert estimated(None, None, "one label") == Noted(ABSENT, "undefined: one label")
+    assert [estimated(None, None, ""), number(None), percent(None), interval(0.5, None)] == [ABSENT] * 4
+
+
+def test_figures_have_the_digits_that_were_asked_for() -> None:
+    assert (number(0.0), number(6.333, 2), number(-1.5)) == ("0.000", "6.33", "-1.500")
+    assert interval(1, 2.346, 2) == "1.00 to 2.35"
+    assert (percent(0.125), percent(1, 0), percent(0.0512, 2, signed=True)) == ("12.5%", "100%", "+5.12%")
+
+
+def test_a_model_without_a_name_is_the_default_one() -> None:
+    assert (model_name("m"), model_name("")) == ("m", "(default)")
+
+
+@pytest.mark.parametrize(
+    ("usage", "text"),
+    [
+        (Usage(), ""),
+        (Usage(prompt_token_count=1000, completion_token_count=200), ", 1,200 tokens"),
+        (Usage(prompt_token_count=1, cost_usd=0.01), ", 1 tokens, $0.0100"),
+        (Usage(cost_usd=0.01, unpriced_call_count=1), ", at least $0.0100"),
+        (Usage(cost_usd=0.0, unpriced_call_count=1), ""),
+    ],
+)
+def test_a_cost_that_is_not_known_whole_is_a_bound(usage: Usage, text: str) -> None:
+    assert consumption(usage) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (7500, "2 h 05 min")]
+)
+def test_a_time_is_as_people_say_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
