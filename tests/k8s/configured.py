@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import dramaturg.service
 import gateway
 import services
-from dramaturg.service import telemetry
 from dramaturg.service.installed import find_app, settings_type
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
 from tests.k8s.rendered import Pod, Rendering
@@ -19,7 +19,7 @@ from tests.k8s.rendered import Pod, Rendering
 
 def variables() -> dict[str, type[Settings]]:
     """Every environment variable that some part of the platform reads, with its settings class."""
-    for package in (gateway, services, telemetry):
+    for package in (gateway, services, dramaturg.service):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if module.name.endswith(".settings"):
                 importlib.import_module(module.name)
