@@ -1,1 +1,1 @@
-"""Quotas: how much each tenant may ask, run and spend (docs/security.md)."""
+"""Quotas of tenants: calls, runs and spending (docs/security.md)."""

@@ -1,8 +1,9 @@
-"""Holds every tenant to its quota."""
+"""Holds tenants to their quotas."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -16,41 +17,53 @@ from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.permissions import EVALUATE, RULES, SERVE
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.gate import OPEN_GATE, Answered
-from gateway.quotas.rate import Rate
 from gateway.quotas.settings import Quota, QuotaSettings
-from gateway.quotas.spending import Spending, seconds_until_tomorrow
+from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
+from gateway.quotas.token_bucket import TokenBucket
+from gateway.runs.records import Spending
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
-_BEGINS = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunRun", f"{_RUNS}/ExtendRun"})
-_GOES_ON = f"{_RUNS}/ResumeRun"
+_STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunRun", f"{_RUNS}/ExtendRun"})
+_RESUMES_RUN = f"{_RUNS}/ResumeRun"
 
 _RETRY_CALL_SECONDS = 1.0
 _RETRY_RUN_SECONDS = 60.0
+_LEAST_COST = Spending(1, 1e-6)
+"""What a call in progress is expected to cost at least."""
+_WEIGHT = 0.1
+"""The weight of the last call in the average."""
 
 
 class Quotas:
     """The gate of a gateway's contracts.
 
-    Every call counts against the requests and the concurrent calls of its tenant. Where the tenant's tokens
-    or money of the day are used up, nothing is begun that costs: no evaluation, and no run. What is under way
-    goes on; runs have budgets of their own.
+    Each call counts against the rate and the concurrency of its tenant. When the tokens or the money of the
+    day are spent, calls that cost are refused: evaluations, and the start of runs. Calls and runs in progress
+    continue; runs have budgets of their own.
+
+    A call in progress reserves what the costliest call of its tenant so far has cost, so that concurrent
+    calls do not all pass with the last of the quota.
 
     Attributes:
-        spending: Knows what tenants have spent.
+        spending: What tenants spent today.
     """
 
     def __init__(self, settings: QuotaSettings) -> None:
-        self.spending = Spending()
+        self.spending = DailySpending()
         self._settings = settings
-        self._rates: dict[str, Rate] = {}
-        self._under_way: Counter[str] = Counter()
-        self._beginning: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._buckets: dict[str, TokenBucket] = {}
+        self._in_progress: Counter[str] = Counter()
+        self._reserved: defaultdict[str, Spending] = defaultdict(Spending)
+        self._expected: dict[str, Spending] = {}
+        """The moving average of the cost of a call, by tenant."""
+        self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
-        """Lets a call of the current caller's tenant pass.
+        """Admits a call of the current caller's tenant.
 
         Raises:
-            ServiceError: When entered: RESOURCE_EXHAUSTED, ERROR_REASON_QUOTA_EXHAUSTED.
+            ServiceError: When entered: RESOURCE_EXHAUSTED, ERROR_REASON_QUOTA_EXHAUSTED; or UNAVAILABLE,
+                ERROR_REASON_STORE_UNAVAILABLE: the spending is unknown.
         """
         tenant = current().tenant
         quota = self._settings.of(tenant)
@@ -58,57 +71,89 @@ class Quotas:
 
     @asynccontextmanager
     async def _held(self, tenant: str, quota: Quota, method: str) -> AsyncIterator[Answered]:
-        """Holds a call to its tenant's quota."""
-        self._take(tenant, quota)
-        self._under_way[tenant] += 1
+        self._count(tenant, quota)
+        self._in_progress[tenant] += 1
         try:
-            # One at a time, so that each sees the runs of those before it.
-            async with self._turn(tenant, quota, method):
-                await self._check_spending(tenant, quota, method)
+            # Starts of runs one at a time, so that each sees the runs of those before it.
+            async with self._start_lock(tenant, quota, method), self._reservation(tenant, quota, method):
                 await self._check_runs(tenant, quota, method)
                 yield partial(self._answered, tenant)
         finally:
-            self._under_way[tenant] -= 1
-            if not self._under_way[tenant]:
-                del self._under_way[tenant]
+            self._in_progress[tenant] -= 1
+            if not self._in_progress[tenant]:
+                del self._in_progress[tenant]
 
-    def _take(self, tenant: str, quota: Quota) -> None:
-        most = quota.max_concurrent_calls
-        if most is not None and self._under_way[tenant] >= most:
-            raise _exhausted("max_concurrent_calls", most, "calls under way", _RETRY_CALL_SECONDS)
+    def _count(self, tenant: str, quota: Quota) -> None:
+        limit = quota.max_concurrent_calls
+        if limit is not None and self._in_progress[tenant] >= limit:
+            raise _exhausted("max_concurrent_calls", limit, "calls in progress", _RETRY_CALL_SECONDS)
         if quota.requests_per_minute is None:
             return
-        rate = self._rates.get(tenant) or self._rates.setdefault(tenant, Rate(quota.requests_per_minute))
-        if wait := rate.take():
+        bucket = self._buckets.setdefault(tenant, TokenBucket(quota.requests_per_minute))
+        if wait := bucket.take():
             raise _exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
 
-    def _turn(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
-        if quota.max_active_runs is None or method not in _BEGINS:
+    def _start_lock(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
+        if quota.max_active_runs is None or method not in _STARTS_RUN:
             return nullcontext()
-        return self._beginning[tenant]
+        return self._starting[tenant]
 
-    async def _check_spending(self, tenant: str, quota: Quota, method: str) -> None:
+    @asynccontextmanager
+    async def _reservation(self, tenant: str, quota: Quota, method: str) -> AsyncIterator[None]:
+        """Reserves the cost of a call within an ``async with`` block, if the day's quota has it left."""
         if quota.tokens_per_day is None and quota.usd_per_day is None:
+            yield
             return
-        begins = method in _BEGINS or method == _GOES_ON
-        if not begins and RULES.get(method) not in {EVALUATE, SERVE}:
+        starts_run = method in _STARTS_RUN or method == _RESUMES_RUN
+        if not starts_run and RULES.get(method) not in {EVALUATE, SERVE}:
+            yield
             return
-        spent = await self.spending.today(tenant, fresh=begins)
-        if quota.tokens_per_day is not None and spent.tokens >= quota.tokens_per_day:
-            raise _exhausted("tokens_per_day", quota.tokens_per_day, "tokens today", seconds_until_tomorrow())
-        if quota.usd_per_day is not None and spent.usd >= quota.usd_per_day:
-            raise _exhausted("usd_per_day", quota.usd_per_day, "US dollars today", seconds_until_tomorrow())
+        spent = await self.spending.today(tenant, fresh=starts_run)
+        # Nothing is awaited between the check and the reservation.
+        _check_spent(quota, spent, self._reserved[tenant])
+        cost = _LEAST_COST if starts_run else self._expected.get(tenant, _LEAST_COST)
+        self._reserved[tenant] += cost
+        try:
+            yield
+        finally:
+            self._reserved[tenant] -= cost
+            if not self._in_progress[tenant] - 1:
+                del self._reserved[tenant]  # no residue of rounding
 
     async def _check_runs(self, tenant: str, quota: Quota, method: str) -> None:
-        most = quota.max_active_runs
-        if most is not None and method in _BEGINS and await self.spending.active_runs(tenant) >= most:
-            raise _exhausted("max_active_runs", most, "runs that have not ended", _RETRY_RUN_SECONDS)
+        limit = quota.max_active_runs
+        if limit is None or method not in _STARTS_RUN:
+            return
+        if await self.spending.active_runs(tenant) >= limit:
+            raise _exhausted("max_active_runs", limit, "active runs", _RETRY_RUN_SECONDS)
 
     def _answered(self, tenant: str, message: Any) -> None:
-        """Takes the usage of an evaluation's result, or of an answer that a judge or author gave."""
+        """Adds the usage of an evaluation's result, or of the answer of a judge or author."""
         for part in (getattr(message, "result", None), getattr(message, "provenance", None)):
             if part is not None and hasattr(part, "usage"):
                 self.spending.add(tenant, part.usage)
+                cost = Spending.of(part.usage)
+                self._expected[tenant] = _average(self._expected.get(tenant, cost), cost)
+
+
+def _average(average: Spending, cost: Spending) -> Spending:
+    tokens = average.tokens + (cost.tokens - average.tokens) * _WEIGHT
+    usd = average.usd + (cost.usd - average.usd) * _WEIGHT
+    return Spending(max(_LEAST_COST.tokens, math.ceil(tokens)), max(_LEAST_COST.usd, usd))
+
+
+def _check_spent(quota: Quota, spent: Spending, reserved: Spending) -> None:
+    total = spent + reserved
+    for name, limit, used, all_used, what in (
+        ("tokens_per_day", quota.tokens_per_day, spent.tokens, total.tokens, "tokens today"),
+        ("usd_per_day", quota.usd_per_day, spent.usd, total.usd, "US dollars today"),
+    ):
+        if limit is None:
+            continue
+        if used >= limit:
+            raise _exhausted(name, limit, what, seconds_until_tomorrow())
+        if all_used >= limit:
+            raise _exhausted(name, limit, f"{what}, with calls in progress", _RETRY_CALL_SECONDS)
 
 
 def _exhausted(quota: str, limit: float, what: str, retry_after: float) -> ServiceError:

@@ -1,4 +1,4 @@
-"""What can be configured of quotas."""
+"""Settings of quotas."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dramaturg.service.settings import Settings
 
 
 class Quota(BaseModel):
-    """What a tenant may do. A member that is absent is not limited."""
+    """The limits of a tenant. An absent member is unlimited."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests_per_minute: int | None = Field(default=None, ge=1)
-    """Calls begun in a minute; as many may come at once. Each gateway counts its own."""
+    """Calls per minute; all of them may come at once. Each gateway counts its own."""
     max_concurrent_calls: int | None = Field(default=None, ge=1)
-    """Calls under way at once. Each gateway counts its own."""
+    """Calls in progress at once. Each gateway counts its own."""
     max_active_runs: int | None = Field(default=None, ge=0)
     """Runs that have not ended, paused ones included."""
     tokens_per_day: int | None = Field(default=None, ge=0)
-    """Tokens sent to and received from providers on a day (UTC)."""
+    """Tokens sent to and received from providers per day (UTC)."""
     usd_per_day: float | None = Field(default=None, ge=0)
-    """What that costs in US dollars, as far as prices are known."""
+    """Their cost in US dollars per day, as far as prices are known."""
 
     @property
     def limits_nothing(self) -> bool:
-        """Whether everything is absent."""
+        """Whether no member is set."""
         return all(limit is None for limit in self.__dict__.values())
 
 
@@ -40,17 +40,16 @@ class QuotaSettings(Settings):
     section: ClassVar[str] = "quotas"
 
     default: Quota = Quota()
-    """The quota of each tenant that has none of its own, and of callers that are not told apart."""
+    """The quota of tenants without their own, and of callers without a tenant."""
     tenants: Mapping[str, Quota] = Field(default_factory=dict)
-    """Tenants with quotas of their own, which take the place of the default as a whole."""
+    """The quotas of tenants, each in place of the whole default."""
 
     @field_validator("tenants")
     @classmethod
     def _names(cls, tenants: Mapping[str, Quota]) -> Mapping[str, Quota]:
         if wrong := [name for name in tenants if not re.fullmatch(TENANT_PATTERN, name)]:
-            raise ValueError(f"{wrong[0]!r} is no name of a tenant")
+            raise ValueError(f"{wrong[0]!r} is not a tenant name")
         return tenants
 
     def of(self, tenant: str) -> Quota:
-        """The quota of a tenant."""
         return self.tenants.get(tenant, self.default)

@@ -1,117 +1,167 @@
-"""What a tenant has spent today: through evaluations of this gateway, and through runs of all gateways."""
+"""What each tenant spent today (UTC): through evaluations and through runs."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from gateway.runs.records import RunRecord
+from gateway.runs.records import Spending
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import ThreadPool, store_unavailable
 
-if TYPE_CHECKING:  # the store takes longer to import than most commands to run
-    from gateway.runs.store.base import RunStore
+logger = logging.getLogger(__name__)
 
-_PAGE = 200
-_FRESH_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Tokens and US dollars."""
-
-    tokens: int = 0
-    usd: float = 0.0
-
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(self.tokens + other.tokens, self.usd + other.usd)
-
-
-def spent(usage: Usage) -> Spent:
-    """What a usage comes to. Calls whose price is not known cost nothing here."""
-    return Spent(usage.prompt_token_count + usage.completion_token_count, usage.cost_usd)
+_CACHE_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+_THREADS = 2
 
 
 @dataclass
-class _Day:
-    """What one tenant spent on one day."""
+class _Stored:
+    """The spending of one tenant in the store, as last read."""
 
+    spent: Spending
+    read_at: float
     day: datetime
-    evaluations: Spent = Spent()
-    runs: dict[str, Spent] = field(default_factory=dict)
-    """By run. What was seen stays: nobody gets money back by deleting a run."""
-    read: float = float("-inf")
-    """When the runs were last read, on the clock of ``time.monotonic``."""
 
 
-class Spending:
+class DailySpending:
     """Adds up what tenants spend.
 
-    A run counts, with all that it costs, on the day (UTC) on which it was created.
-
-    Attributes:
-        store: Where runs are kept. ``None``: there are none.
+    With a run store, spending is that of all gateways that share it, and survives restarts: runs add theirs
+    in the transaction that keeps a result, evaluations are added by this class. Spending counts on the day on
+    which it is added. Without a store only the evaluations of this process count.
     """
 
     def __init__(self) -> None:
-        self.store: RunStore | None = None
-        self._days: dict[str, _Day] = {}
+        self._store: RunStore | None = None
+        self._threads: ThreadPool | None = None
+        self._stored: dict[str, _Stored] = {}
+        self._unwritten: dict[str, list[Spending]] = {}
+        """Spending of evaluations that is not in the store, by tenant."""
+        self._writers: dict[str, asyncio.Task[None]] = {}
+        self._day = start_of_day()
+        self._in_memory: defaultdict[str, Spending] = defaultdict(Spending)
+        """Spending of the day without a store."""
+
+    @asynccontextmanager
+    async def persisted(self, store: RunStore) -> AsyncIterator[None]:
+        """Keeps spending in a store within an ``async with`` block."""
+        self._store, self._threads = store, ThreadPool(_THREADS)
+        try:
+            yield
+        finally:
+            for writer in self._writers.values():
+                writer.cancel()
+            await asyncio.gather(*self._writers.values(), return_exceptions=True)
+            for tenant in tuple(self._unwritten):
+                with suppress(StoreError):
+                    await self._write(tenant)
+            self._threads.close()
+            self._store = self._threads = None
 
     def add(self, tenant: str, usage: Usage) -> None:
-        """Takes note of what an evaluation cost."""
-        day = self._day(tenant)
-        day.evaluations += spent(usage)
+        """Adds the usage of an evaluation."""
+        spent = Spending.of(usage)
+        if self._store is None:
+            self._start_day()
+            self._in_memory[tenant] += spent
+            return
+        self._unwritten.setdefault(tenant, []).append(spent)
+        if tenant not in self._writers:
+            self._writers[tenant] = asyncio.create_task(self._write_all(tenant))
 
-    async def today(self, tenant: str, *, fresh: bool = False) -> Spent:
-        """What a tenant has spent today.
+    async def today(self, tenant: str, *, fresh: bool = False) -> Spending:
+        """What a tenant spent today.
 
         Args:
-            tenant: Whose spending.
-            fresh: Whether runs are read now; else what was read seconds ago will do.
+            tenant: The tenant.
+            fresh: Whether the store is read in any case; otherwise a value read seconds ago suffices.
+
+        Raises:
+            ServiceError: UNAVAILABLE, ERROR_REASON_STORE_UNAVAILABLE: the spending is unknown.
         """
-        day = self._day(tenant)
-        if self.store is not None and (fresh or time.monotonic() - day.read > _FRESH_SECONDS):
-            day.read = time.monotonic()
-            for run in await asyncio.to_thread(_runs_since, self.store, tenant, day.day):
-                day.runs[run.id] = spent(run.counts.usage)
-        return sum(day.runs.values(), day.evaluations)
+        if self._store is None or self._threads is None:
+            self._start_day()
+            return self._in_memory[tenant]
+        known = self._stored.get(tenant)
+        now, day = time.monotonic(), start_of_day()
+        if fresh or known is None or known.day != day or now - known.read_at > _CACHE_SECONDS:
+            try:
+                spent = await self._threads(self._store.spent_today, tenant)
+            except StoreError as error:
+                raise store_unavailable(error) from error
+            known = self._stored[tenant] = _Stored(spent, now, day)
+        return sum(self._unwritten.get(tenant, ()), known.spent)
 
     async def active_runs(self, tenant: str) -> int:
-        """How many runs of a tenant have not ended."""
-        if self.store is None:
-            return 0
-        return sum(run.tenant == tenant for run in await asyncio.to_thread(self.store.active_runs))
+        """The number of a tenant's runs that have not ended.
 
-    def _day(self, tenant: str) -> _Day:
-        today = start_of_day()
-        known = self._days.get(tenant)
-        if known is None or known.day != today:
-            known = self._days[tenant] = _Day(today)
-        return known
+        Raises:
+            ServiceError: UNAVAILABLE, ERROR_REASON_STORE_UNAVAILABLE.
+        """
+        if self._store is None or self._threads is None:
+            return 0
+        try:
+            runs = await self._threads(self._store.active_runs)
+        except StoreError as error:
+            raise store_unavailable(error) from error
+        return sum(run.tenant == tenant for run in runs)
+
+    async def _write_all(self, tenant: str) -> None:
+        """Writes the usage of a tenant until none is left, through outages of the store."""
+        try:
+            while tenant in self._unwritten:
+                try:
+                    await self._write(tenant)
+                except StoreError as error:
+                    logger.warning("the spending of a tenant is written later: %s", error)
+                    await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            del self._writers[tenant]
+
+    async def _write(self, tenant: str) -> None:
+        assert self._store is not None
+        assert self._threads is not None
+        count = len(self._unwritten[tenant])
+        spent = sum(self._unwritten[tenant], Spending())
+        writing = asyncio.ensure_future(self._threads(self._store.add_spending, tenant, spent))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The write goes on in its thread, and must not be repeated if it succeeds.
+            await asyncio.wait([writing])
+            if writing.exception() is None:
+                self._forget(tenant, count, spent)
+            raise
+        self._forget(tenant, count, spent)
+
+    def _forget(self, tenant: str, count: int, spent: Spending) -> None:
+        """Notes that the oldest ``count`` amounts are in the store."""
+        del self._unwritten[tenant][:count]
+        if not self._unwritten[tenant]:
+            del self._unwritten[tenant]
+        if known := self._stored.get(tenant):
+            known.spent += spent
+
+    def _start_day(self) -> None:
+        if self._day != (today := start_of_day()):
+            self._day = today
+            self._in_memory.clear()
 
 
 def start_of_day() -> datetime:
-    """When this day (UTC) began."""
+    """The start of this day (UTC)."""
     return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def seconds_until_tomorrow() -> float:
-    """Seconds until the next day (UTC)."""
+    """The seconds until the next day (UTC)."""
     return (start_of_day() + timedelta(days=1) - datetime.now(UTC)).total_seconds()
-
-
-def _runs_since(store: RunStore, tenant: str, since: datetime) -> list[RunRecord]:
-    return list(_newest_until(store, tenant, since))
-
-
-def _newest_until(store: RunStore, tenant: str, since: datetime) -> Iterator[RunRecord]:
-    before: tuple[datetime, str] | None = None
-    while page := store.list_runs(tenant, limit=_PAGE, before=before):
-        for run in page:
-            if run.create_time < since:
-                return
-            yield run
-        before = (page[-1].create_time, page[-1].id)

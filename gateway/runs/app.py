@@ -33,13 +33,12 @@ async def serve_runs(
         store = await asyncio.to_thread(open_store, settings.url)
     except StoreError as error:
         raise SettingsError(f"runs.url: {error}") from error
-    quotas.spending.store = store
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
     access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
     servicer = RunServicer(store, engine, evaluations.registry, access, notifier)
     try:
-        async with engine.open():
+        async with quotas.spending.persisted(store), engine.open():
             yield Contract.make(
                 run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
                 run_service_pb2_grpc.add_RunServiceServicer_to_server,

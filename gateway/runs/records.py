@@ -76,6 +76,9 @@ class Spending:
     def __add__(self, other: Spending) -> Spending:
         return Spending(self.tokens + other.tokens, self.usd + other.usd)
 
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(self.tokens - other.tokens, self.usd - other.usd)
+
     @classmethod
     def of(cls, usage: Usage) -> Spending:
         """The tokens and cost of a usage."""

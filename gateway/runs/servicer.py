@@ -133,15 +133,15 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> pb.GetLeaderboardResponse:
         """Ranks the models."""
         run = await self._find(request.run_id, context)
-        return await self._caller.call(results.rank, run, request.measure, self._store)
+        return await self._caller.call_heavy(run.tenant, results.rank, run, request.measure, self._store)
 
     async def ExportResults(
         self, request: pb.ExportResultsRequest, context: ServicerContext
     ) -> AsyncGenerator[pb.ExportResultsResponse]:
         """Streams the judgements as one file."""
         run = await self._find(request.run_id, context)
-        pieces = await self._caller.call(results.export, run.id, request, self._store)
-        async with aclosing(self._caller.stream(pieces)) as chunks:
+        pieces = await self._caller.call_heavy(run.tenant, results.export, run.id, request, self._store)
+        async with aclosing(self._caller.stream(run.tenant, pieces)) as chunks:
             async for chunk in chunks:
                 yield pb.ExportResultsResponse(chunk=chunk)
 
@@ -150,8 +150,10 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> AsyncGenerator[pb.GetReportResponse]:
         """Streams the report."""
         run = await self._find(request.run_id, context)
-        pieces = await self._caller.call(results.report, run, request.sample_limit, self._store)
-        async with aclosing(self._caller.stream(pieces)) as chunks:
+        pieces = await self._caller.call_heavy(
+            run.tenant, results.report, run, request.sample_limit, self._store
+        )
+        async with aclosing(self._caller.stream(run.tenant, pieces)) as chunks:
             async for chunk in chunks:
                 yield pb.GetReportResponse(chunk=chunk)
 

@@ -12,6 +12,7 @@ import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
+from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.store.base import StoreError
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ FIRST_WAIT_SECONDS = 0.1
 MAX_WAIT_SECONDS = 5.0
 """The longest wait between attempts of a ``RetryingCaller``."""
 
-_SERVICE_THREADS = 16
+_READ_THREADS = 16
+_HEAVY_THREADS = 4
 _RETRY_AFTER_SECONDS = 2.0
 
 
@@ -79,19 +81,26 @@ class RetryingCaller:
 
 
 class ServiceCaller:
-    """Calls the store for RPCs and maps its errors."""
+    """Calls the store for RPCs and maps its errors.
+
+    Calls that read a whole run have threads of their own, in which tenants take turns: reports and exports of
+    one tenant delay neither short calls nor another tenant's reports by more than one piece each.
+    """
 
     def __init__(self) -> None:
-        self._threads = ThreadPool(_SERVICE_THREADS)
+        self._threads = ThreadPool(_READ_THREADS)
+        self._heavy_threads = ThreadPool(_HEAVY_THREADS)
+        self._turns = FairSemaphore(_HEAVY_THREADS)
 
     def close(self) -> None:
         """Ends the threads."""
         self._threads.close()
+        self._heavy_threads.close()
 
     async def call(
         self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        """Returns the result of a blocking call.
+        """Returns the result of a short blocking call.
 
         Raises:
             ServiceError: UNAVAILABLE, ERROR_REASON_STORE_UNAVAILABLE, for a StoreError.
@@ -99,17 +108,40 @@ class ServiceCaller:
         try:
             return await self._threads(function, *args, **kwargs)
         except StoreError as error:
-            # The address of the store and its message are for operators, not for callers.
-            logger.error("%s", error)
-            raise ServiceError(
-                grpc.StatusCode.UNAVAILABLE,
-                error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE,
-                "the run store is unavailable",
-                retry_after=_RETRY_AFTER_SECONDS,
-            ) from error
+            raise store_unavailable(error) from error
 
-    async def stream(self, items: Iterator[Result]) -> AsyncGenerator[Result]:
-        """Yields the items of a blocking iterator."""
+    async def call_heavy(
+        self,
+        tenant: str,
+        function: Callable[Parameters, Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Returns the result of a long blocking call, in the fair turn of a tenant.
+
+        Raises:
+            ServiceError: As ``call`` does.
+        """
+        async with self._turns.single(tenant):
+            try:
+                return await self._heavy_threads(function, *args, **kwargs)
+            except StoreError as error:
+                raise store_unavailable(error) from error
+
+    async def stream(self, tenant: str, items: Iterator[Result]) -> AsyncGenerator[Result]:
+        """Yields the items of a blocking iterator, each in a fair turn of a tenant."""
         end = object()
-        while (item := await self.call(next, items, end)) is not end:
+        while (item := await self.call_heavy(tenant, next, items, end)) is not end:
             yield item  # type: ignore[misc] # mypy keeps the sentinel in the type
+
+
+def store_unavailable(error: StoreError) -> ServiceError:
+    """The error of a call that needs the store while it is unavailable; logs the reason."""
+    # The address of the store and its message are for operators, not for callers.
+    logger.error("%s", error)
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_STORE_UNAVAILABLE,
+        "the run store is unavailable",
+        retry_after=_RETRY_AFTER_SECONDS,
+    )

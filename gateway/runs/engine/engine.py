@@ -30,6 +30,8 @@ from gateway.runs.store_calls import RetryingCaller, ThreadPool
 
 logger = logging.getLogger(__name__)
 
+PURGE_SECONDS = 60.0
+"""How often deletions are completed that a stopped process left."""
 IDLE_SECONDS = 10.0
 """The time without an active run after which the queues are closed."""
 
@@ -114,6 +116,7 @@ class RunEngine:
                 tasks.append(_start(self._membership.keep_lease(self._settings.lease_renewal_seconds)))
             lifecycle = _start(self._lifecycle.run(await self._lifecycle.open()))
             tasks.append(lifecycle)
+            tasks.append(_start(self._purge_deleted()))
             try:
                 yield
             finally:
@@ -198,6 +201,15 @@ class RunEngine:
         if run is not None:
             await self._workflows.start_run(run.id, run.attempt)
         self._submitted.discard(run_id)
+
+    async def _purge_deleted(self) -> None:
+        while True:
+            try:
+                while await self._threads(self._store.purge_deleted):
+                    pass
+            except StoreError as error:
+                logger.warning("deleted runs cannot be purged: %s", error)
+            await asyncio.sleep(PURGE_SECONDS)
 
     async def _has_work(self) -> bool:
         return self.is_busy() or await self._threads(self._store.has_active_runs)

@@ -53,7 +53,7 @@ def updated_spec(spec: RunSpec, request: UpdateRunRequest, paths: Sequence[str])
 def _expand(path: str) -> Iterator[str]:
     """The fields that a path of a mask names; none if it is unknown."""
     for part in _PARTS:
-        descriptor = UpdateRunRequest.DESCRIPTOR.fields_by_name[part].message_type
-        for field in descriptor.fields:
+        message: Message = getattr(UpdateRunRequest(), part)
+        for field in message.DESCRIPTOR.fields:
             if path in {_ALL, part, f"{part}.{field.name}"}:
                 yield f"{part}.{field.name}"

@@ -27,7 +27,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.judge.usage import add_usage, total_usage
-from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome
+from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, spending, throughput
 from gateway.runs.store.codec import dump_json, is_abstention, pack_message, reason_name, result_row
@@ -77,7 +77,7 @@ def finish(
         **runs.progress_event(run),
     )
     # Last: the row of a tenant is shared by all of its runs.
-    spending.add(connection, clock, run.tenant, spent)
+    spending.add(connection, clock, run.tenant, Spending.of(spent))
 
 
 def begin_again(

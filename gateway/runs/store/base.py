@@ -105,8 +105,11 @@ class RunStore(Protocol):
     def delete_run(self, run_id: str) -> None:
         """Deletes the run: hides it in one transaction, then deletes its rows in bounded ones."""
 
-    def purge_deleted(self) -> None:
-        """Deletes the rows of hidden runs whose deletion was interrupted."""
+    def purge_deleted(self) -> bool:
+        """Deletes a bounded number of rows of hidden runs. Returns whether rows may be left.
+
+        Completes deletions that were interrupted.
+        """
 
     # Samples.
 
@@ -219,8 +222,8 @@ class RunStore(Protocol):
 
     # Spending.
 
-    def add_spending(self, tenant: str, usage: Usage) -> None:
-        """Adds a usage outside of runs to what a tenant spent today (UTC, by the clock of the store)."""
+    def add_spending(self, tenant: str, spent: Spending) -> None:
+        """Adds an amount outside of runs to what a tenant spent today (UTC, by the clock of the store)."""
 
     def spent_today(self, tenant: str) -> Spending:
         """What a tenant spent today through runs and outside of them."""

@@ -1,7 +1,7 @@
 """What tenants spend by day, in the tables. Each function is part of a transaction.
 
-Usage counts on the day (UTC, by the clock of the store) on which it is recorded, whatever run it belongs to,
-and stays when the run is deleted.
+An amount counts on the day (UTC, by the clock of the store) on which it is added, whenever its run was
+created, and stays when the run is deleted.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
 from gateway.runs.records import Spending
 from gateway.runs.store.tables import run_spending, sanitize
 
 _DAY_MICROSECONDS = 24 * 3600 * 1_000_000
 
 
-def add(connection: sa.Connection, clock: int, tenant: str, usage: Usage) -> None:
-    """Adds a usage to what a tenant spent on the day of ``clock``."""
-    spent = Spending.of(usage)
+def add(connection: sa.Connection, clock: int, tenant: str, spent: Spending) -> None:
+    """Adds to what a tenant spent on the day of ``clock``."""
     if spent == Spending():
         return
     day = clock // _DAY_MICROSECONDS

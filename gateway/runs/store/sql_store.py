@@ -107,11 +107,11 @@ class SqlRunStore(RunStore):
 
     def delete_run(self, run_id: str) -> None:
         self._database.write(lambda connection: runs.hide(connection, run_id))
-        self.purge_deleted()
-
-    def purge_deleted(self) -> None:
-        while self._database.write(runs.purge):
+        while self.purge_deleted():
             pass
+
+    def purge_deleted(self) -> bool:
+        return self._database.write(runs.purge)
 
     def add_samples(self, run_id: str, new: Sequence[NewSample]) -> None:
         self._database.write(lambda connection: samples.add(connection, run_id, new))
@@ -219,9 +219,9 @@ class SqlRunStore(RunStore):
     def live_executors(self) -> Sequence[str]:
         return self._database.read(lambda connection: leases.live(connection, self._database.now(connection)))
 
-    def add_spending(self, tenant: str, usage: Usage) -> None:
+    def add_spending(self, tenant: str, spent: Spending) -> None:
         self._database.write(
-            lambda connection: spending.add(connection, self._database.now(connection), tenant, usage)
+            lambda connection: spending.add(connection, self._database.now(connection), tenant, spent)
         )
 
     def spent_today(self, tenant: str) -> Spending:

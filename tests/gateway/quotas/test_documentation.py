@@ -13,6 +13,7 @@ from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
 from gateway.quotas.settings import QuotaSettings
+from gateway.runs.settings import RunsSettings
 from tests.support.command_line import ROOT
 
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -53,7 +54,7 @@ def test_every_variable_that_is_named_exists() -> None:
 
     known = {
         kind.variable(field)
-        for kind in (AuthSettings, ChannelSettings, ServerSettings)
+        for kind in (AuthSettings, ChannelSettings, RunsSettings, ServerSettings)
         for field in kind.model_fields
     }
     assert set(re.findall(r"DRAMATURG_[A-Z_]+", TEXT)) <= known

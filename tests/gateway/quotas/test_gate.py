@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.servicer import RunServicer
-from gateway.runs.store import RunStore, open_store
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import RunStore, StoreError, open_store
+from gateway.runs.store.database import Database
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted
 from tests.support.auth import channel_of, holder, token_settings
@@ -47,7 +49,6 @@ ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
 
 
 def is_exhausted(error: ServiceError, quota: str, limit: str) -> bool:
-    """Whether it is the typed error of a quota."""
     assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED, error
     assert error.reason_name == "ERROR_REASON_QUOTA_EXHAUSTED"
     assert error.metadata == {"quota": quota, "limit": limit}
@@ -57,7 +58,7 @@ def is_exhausted(error: ServiceError, quota: str, limit: str) -> bool:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, *fakes: Fake, **quotas: Any
+    folder: Path, *fakes: Fake, runs: RunsSettings | None = None, **quotas: Any
 ) -> AsyncIterator[tuple[grpc.aio.Channel, grpc.aio.Channel]]:
     """Channels of two tenants to a gateway with quotas."""
     async with AsyncExitStack() as stack:
@@ -65,7 +66,7 @@ async def gateway(
         for fake in agents(*fakes):
             server = await stack.enter_async_context(serve(fake.contract(), drain_grace_seconds=0.2))
             entries.append(JudgeEntry(role=fake.role, name=fake.name, target=server.target))
-        app = App(GatewaySettings(judges=tuple(entries)), None, QuotaSettings(**quotas))
+        app = App(GatewaySettings(judges=tuple(entries)), runs, QuotaSettings(**quotas))
         contracts = await stack.enter_async_context(app.open())
         auth = token_settings(folder, ALICE, BOB)
         served = await stack.enter_async_context(
@@ -98,7 +99,10 @@ async def test_requests_a_minute_are_each_tenants_own(tmp_path: Path) -> None:
 
 
 async def test_a_tenants_own_quota_takes_the_place_of_the_default(tmp_path: Path) -> None:
-    quotas = {"default": {"requests_per_minute": 1}, "tenants": {"team-b": {"requests_per_minute": 3}}}
+    quotas: dict[str, Any] = {
+        "default": {"requests_per_minute": 1},
+        "tenants": {"team-b": {"requests_per_minute": 3}},
+    }
     async with gateway(tmp_path, **quotas) as (alice, bob):
         await ask(alice)
         assert is_exhausted(await fault(ask(alice)), "requests_per_minute", "1")
@@ -190,8 +194,7 @@ async def runs(folder: Path, **quota: Any) -> AsyncIterator[Runs]:
     """RunService with a quota for everybody, and an engine that does nothing."""
     store = open_store(f"sqlite:///{folder}/runs.sqlite3")
     quotas = Quotas(QuotaSettings(default=Quota(**quota)))
-    quotas.spending.store = store
-    async with open_registry([], 4) as registry:
+    async with open_registry([], 4) as registry, quotas.spending.persisted(store):
         servicer = RunServicer(store, NotingEngine(), registry, DatasetAccess([]))
         contract = Contract.make(
             pb.DESCRIPTOR.services_by_name["RunService"],
@@ -242,12 +245,71 @@ async def test_what_runs_cost_is_counted_and_not_forgotten_with_them(tmp_path: P
         assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
 
 
-async def test_runs_of_another_day_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_costs_on_the_day_of_the_purchase(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = 0.0
+    now, today = Database.now, spending.start_of_day
+    monkeypatch.setattr(Database, "now", lambda *given: now(*given) + int(later * 1e6))
+    monkeypatch.setattr(spending, "start_of_day", lambda: today() + timedelta(seconds=later))
+    async with runs(tmp_path, tokens_per_day=10) as made:
+        first = await made.create(made.alice)
+        later = 24 * 3600
+        made.spend(first, 6)
+        assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
+        later *= 2
+        await made.create(made.alice)
+
+
+async def test_a_store_that_cannot_be_read_is_not_zero_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with runs(tmp_path, tokens_per_day=10) as made:
         made.spend(await made.create(made.alice), 6)
+
+        def fail(*_: Any) -> Any:
+            raise StoreError("postgresql://secret is away")
+
+        monkeypatch.setattr(made.store, "spent_today", fail)
+        for _ in range(3):
+            error = await fault(made.create(made.alice))
+            assert error.code is grpc.StatusCode.UNAVAILABLE
+            assert error.reason_name == "ERROR_REASON_STORE_UNAVAILABLE"
+            assert "secret" not in error.message
+        monkeypatch.undo()
         assert is_exhausted(await fault(made.create(made.alice)), "tokens_per_day", "10")
-        monkeypatch.setattr(spending, "start_of_day", lambda: datetime.now(UTC) + timedelta(seconds=1))
-        await made.create(made.alice)
+
+
+async def test_what_was_spent_outlasts_a_restart(tmp_path: Path) -> None:
+    settings = RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3", drain_timeout_seconds=0)
+    for number in range(2):
+        async with gateway(tmp_path, runs=settings, default={"tokens_per_day": 50}) as (alice, bob):
+            if number == 0:
+                await evaluate(alice)
+            assert is_exhausted(await fault(evaluate(alice)), "tokens_per_day", "50")
+            await JudgeDirectoryServiceStub(bob).ListJudges(ListJudgesRequest(), timeout=20)
+
+
+async def test_calls_at_once_do_not_all_pass_with_the_last_unit(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def wait(request: object) -> object:
+        await release.wait()
+        return all_pass("critic")
+
+    async with gateway(tmp_path, Fake("critic", wait), default={"tokens_per_day": 1}) as (alice, bob):
+        calls = [asyncio.create_task(evaluate(alice)) for _ in range(8)]
+        await until(lambda: sum(call.done() for call in calls) == 7)
+        for call in [call for call in calls if call.done()]:
+            error = await fault(call)
+            assert is_exhausted(error, "tokens_per_day", "1")
+            assert error.retry_after == 1
+        release.set()
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(not isinstance(end, Exception) for end in ends) == 1
+        # Nothing stays reserved for calls that have ended.
+        assert is_exhausted(await fault(evaluate(alice)), "tokens_per_day", "1")
+        await evaluate(bob)
 
 
 @pytest.mark.parametrize(

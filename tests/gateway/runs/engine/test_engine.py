@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+import sqlalchemy as sa
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
@@ -17,8 +18,13 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.service.errors import ServiceError
 from gateway.runs.engine import dbos_adapter
 from gateway.runs.engine.workflows import WorkflowClient
+from gateway.runs.store import open_store, tables
+from gateway.runs.store.database import create_engine
+from gateway.runs.store.tables import RUN_PARTS
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
+from tests.support.grpc_servers import until
+from tests.support.runs import create, judged
 
 LOOK_SECONDS = 0.1
 """How often an engine looks where a test waits for what it must not do."""
@@ -114,7 +120,7 @@ async def test_a_dataset_that_cannot_be_read_fails_the_run(sqlite_url: str) -> N
         outside = await runs.ended(await runs.create(elsewhere, b""))
         empty = await runs.ended(await runs.create(scripts_spec(), b""))
     assert outside.state == empty.state == run_pb2.RUN_STATE_FAILED
-    assert "not below a folder" in outside.state_reason
+    assert "outside of the folders" in outside.state_reason
     assert empty.state_reason == "the dataset has no rows"
 
 
@@ -302,3 +308,33 @@ async def test_runs_of_higher_priority_come_first(sqlite_url: str) -> None:
         await runs.ended(late)
     # A batch may be claimed a moment before its samples wait for slots.
     assert order[:50].count("urgent") == 30
+
+
+async def test_a_deletion_that_was_cut_off_is_completed(each_store_url: str) -> None:
+    store = open_store(each_store_url)
+    for run_id in ("deleted", "kept"):
+        create(store, run_id, samples=3)
+        store.change_state(run_id, run_pb2.RUN_STATE_RUNNING, expected=[run_pb2.RUN_STATE_PREPARING])
+        store.finish_samples(run_id, 1, [judged(0, {"m": [True]})])
+        store.change_state(run_id, run_pb2.RUN_STATE_CANCELLED, expected=[run_pb2.RUN_STATE_RUNNING])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store), "purge_deleted", lambda _: False)  # the process is killed here
+        store.delete_run("deleted")
+    store.close()
+    engine, _ = create_engine(each_store_url)
+
+    def rows_left() -> dict[str, int]:
+        with engine.connect() as connection:
+            count = sa.select(sa.func.count())
+            return {
+                table.name: connection.execute(count.select_from(table)).scalar_one()
+                for table in (*RUN_PARTS, tables.runs)
+            }
+
+    before = rows_left()
+    assert before["runs"] == 2
+    async with runs_with(each_store_url) as runs:
+        await until(lambda: rows_left()["runs"] == 1)
+        assert runs.get("kept").counts.succeeded == 1
+    assert rows_left() == {name: count // 2 for name, count in before.items()}
+    engine.dispose()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +28,7 @@ from tests.gateway.runs.service.test_runs import BY_RUN
 from tests.support.auth import channel_of, holder, token_settings, write_tokens
 from tests.support.engines import lines, open_runs, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import server_settings
+from tests.support.grpc_servers import server_settings, until
 
 ALICE, BOB, VIEWER = holder("team-a", "operator"), holder("team-b", "operator"), holder("team-a", "viewer")
 
@@ -151,3 +154,42 @@ async def test_judges_are_asked_for_the_runs_tenant(tmp_path: Path, monkeypatch:
             await runs.engine.submit(tenant)
             assert (await runs.ended(tenant)).state == run_pb2.RUN_STATE_SUCCEEDED
     assert seen == {"team-a", "team-b"}
+
+
+async def test_reports_of_one_tenant_delay_neither_lists_nor_reports_of_another(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    reports: list[str] = []
+    listed = tenants.store.list_samples
+
+    def list_slowly(run_id: str, **options: Any) -> Any:
+        reports.append(run_id)
+        assert released.wait(60)
+        return listed(run_id, **options)
+
+    monkeypatch.setattr(tenants.store, "list_samples", list_slowly)
+    many, one = await create(tenants.alice), await create(tenants.bob)
+
+    async def report(stub: run_service_pb2_grpc.RunServiceAsyncStub, run_id: str) -> int:
+        return sum([len(part.chunk) async for part in stub.GetReport(pb.GetReportRequest(run_id=run_id))])
+
+    calls = [asyncio.create_task(report(tenants.alice, many)) for _ in range(100)]
+    await until(lambda: bool(reports))
+    async with asyncio.timeout(20):
+        assert len((await tenants.bob.ListRuns(pb.ListRunsRequest())).runs) == 1
+    found: list[str] = []
+    find = tenants.store.get_run
+
+    def note(*given: Any) -> Any:
+        found.append(given[0])
+        return find(*given)
+
+    monkeypatch.setattr(tenants.store, "get_run", note)
+    last = asyncio.create_task(report(tenants.bob, one))
+    await until(lambda: one in found)
+    released.set()
+    assert await last > 1000
+    # It overtook the others: each of its pieces waited for one turn of the other tenant at most.
+    assert sum(call.done() for call in calls) < len(calls) / 2
+    assert min(await asyncio.gather(*calls)) > 1000

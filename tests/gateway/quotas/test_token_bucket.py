@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.quotas.rate import Rate
+from gateway.quotas.token_bucket import TokenBucket
 
 
 class Clock:
@@ -18,14 +18,14 @@ class Clock:
 
 def test_a_minutes_worth_at_once_and_then_one_by_one() -> None:
     clock = Clock()
-    rate = Rate(6, clock)
-    assert [rate.take() for _ in range(7)] == [0, 0, 0, 0, 0, 0, 10.0]
+    bucket = TokenBucket(6, clock)
+    assert [bucket.take() for _ in range(7)] == [0, 0, 0, 0, 0, 0, 10.0]
     clock.now += 9.9
-    assert math.isclose(rate.take(), 0.1)
+    assert math.isclose(bucket.take(), 0.1)
     clock.now += 0.11
-    assert rate.take() == 0
+    assert bucket.take() == 0
     clock.now += 3600
-    assert [rate.take() > 0 for _ in range(7)] == [False] * 6 + [True]
+    assert [bucket.take() > 0 for _ in range(7)] == [False] * 6 + [True]
 
 
 @given(
@@ -34,10 +34,10 @@ def test_a_minutes_worth_at_once_and_then_one_by_one() -> None:
 )
 def test_never_more_than_a_minutes_worth_beyond_the_rate(a_minute: int, pauses: list[float]) -> None:
     clock = Clock()
-    rate, taken = Rate(a_minute, clock), 0
+    bucket, taken = TokenBucket(a_minute, clock), 0
     for pause in pauses:
         clock.now += pause
-        wait = rate.take()
+        wait = bucket.take()
         taken += wait == 0
         assert 0 <= wait <= 60 / a_minute + 1e-6
     assert taken <= a_minute + (clock.now - 1000) * a_minute / 60 + 1e-6
@@ -46,8 +46,8 @@ def test_never_more_than_a_minutes_worth_beyond_the_rate(a_minute: int, pauses: 
 @given(a_minute=st.integers(1, 500))
 def test_after_the_wait_there_is_one(a_minute: int) -> None:
     clock = Clock()
-    rate = Rate(a_minute, clock)
+    bucket = TokenBucket(a_minute, clock)
     for _ in range(a_minute):
-        assert rate.take() == 0
-    clock.now += rate.take() + 1e-6
-    assert rate.take() == 0
+        assert bucket.take() == 0
+    clock.now += bucket.take() + 1e-6
+    assert bucket.take() == 0
