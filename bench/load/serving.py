@@ -1,4 +1,4 @@
-"""Runs what the services call as a process of its own, so that it is told apart from what they take."""
+"""Runs servers that the services call as processes, so that their processor time is not the services'."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @contextmanager
-def serving(module: str, *arguments: str, given: str = "") -> Iterator[str]:
+def serving(module: str, *arguments: str) -> Iterator[str]:
     """Runs a module that serves; yields the address that it prints in its first line.
 
     Args:
         module: The module.
         arguments: Its arguments.
-        given: What it reads from its standard input.
     """
     command = [sys.executable, "-m", module, *arguments]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            process.stdin.write(given)
-            process.stdin.close()
             yield process.stdout.readline().strip()
         finally:
             process.terminate()

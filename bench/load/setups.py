@@ -1,4 +1,4 @@
-"""Who makes the judgements: the services, asked call by call or by a run, and the bare ``openai`` client."""
+"""The setups: the services, called by a run or call by call, and clients without services."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import openai
 
-from bench.load import judgements
+from bench.load.kinds import KINDS, Kind, scripts
 from bench.load.measured import Load, Measured, measured
-from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.evaluation.v1 import evaluation_service_pb2, run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
-from services.generation.codec import decode_request
-from services.generation.providers.wire import StructuredOutput, request_body
 from tests.support.ports import free_port
 from tests.support.processes import ServiceProcess
 
-RUN_CANDIDATES = 8
-"""The candidates of each task of a run."""
-
 _numbers = count()
-"""Makes every evaluation another one."""
+"""Makes every sample another one."""
+_PLACE = "@number@"
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,12 @@ class Platform:
     """The services, and what they work against.
 
     Attributes:
-        load: How much is judged, and how much at once.
-        base_url: Where the model is.
+        load: How many model calls are made, and how many at once.
+        base_url: The address of the model.
         ledger: The ledger's URL. None: a new SQLite file.
-        collector: Where spans go; metrics are counted then. Empty: neither is.
+        collector: The address that spans are sent to; metrics are counted then. Empty: neither is.
         apart: Whether each service is a process, or all are one.
+        kind: What is evaluated.
     """
 
     load: Load
@@ -48,17 +48,21 @@ class Platform:
     ledger: str | None
     collector: str
     apart: bool = True
+    kind: Kind = KINDS["scripts_8"]
 
 
 async def calls(platform: Platform) -> Measured:
-    """Every judgement is a call of its own of EvaluateScripts, so many at once as the load says."""
+    """Every judgement of a script is a call of EvaluateScripts, as many at once as the load says."""
     load = platform.load
     async with _serving(platform) as processes, DramaturgClient(processes[-1].target) as client:
 
         async def judge() -> None:
-            async for event in client.evaluate_scripts(judgements.evaluation(next(_numbers))):
+            request = scripts(next(_numbers))
+            request.mechanism = evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
+            async for event in client.evaluate_scripts(request):
                 last = event
-            judgements.require_all_passed(last.result.candidates[0].verdicts)
+            outcomes = {verdict.outcome for verdict in last.result.candidates[0].verdicts}
+            assert outcomes == {verdict_pb2.OUTCOME_PASS}, last
 
         await _shared(judge, 2 * load.concurrency, load.concurrency)
         work = _shared(judge, load.judgements, load.concurrency)
@@ -66,65 +70,87 @@ async def calls(platform: Platform) -> Measured:
 
 
 async def run(platform: Platform) -> Measured:
-    """All judgements are one run, of tasks with eight candidates each.
+    """All model calls are those of one run, from its creation to its end.
 
-    The run has twice as many judgements under way as the provider is called at once, so that the next ones
-    are ready when an answer comes. What is to be judged is there before: to make it up is no part of the job.
+    The run has twice as many calls under way as the provider takes at once, so that the next ones are ready
+    when an answer comes. Its dataset is made before the measurement.
     """
     load = platform.load
     async with _serving(platform) as processes, DramaturgClient(processes[-1].target) as client:
-        await _run(client, _spec(load, 2 * load.concurrency))
-        work = _run(client, _spec(load, load.judgements))
+        await _run(client, platform, _spec(platform, 2 * load.concurrency))
+        work = _run(client, platform, _spec(platform, load.judgements))
         return await measured(load, work, [process.pid for process in processes])
 
 
 async def bare_client(load: Load, base_url: str) -> Measured:
     """The ``openai`` package posts the same bodies, and nothing is done with the answers."""
-    call, _ = decode_request(await judgements.question())
-    body = json.loads(request_body(call, StructuredOutput.JSON_SCHEMA, "max_tokens")) | {"model": "m"}
+    body = await _body(base_url)
     async with openai.AsyncOpenAI(
         base_url=base_url, api_key="none", max_retries=0, http_client=openai.DefaultAioHttpClient()
     ) as client:
 
-        async def judge() -> None:
+        async def call() -> None:
             *others, last = body["messages"]
-            messages = [*others, last | {"content": f"{last['content']}\n{next(_numbers)}"}]
+            messages = [*others, last | {"content": last["content"].replace(_PLACE, str(next(_numbers)))}]
             await client.chat.completions.create(**body | {"messages": messages})
 
-        await _shared(judge, 2 * load.concurrency, load.concurrency)
-        return await measured(load, _shared(judge, load.judgements, load.concurrency), [os.getpid()])
+        await _shared(call, 2 * load.concurrency, load.concurrency)
+        return await measured(load, _shared(call, load.judgements, load.concurrency), [os.getpid()])
 
 
-async def _shared(judge: Callable[[], Awaitable[None]], times: int, concurrency: int) -> None:
-    """Has so many judgements made, so many at once."""
+async def floor(load: Load, base_url: str) -> Measured:
+    """``aiohttp`` posts the same bodies, made before, and reads the answers."""
+    before, _, after = json.dumps(await _body(base_url)).encode().partition(_PLACE.encode())
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
+
+        async def call() -> None:
+            data = b"%b%d%b" % (before, next(_numbers), after)
+            async with session.post(f"{base_url}/chat/completions", data=data) as response:
+                await response.read()
+
+        await _shared(call, 2 * load.concurrency, load.concurrency)
+        return await measured(load, _shared(call, load.judgements, load.concurrency), [os.getpid()])
+
+
+async def _body(base_url: str) -> dict[str, Any]:
+    """The body of a request that the server had, with ``_PLACE`` at the end of its last message."""
+    async with aiohttp.ClientSession() as session, session.get(base_url) as response:
+        body: dict[str, Any] = json.loads(await response.read())
+    body["messages"][-1]["content"] += _PLACE
+    return body
+
+
+async def _shared(call: Callable[[], Awaitable[None]], times: int, concurrency: int) -> None:
+    """Makes so many calls, so many at once."""
     turns = iter(range(times))
 
     async def work() -> None:
         for _ in turns:
-            await judge()
+            await call()
 
     await asyncio.gather(*(work() for _ in range(concurrency)))
 
 
-def _spec(load: Load, times: int) -> RunSpec:
-    """A run of so many judgements."""
-    at_once = max(1, _under_way(load) // RUN_CANDIDATES)
-    return judgements.run(islice(_numbers, times // RUN_CANDIDATES), RUN_CANDIDATES, at_once)
+def _spec(platform: Platform, calls: int) -> RunSpec:
+    """A run of so many model calls."""
+    kind = platform.kind
+    return kind.run(islice(_numbers, calls // kind.calls), _under_way(platform.load))
 
 
 def _under_way(load: Load) -> int:
-    """How many judgements a run has under way at once."""
+    """How many model calls a run has under way at once."""
     return 2 * load.concurrency
 
 
-async def _run(client: DramaturgClient, spec: RunSpec) -> None:
+async def _run(client: DramaturgClient, platform: Platform, spec: RunSpec) -> None:
     created = await client.runs.create(spec)
     async for event in client.runs.watch(created.id):
         last = event
     assert last.run.state == run_pb2.RUN_STATE_SUCCEEDED, last.run
     samples = last.run.dataset.row_count
     assert samples, last.run
-    assert last.run.progress.judgement_count == samples * RUN_CANDIDATES * judgements.VERDICTS, last.run
+    assert last.run.progress.usage.provider_call_count == samples * platform.kind.calls, last.run
     assert not last.run.progress.abstention_count, last.run
 
 
@@ -155,20 +181,24 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
         file.write_text(provider)
         async with AsyncExitStack() as stack:
 
-            async def start(module: str, *arguments: str, **settings: str) -> ServiceProcess:
+            async def start(*arguments: str, **settings: str) -> ServiceProcess:
                 metrics = {"DRAMATURG_METRICS_PORT": str(free_port())} if platform.collector else {}
-                process = ServiceProcess(module, folder, environment | metrics | settings, *arguments)
+                process = ServiceProcess("dramaturg", folder, environment | metrics | settings, *arguments)
                 await process.start()
                 stack.push_async_callback(process.stop)
                 return process
 
             if not platform.apart:
-                yield [await start("dramaturg", "up")]
+                yield [await start("up")]
                 return
-            generation = await start("services.generation")
-            judge = await start(
-                "services.judging", DRAMATURG_SCRIPT_JUDGE_GENERATION_TARGET=generation.target
-            )
-            entry = f'[[gateway.judges]]\nrole = "script-judge"\nname = "llm"\ntarget = "{judge.target}"\n'
-            file.write_text(provider + entry)
-            yield [generation, judge, await start("gateway")]
+            services = {"generation": await start("serve", "generation")}
+            entries = []
+            for role, service in platform.kind.services.items():
+                if service not in services:
+                    variable = f"DRAMATURG_{service.upper().replace('-', '_')}_GENERATION_TARGET"
+                    settings = {variable: services["generation"].target}
+                    services[service] = await start("serve", service, **settings)
+                target = services[service].target
+                entries.append(f'[[gateway.judges]]\nrole = "{role}"\nname = "llm"\ntarget = "{target}"\n')
+            file.write_text(provider + "".join(entries))
+            yield [*services.values(), await start("serve", "gateway")]

@@ -10,20 +10,27 @@ import pytest
 
 from tests.support.command_line import ROOT
 
+KINDS = ("scripts_8", "scripts_1", "pairs", "decisions", "dialogues", "graphs")
+SETUPS = ("one_process", "untraced", "calls", "bare_client", "floor")
+
 
 @pytest.mark.slow
-async def test_it_measures_every_setup() -> None:
+@pytest.mark.timeout(600)
+async def test_it_measures_every_kind_and_setup() -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "bench/throughput.py", "--judgements", "24", "--concurrency", "8"),
-        *("--latency", "0.02", "--json"),
+        *(sys.executable, "bench/throughput.py", "--quick", "--json"),
         cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
     result = json.loads(out)
-    assert result["judgements"] == 24
-    for setup in (result, *(result[name] for name in ("one_process", "untraced", "calls", "bare_client"))):
+    assert result["judgements"] == 32
+    assert set(result["kinds"]) == set(KINDS)
+    for kind in result["kinds"].values():
+        assert kind["wall_over_ideal"] > 1
+        assert kind["cpu_ms_per_call"] > 0
+    for setup in (result, *(result[name] for name in SETUPS)):
         assert setup["wall_over_ideal"] > 1
         assert setup["cpu_ms_per_judgement"] > 0
         assert setup["peak_memory_mib"] > 10
