@@ -11,6 +11,8 @@ import pytest
 from tests.support.command_line import ROOT
 
 KINDS = ("scripts_8", "scripts_1", "pairs", "decisions", "dialogues", "graphs")
+# Timers of the server of models are exact to a millisecond of its 20.
+LEAST = 0.9
 SETUPS = ("one_process", "untraced", "calls", "bare_client", "floor")
 
 
@@ -28,9 +30,9 @@ async def test_it_measures_every_kind_and_setup() -> None:
     assert result["judgements"] == 32
     assert set(result["kinds"]) == set(KINDS)
     for kind in result["kinds"].values():
-        assert kind["wall_over_ideal"] > 1
+        assert kind["wall_over_ideal"] > LEAST
         assert kind["cpu_ms_per_call"] > 0
     for setup in (result, *(result[name] for name in SETUPS)):
-        assert setup["wall_over_ideal"] > 1
+        assert setup["wall_over_ideal"] > LEAST
         assert setup["cpu_ms_per_judgement"] > 0
         assert setup["peak_memory_mib"] > 10
