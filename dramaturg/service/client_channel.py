@@ -15,15 +15,9 @@ from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.connection import Connection
 from dramaturg.service.files import ReloadingFile
 from dramaturg.service.metadata import Pair, appended
+from dramaturg.service.rpc import INFRASTRUCTURE
 from dramaturg.service.telemetry import instruments, tracing
-from dramaturg.service.telemetry.calls import INFRASTRUCTURE, call_attributes, method_name
-from dramaturg.service.telemetry.instruments import Histogram
-
-MADE = Histogram(
-    "grpc_client_call_duration_seconds",
-    "How long calls took that were made, retries of the transport included, by how they ended.",
-    ("grpc_method", "grpc_target", "grpc_status"),
-)
+from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name
 
 
 class ClientChannel(grpc.aio.Channel):

@@ -18,11 +18,10 @@ from typing import Self, cast
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.service import logs
+from dramaturg.service import logs, reflection
 from dramaturg.service.app import App
 from dramaturg.service.auth import audit
 from dramaturg.service.auth.credentials import is_loopback
@@ -112,7 +111,7 @@ class Server:
             IdentityServicer(self._contracts), registration
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
-        reflection.enable_server_reflection(self._service_names(), server)
+        reflection.enable_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
         if settings.probe_port:

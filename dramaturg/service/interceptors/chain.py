@@ -16,11 +16,7 @@ import grpc
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.interceptors.call import Call, Interceptor, Proceed
-from dramaturg.service.rpc import Context, Handler
-
-INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
-"""Methods that pass no interceptor where everybody may call them: a full server must answer probes, and
-watches have no end."""
+from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
 
 
 class InterceptorChain(grpc.aio.ServerInterceptor):

@@ -8,18 +8,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.context import current
 from dramaturg.service.interceptors.call import Call, Proceed
 from dramaturg.service.telemetry import tracing
-from dramaturg.service.telemetry.calls import call_attributes, method_name
-from dramaturg.service.telemetry.instruments import Counter, Gauge, Histogram
-
-SERVED = Histogram(
-    "grpc_server_call_duration_seconds",
-    "How long calls took that were served, by how they ended.",
-    ("grpc_method", "grpc_status"),
-)
-IN_FLIGHT = Gauge("dramaturg_server_calls_in_flight", "Calls that are being served.", ("grpc_method",))
-SHED = Counter(
-    "dramaturg_server_calls_shed_total", "Calls refused since the server had too many.", ("grpc_method",)
-)
+from dramaturg.service.telemetry.calls import IN_FLIGHT, SERVED, SHED, call_attributes, method_name
 
 _OVERLOADED = error_reason_pb2.ErrorReason.Name(error_reason_pb2.ERROR_REASON_OVERLOADED)
 # The others are faults of the caller, and no errors of the server (semantic conventions for gRPC).

@@ -1,7 +1,7 @@
-"""Names of calls in metrics and spans.
+"""Metrics of calls, and their names in metrics and spans.
 
-They are those of OpenTelemetry's semantic conventions for RPC, and of gRFC A66 ("OpenTelemetry Metrics"). The
-``grpc.aio`` instrumentation of OpenTelemetry is not used: it is a beta, and has no metrics.
+The names are those of OpenTelemetry's semantic conventions for RPC, and of gRFC A66 ("OpenTelemetry
+Metrics"). The ``grpc.aio`` instrumentation of OpenTelemetry is not used: it is a beta, and has no metrics.
 """
 
 from __future__ import annotations
@@ -11,10 +11,22 @@ from functools import cache
 
 from google.protobuf import descriptor_pool
 
-from dramaturg.service.telemetry.instruments import OTHER
+from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histogram
 
-INFRASTRUCTURE = ("/grpc.health.v1.Health/", "/grpc.reflection.")
-"""Methods that are not observed: probes would outnumber the rest, and watches have no end."""
+SERVED = Histogram(
+    "grpc_server_call_duration_seconds",
+    "How long calls took that were served, by how they ended.",
+    ("grpc_method", "grpc_status"),
+)
+IN_FLIGHT = Gauge("dramaturg_server_calls_in_flight", "Calls that are being served.", ("grpc_method",))
+SHED = Counter(
+    "dramaturg_server_calls_shed_total", "Calls refused since the server had too many.", ("grpc_method",)
+)
+MADE = Histogram(
+    "grpc_client_call_duration_seconds",
+    "How long calls took that were made, retries of the transport included, by how they ended.",
+    ("grpc_method", "grpc_target", "grpc_status"),
+)
 
 
 def method_name(path: str) -> str:

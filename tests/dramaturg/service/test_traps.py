@@ -12,7 +12,7 @@ import grpc
 import pytest
 from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 import dramaturg.service
 from dramaturg.api.agents.v1 import critic_service_pb2_grpc
@@ -304,16 +304,21 @@ async def test_watchers_do_not_hold_up_a_drain() -> None:
         await asyncio.wait_for(server.drain(), 10)
 
 
-async def test_reflection_lists_services() -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_lists_services(version: str) -> None:
     request = reflection_pb2.ServerReflectionRequest
     async with serve(critic(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        ask: Any = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
         questions = [
             request(list_services=""),
             request(file_containing_symbol="dramaturg.api.agents.v1.CriticService"),
             request(file_containing_symbol="dramaturg.api.identity.v1.IdentityService"),
         ]
-        answers = [answer async for answer in stub.ServerReflectionInfo(iter(questions))]
+        answers = [answer async for answer in ask(iter(questions))]
     names = {service.name for service in answers[0].list_services_response.service}
     assert {
         "dramaturg.api.agents.v1.CriticService",
