@@ -19,13 +19,13 @@ app = typer.Typer()
 
 @app.command("conformance")
 def conformance(
-    role: Annotated[str, typer.Argument(help="The role that the judge should be able to play.")],
-    target: Annotated[str, typer.Option(help="Where the judge listens, as HOST:PORT.")],
-    model: Annotated[str, typer.Option(help="The model that the judge is asked to use.")] = "",
-    timeout: Annotated[float, typer.Option(help="The most seconds that one answer may take.")] = 60.0,
+    role: Annotated[str, typer.Argument(help="The role of the judge.")],
+    target: Annotated[str, typer.Option(help="Address of the judge, HOST:PORT.")],
+    model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
+    timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Checks that a running judge keeps its contract. Exit code 1: it does not.
+    """Checks a running judge against its contract. Exit code 1: a requirement is broken.
 
     Example: dramaturg conformance critic --target localhost:50099
     """

@@ -45,7 +45,7 @@ class Job:
     format: FileFormat = None
     """How it is written. None: as the end of its name tells, else JSON Lines."""
     limit: Limit = None
-    """Only the first so many samples. None: all."""
+    """Only the first N samples. None: all."""
     target: Target = None
     """The gateway. None: one is started for the command."""
     out: Out = None
@@ -55,7 +55,7 @@ class Job:
     concurrency: Concurrency = 8
     """How many samples are evaluated at once."""
     timeout: Timeout = 600.0
-    """The most seconds for one sample."""
+    """Timeout of one sample, in seconds."""
 
 
 @dataclass(frozen=True)

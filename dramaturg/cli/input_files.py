@@ -29,7 +29,7 @@ def checked_rows(
     Args:
         source: As ``open_rows`` has it.
         request: The type of request that each row is.
-        limit: Only the first so many rows count. None: all.
+        limit: Only the first N rows count. None: all.
         format: How the rows are written. None: as the end of the name tells, else JSON Lines.
 
     Raises:

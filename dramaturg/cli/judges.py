@@ -25,9 +25,9 @@ def judges(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lists the registered judges, who they are and whether they answer.
+    """Lists the registered judges with identity and health.
 
-    A judge that does not answer is listed with its error; the exit code is then still 0.
+    A judge that does not answer is listed with its error; the exit code is 0.
 
     For example:
 

@@ -18,7 +18,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "graphs",
             "dramaturg.cli.graphs",
-            "Script graphs: checked, drawn, scored and compared.",
+            "Checks, draws, scores and compares script graphs.",
             group=True,
         ),
         LazyCommand(
@@ -30,20 +30,20 @@ class Commands(LazyGroup):
         LazyCommand(
             "compare",
             "dramaturg.cli.compare.command",
-            "Compares runs over the same items with the first, and says whether they may take its place.",
+            "Compares runs over the same items with a baseline and decides a gate.",
         ),
         LazyCommand(
             "runs",
             "dramaturg.cli.runs",
-            "Evaluates many samples in a gateway that stays. Exit codes: 0 fine, 1 the run failed or was "
-            "cancelled, or the gateway did not answer, 2 wrong usage or refused, 4 the run ended at its "
-            "budget, 130 interrupted.",
+            "Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "
+            "1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or refused, "
+            "4 the run ended at its budget, 130 interrupted.",
             group=True,
         ),
         LazyCommand(
             "judges",
             "dramaturg.cli.judges",
-            "Lists the registered judges, who they are and whether they answer.",
+            "Lists the registered judges with identity and health.",
         ),
         LazyCommand(
             "providers",
@@ -54,7 +54,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "conformance",
             "dramaturg.cli.conformance",
-            "Checks that a running judge keeps its contract. Exit code 1: it does not.",
+            "Checks a running judge against its contract. Exit code 1: a requirement is broken.",
         ),
         LazyCommand(
             "convert",
@@ -65,27 +65,31 @@ class Commands(LazyGroup):
         LazyCommand(
             "report",
             "dramaturg.cli.report",
-            "Makes one self-contained HTML page of results: leaderboard, heat maps, abstentions, cost, every "
-            "sample.",
+            "Writes results as one self-contained HTML page: leaderboard, heat maps, abstentions, cost, "
+            "samples.",
         ),
         LazyCommand(
             "roles",
             "dramaturg.cli.roles",
-            "Finds out who should judge texts (DRPE, section 3.1): readers of each text, none too like "
-            "another.",
+            "Generates judging roles for texts and clusters similar ones (DRPE, section 3.1).",
         ),
         LazyCommand(
             "scenarios",
             "dramaturg.cli.scenarios",
-            "Writes scenarios of decisions, and reads their review.",
+            "Writes scenarios of decisions and reads their review.",
             group=True,
         ),
         LazyCommand(
             "simulate",
             "dramaturg.cli.simulate",
-            "Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).",
+            "Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).",
         ),
-        LazyCommand("ratings", "dramaturg.cli.ratings", "Has people check ratings.", group=True),
+        LazyCommand(
+            "ratings",
+            "dramaturg.cli.ratings",
+            "Samples ratings for people to check, and reads their answers.",
+            group=True,
+        ),
         LazyCommand(
             "tasks",
             "dramaturg.cli.tasks",
@@ -95,20 +99,19 @@ class Commands(LazyGroup):
         LazyCommand(
             "perturb",
             "dramaturg.cli.perturb",
-            'Puts known faults into scripts, and reports which of them are detected. "perturb FILE" is short '
-            'for "perturb write FILE".',
+            "Inserts known faults into scripts and reports which of them judges detect. "
+            '"perturb FILE" is short for "perturb write FILE".',
             group=True,
         ),
         LazyCommand(
             "ablate",
             "dramaturg.cli.ablate",
-            "Judges the same scripts in several ways, side by side (ABSEval, Tables 2 and 3, Figures 4 and "
-            "7).",
+            "Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).",
         ),
         LazyCommand(
             "scripts",
             "dramaturg.cli.scripts",
-            "Reads the review of expanded tasks, and has models write scripts for tasks.",
+            "Reads reviewed tasks and writes scripts for tasks with the models under test.",
             group=True,
         ),
         PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),

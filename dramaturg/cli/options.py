@@ -14,48 +14,49 @@ File = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="The samples: JSON Lines, CSV or Parquet, by the end of the name; - reads standard input.",
+        help="The samples: JSON Lines, CSV or Parquet; - reads standard input.",
     ),
 ]
 FileFormat = Annotated[
     Format | None,
-    typer.Option("--format", help="How FILE is written. Default: by the end of the name, else jsonl."),
+    typer.Option("--format", help="Format of FILE. Default: by the file extension, else jsonl."),
 ]
 Target = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="The gateway. Default: one started here.")
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Address of the gateway. Default: one in this process."),
 ]
 AlignmentTarget = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="A gateway, or AlignmentService. Default: one started here."),
+    typer.Option(
+        metavar="HOST:PORT", help="Address of a gateway or of AlignmentService. Default: one in this process."
+    ),
 ]
 Judges = Annotated[
     list[str] | None,
     typer.Option(
-        "--judge", metavar="ROLE=NAME", help="The judge of a role; a role named again gets a panel."
+        "--judge", metavar="ROLE=NAME", help="The judge of a role; several judges of one role are a panel."
     ),
 ]
 ModelsUnderTest = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="MODEL", help="A model under test; may stand several times."),
+    typer.Option("--model", metavar="MODEL", help="A model under test; repeatable."),
 ]
 JudgeModels = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
 ]
 Mechanism = Annotated[
-    MechanismName | None, typer.Option(help="Who judges. Default: as the row says, else agents.")
+    MechanismName | None, typer.Option(help="The judging mechanism. Default: that of the row, else agents.")
 ]
 GoldAnswer = Annotated[
     GoldAnswerName | None,
-    typer.Option(help="Where the gold answer comes from. Default: as the row says, else pooled."),
+    typer.Option(help="The source of the gold answer. Default: that of the row, else pooled."),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Where results go. Default: out/<time, UTC>."),
+    typer.Option("--out", "-o", metavar="DIR", help="Folder for the results. Default: out/<time, UTC>."),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object on standard output, and no table.")
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Concurrency = Annotated[int, typer.Option(min=1, max=256, help="Samples evaluated at once.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many samples.")]
-Timeout = Annotated[float, typer.Option(min=0.1, help="The most seconds for one sample.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Timeout of one sample, in seconds.")]

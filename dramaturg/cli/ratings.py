@@ -23,17 +23,17 @@ from dramaturg.datasets.spreadsheet import read_table, write_table
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.estimates import estimate
 
-app = typer.Typer(no_args_is_help=True, help="Has people check ratings.")
+app = typer.Typer(no_args_is_help=True, help="Samples ratings for people to check, and reads their answers.")
 
 
 @app.command("sample")
 def sample(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.jsonl", help="What evaluate dialogues wrote.")],
     destination: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The sheet to write.")],
-    count: Annotated[int, typer.Option(min=1, help="How many ratings.")] = 100,
-    seed: Annotated[int, typer.Option(help="The seed by which they are drawn.")] = 0,
+    count: Annotated[int, typer.Option(min=1, help="Number of ratings.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
-    """Draws ratings for people to check; abstentions are not among them.
+    """Draws a sample of ratings for people to check, without abstentions.
 
     People write yes or no into the column "reasonable" and may write what they would have given into
     "own_rating".
@@ -54,11 +54,11 @@ def sample(
 
 @app.command("review")
 def review(
-    sheet: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The sheet that people filled in.")],
+    sheet: Annotated[Path, typer.Argument(metavar="SHEET.csv", help="The completed sheet.")],
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tells how many ratings people find reasonable, and whether the others are too generous.
+    """Reports the share of reasonable ratings, and how many others are too high or too low.
 
     For example:
 

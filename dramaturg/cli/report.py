@@ -26,15 +26,14 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")] = Path(
         "report.html"
     ),
-    title: Annotated[str, typer.Option(help="What stands above. Default: the folder's name.")] = "",
+    title: Annotated[str, typer.Option(help="Title of the page. Default: the folder's name.")] = "",
     samples: Annotated[
-        int, typer.Option(min=0, max=10_000, help="The most samples shown one by one.")
+        int, typer.Option(min=0, max=10_000, help="Maximum number of samples shown one by one.")
     ] = SAMPLES_SHOWN,
 ) -> None:
-    """Makes one self-contained HTML page of results: leaderboard, heat maps, abstentions, cost, every sample.
+    """Writes results as one self-contained HTML page: leaderboard, heat maps, abstentions, cost, samples.
 
-    Nothing on the page is loaded from elsewhere, so it can be mailed and kept. The page of a run that a
-    gateway keeps is made by "dramaturg runs report".
+    "dramaturg runs report" writes the page of a run.
 
     Exit codes: 0 written, 2 wrong usage or files that are no results.
 

@@ -53,7 +53,7 @@ class Wish(NamedTuple):
     model: str
     """The model. Empty: the service's default."""
     timeout: float
-    """The most seconds for one call."""
+    """Timeout of one call, in seconds."""
 
 
 @app.command("roles")
@@ -79,9 +79,9 @@ def roles(
     ),
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Texts worked on at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one call, in seconds.")] = 300.0,
 ) -> None:
-    """Finds out who should judge texts (DRPE, section 3.1): readers of each text, none too like another.
+    """Generates judging roles for texts and clusters similar ones (DRPE, section 3.1).
 
     One model call a text. The file written has one line a text: its id, the roles that stay, how they were
     generated and clustered, and why there are fewer than wanted where that is so. The roles can be given

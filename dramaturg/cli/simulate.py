@@ -51,19 +51,21 @@ def simulate(
     user: Annotated[str, typer.Option(metavar="MODEL", help="The model that plays the user.")] = "",
     dialogues: Annotated[int, typer.Option(min=1, max=1000, help="Dialogues of each task.")] = 3,
     turns: Annotated[
-        int | None, typer.Option(min=1, max=50, help="The most turns. Default: as the row says, else 4.")
+        int | None,
+        typer.Option(min=1, max=50, help="Maximum number of turns. Default: that of the row, else 4."),
     ] = None,
     judge: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who serves author or challenge-judge.")
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="The service of a role: author or challenge-judge."),
     ] = None,
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
     ] = None,
 ) -> None:
-    """Lets a user agent talk to a simulator and cuts test scripts from their dialogues (SimulBench).
+    """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
 
-    Each line or row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench
-    --tasks" and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
+    Each row is a SimulateDialogueRequest (docs/datasets.md), as "dramaturg convert simulbench --tasks"
+    and "dramaturg tasks write" write them. DIR/results.jsonl gets one SimulatedDialogue a line,
     DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
     dialogues that failed.
 

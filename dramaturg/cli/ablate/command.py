@@ -31,29 +31,29 @@ def ablate(
         list[str] | None,
         typer.Option(
             metavar="VARIANT",
-            help=f"{', '.join(NAMES)}; or {FORMS}; or several joined by +. May stand several times. "
-            "Default: the names.",
+            help=f"{', '.join(NAMES)}; or {FORMS}; or several joined by +. Repeatable. Default: the names.",
         ),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="LABELS", help="What people say. Without it variants are compared with the base."
+            metavar="LABELS", help="Human labels. Without them variants are compared with the base."
         ),
     ] = None,
     majority: Majority = MORE_THAN_HALF,
     judge: Judges = None,
     model: JudgeModels = None,
 ) -> None:
-    """Judges the same scripts in several ways, side by side (ABSEval, Tables 2 and 3, Figures 4 and 7).
+    """Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).
 
-    The base is FILE judged as its rows, --judge and --model say. Calls that variants share are bought once.
-    DIR/<variant>/results.jsonl gets each variant's results ("dramaturg compare" tests their difference).
+    The base is FILE with the judges of its rows, --judge and --model. Calls that variants share are made
+    once. DIR/<variant>/results.jsonl gets each variant's results ("dramaturg compare" tests their
+    difference).
 
     LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
     Lines, as "dramaturg align verdicts" reads them. The figures are then accuracies against people.
 
-    Exit codes: 0 fine, 1 samples failed or figures could not be had, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 fine, 1 samples failed or figures are missing, 2 wrong usage or rows, 130 interrupted.
 
     For example:
 

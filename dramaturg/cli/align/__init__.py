@@ -49,19 +49,17 @@ def labels(
     file: File,
     asked: Resampled,
     distance: Annotated[
-        str, typer.Option(help=f"How labels differ, for Krippendorff's alpha: {', '.join(_DISTANCES)}.")
+        str, typer.Option(help=f"Label distance of Krippendorff's alpha: {', '.join(_DISTANCES)}.")
     ] = "nominal",
     group_by: Annotated[
-        str, typer.Option(help='The column to measure apart by; by default "criterion" or "group", if there.')
+        str, typer.Option(help="Column of groups. Default: criterion or group, where there is one.")
     ] = "",
     cluster: Cluster = "",
     majority: Majority = MORE_THAN_HALF,
     tie_label: TieLabel = "",
     majorities: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.jsonl", dir_okay=False, help="Where the majority label of each item is written."
-        ),
+        typer.Option(metavar="FILE.jsonl", dir_okay=False, help="File for the majority label of each item."),
     ] = None,
 ) -> None:
     """Measures how far annotators agree, from rows with the columns "item", "annotator" and "label".

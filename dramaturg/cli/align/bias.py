@@ -34,11 +34,11 @@ def bias(
     file: File,
     asked: Asked,
     judge_family: Annotated[
-        str, typer.Option(metavar="FAMILY", help="The family of the model that judged, such as llama.")
+        str, typer.Option(metavar="FAMILY", help="Model family of the judge, e.g. llama.")
     ] = "",
     group_by: GroupBy = "",
 ) -> None:
-    """Measures what besides the texts' worth goes with a pair judge's choices.
+    """Measures biases of a pair judge: position, length, own model family.
 
     Rows are judgements of pairs in the order in which they were shown: "first" and "second" (who wrote
     which), "judged" (first, second or tie; empty: abstained), and where known "id" (the same for both orders

@@ -33,16 +33,16 @@ def calibration(
     asked: Resampled,
     target_accuracy: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Look for the confidence from which on answers are so accurate."),
+        typer.Option(min=0, max=1, help="Find the confidence threshold with this accuracy."),
     ] = None,
-    bins: Annotated[int, typer.Option(min=1, max=100, help="How many bins.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, max=100, help="Number of bins.")] = 10,
     equal_count: Annotated[
-        bool, typer.Option("--equal-count", help="Bins of equally many rows, not of equal width.")
+        bool, typer.Option("--equal-count", help="Bins with equal numbers of rows instead of equal width.")
     ] = False,
     group_by: GroupBy = "",
     cluster: Cluster = "",
 ) -> None:
-    """Measures how far confidences can be taken at their word.
+    """Measures the calibration of confidences.
 
     Rows have the column "confidence", from 0 to 1, and "correct" (true or false), or "label" and "predicted".
     An empty cell is an abstention, or no confidence. The threshold is chosen on one half of the rows, drawn

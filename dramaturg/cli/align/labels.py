@@ -19,10 +19,8 @@ RULES = {
 }
 """How the label of an item is found, by the name of the rule."""
 
-Majority = Annotated[str, typer.Option(metavar="RULE", help=f"How annotators decide: {', '.join(RULES)}.")]
-TieLabel = Annotated[
-    str, typer.Option(metavar="LABEL", help="The label of items they leave undecided. Default: none.")
-]
+Majority = Annotated[str, typer.Option(metavar="RULE", help=f"Majority rule: {', '.join(RULES)}.")]
+TieLabel = Annotated[str, typer.Option(metavar="LABEL", help="Label of undecided items. Default: none.")]
 
 _GOOD = {"pass": True, "true": True, "1": True, "fail": False, "false": False, "0": False}
 

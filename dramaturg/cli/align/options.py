@@ -27,17 +27,13 @@ File = Annotated[
     typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="JSON Lines, or CSV with a header."),
 ]
 Resamples = Annotated[int, typer.Option(min=0, max=20_000, help="Bootstrap resamples; 0: no intervals.")]
-Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="The level of the intervals.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="The seed of the resamples.")]
+Level = Annotated[float, typer.Option(min=0.5, max=0.999, help="Confidence level of the intervals.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the resamples.")]
 Cluster = Annotated[
     str,
-    typer.Option(
-        metavar="COLUMN", help="The column whose values are drawn as wholes, such as the task. Default: none."
-    ),
+    typer.Option(metavar="COLUMN", help="Column of clusters for resampling, e.g. the task. Default: none."),
 ]
-GroupBy = Annotated[
-    str, typer.Option(metavar="COLUMN", help="The column to measure apart by. Default: none.")
-]
+GroupBy = Annotated[str, typer.Option(metavar="COLUMN", help="Column of groups. Default: none.")]
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,19 @@ def ranks(
     asked: Resampled,
     group_by: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Rank apart by it too, such as topic or size; may be repeated."),
+        typer.Option(metavar="COLUMN", help="Also rank by this column, e.g. topic; repeatable."),
     ] = None,
     quantiles: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=N", help="Rank apart by N equal parts of a numeric column, such as length=4."
-        ),
+        typer.Option(metavar="COLUMN=N", help="Also rank by N quantiles of a numeric column, e.g. length=4."),
     ] = None,
     macro: Annotated[
         str,
-        typer.Option(metavar="COLUMN", help="The column whose values weigh the same, such as criterion."),
+        typer.Option(metavar="COLUMN", help="Column whose values have equal weight, e.g. criterion."),
     ] = "",
     cluster: Cluster = "",
 ) -> None:
-    """Ranks systems by each of several methods, and says how alike and how stable the rankings are.
+    """Ranks systems by several methods, with agreement and stability of the rankings.
 
     Rows have the columns "item" and "system"; every other column of numbers is a method, more being better,
     but for those that group. The items of one name are drawn together for all systems. Truth values are 1 and

@@ -58,7 +58,7 @@ def verdicts(
         typer.Option(
             "--set",
             metavar="NAME=CRITERION,...",
-            help="Criteria to measure together under a name; may be repeated.",
+            help="A named set of criteria to measure together; repeatable.",
         ),
     ] = None,
     majority: Majority = MORE_THAN_HALF,

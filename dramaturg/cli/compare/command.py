@@ -44,7 +44,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="RESULTS...",
-            help="Folders that evaluate commands wrote, the baseline first.",
+            help="Folders of results, the baseline first.",
             exists=True,
         ),
     ],
@@ -54,7 +54,7 @@ def compare(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="Labels of people: compare how often verdicts agree with them, not how often they pass.",
+            help="Human labels: compare agreement with them instead of pass rates.",
         ),
     ] = None,
     majority: Majority = MORE_THAN_HALF,
@@ -63,21 +63,26 @@ def compare(
         str,
         typer.Option(
             metavar="candidate|sample",
-            help="What is the same in two runs: the candidate, or (one candidate each) the sample.",
+            help="Match items by candidate, or by sample (one candidate a sample).",
         ),
     ] = "candidate",
     margin: Annotated[
-        float, typer.Option(min=0, help="How much worse a run may be: a share, or of scores their unit.")
+        float, typer.Option(min=0, help="Tolerated loss: a share, or in the unit of the scores.")
     ] = 0.05,
     policy: Annotated[
-        str, typer.Option(help=f"What an abstention counts as for the gate: {', '.join(POLICIES)}.")
+        str, typer.Option(help=f"How the gate counts abstentions: {', '.join(POLICIES)}.")
     ] = "wrong",
     every_criterion: Annotated[
-        bool, typer.Option("--every-criterion", help="GO only where each criterion is, not all together.")
+        bool, typer.Option("--every-criterion", help="GO only if every criterion is GO.")
     ] = False,
-    power: Annotated[float, typer.Option(min=0.5, max=0.999, help="Of the minimum detectable effect.")] = 0.8,
+    power: Annotated[
+        float, typer.Option(min=0.5, max=0.999, help="Power of the minimum detectable effect.")
+    ] = 0.8,
     permutations: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Permutations drawn where they are too many.")
+        int,
+        typer.Option(
+            min=1, max=100_000, help="Number of sampled permutations, where not all are enumerated."
+        ),
     ] = 9999,
     target: AlignmentTarget = None,
     resamples: Resamples = 0,
@@ -85,14 +90,14 @@ def compare(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Compares runs over the same items with the first, and says whether they may take its place.
+    """Compares runs over the same items with a baseline and decides a gate.
 
     For all items and for each criterion: the difference with its interval, the paired test with Holm's
     correction, the minimum detectable effect, under three policies of what an abstention counts as. Items of
     one sample are taken together. The gate is GO where the whole interval lies above minus the margin, NO-GO
     where a run is shown to be worse and not shown to stay within it, else INCONCLUSIVE.
 
-    Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 it could not be computed.
+    Exit codes: 0 GO, 1 NO-GO, 2 wrong usage, 3 INCONCLUSIVE, 4 the comparison failed.
 
     Example: dramaturg compare out/baseline out/candidate --margin 0.02
     """

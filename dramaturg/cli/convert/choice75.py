@@ -38,14 +38,14 @@ def choice75(
         int | None,
         typer.Option(min=0, max=50, help="Solved examples in each row. Default: 9 for dev, else 0."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed by which they are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
 ) -> None:
     """Converts the released format of Choice-75 into rows of "evaluate decisions".
 
-    Each scenario becomes a row with the tags "format", "split" and "level". Demonstrations are drawn for each
-    format from its own train part, as evenly over choices and levels as it has them; they go with no row that
-    is not of dev. Rows that contradict themselves are named on standard error and kept as they are labelled;
-    rows that do not fit are named and left out, and the exit code is then 1.
+    Each scenario becomes a row with the tags "source", "format", "split" and "level". Demonstrations are
+    drawn for each format from its own train part, evenly over choices and levels; only rows of dev have
+    them. Contradictory rows are named on standard error and kept as labelled; invalid rows are named and
+    left out, and the exit code is then 1.
 
     For example:
 

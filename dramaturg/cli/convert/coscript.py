@@ -22,9 +22,9 @@ def coscript(
 ) -> None:
     """Converts the released CoScript format (JSON array or JSON Lines).
 
-    Each SRC holds the scripts of one model, named by the file's stem; rows of the same id and specific goal
-    become the candidates of one task. Steps lose their numbers, and the tag "topic" is the row's category.
-    Rows that do not fit are named on standard error and left out; the exit code is then 1.
+    Each SRC holds the scripts of one model, named by the file's stem; rows of the same id and specific
+    goal become the candidates of one task. Steps lose their numbers, and the tag "topic" is the row's
+    category. Invalid rows are named on standard error and left out; the exit code is then 1.
 
     For example:
 

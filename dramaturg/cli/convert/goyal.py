@@ -29,7 +29,7 @@ _NAMES = {BEST: "best", WORST: "worst"}
 def goyal(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="The study, such as cnn_human.json.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file to write.")],
-    seed: Annotated[int, typer.Option(min=0, help="Decides which text of a pair stands first.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the presentation order.")] = 0,
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:

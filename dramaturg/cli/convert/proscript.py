@@ -20,7 +20,7 @@ def proscript(
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file of rows to write.")],
     graphs: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL=FILE", help="Predictions of a model, by id; may stand several times."),
+        typer.Option(metavar="MODEL=FILE", help="Predictions of a model, matched by id; repeatable."),
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -29,10 +29,10 @@ def proscript(
 ) -> None:
     """Converts the released format of proScript into rows of "evaluate graphs".
 
-    Each script becomes a row with the tag "degree" (the largest number of edges into, or out of, one event),
-    and "domain" where the record has it. The root that the release calls NONE gets its text, "decided to"
-    and the scenario. Predictions that are there already are measured beside what models predict anew.
-    Records that do not fit are named on standard error and left out; the exit code is then 1.
+    Each script becomes a row with the tag "degree" (the largest number of edges into, or out of, one
+    event), and "domain" where the record has it. The root that the release calls NONE gets its text,
+    "decided to" and the scenario. Predictions that are there already are measured beside what models
+    predict anew. Invalid records are named on standard error and left out; the exit code is then 1.
 
     For example:
 

@@ -30,7 +30,7 @@ def simulbench(
 
     Test scripts become rows of "evaluate dialogues", with the tags "subset" (last_only, first_challenge,
     subsequent_challenge) and "kind" (stateless, stateful); tasks become rows of "simulate" with the tag
-    "kind". Rows that do not fit are named on standard error and left out; the exit code is then 1.
+    "kind". Invalid rows are named on standard error and left out; the exit code is then 1.
 
     For example:
 

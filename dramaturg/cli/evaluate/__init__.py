@@ -19,23 +19,22 @@ class _Commands(LazyGroup):
         LazyCommand(
             "decisions",
             "dramaturg.cli.evaluate.decisions:decisions",
-            "Puts decisions to models and scores what they choose (Choice-75).",
+            "Evaluates decisions: models choose between two options (Choice-75).",
         ),
         LazyCommand(
             "dialogues",
             "dramaturg.cli.evaluate.dialogues:dialogues",
-            "Lets models continue test scripts, rates the replies from 1 to 10 and compares them "
-            "(SimulBench).",
+            "Evaluates dialogues: replies of models are rated from 1 to 10 and compared (SimulBench).",
         ),
         LazyCommand(
             "pairs",
             "dramaturg.cli.evaluate.pairs:pairs",
-            "Compares pairs of texts as readers would (DRPE), beside simpler measures and against people.",
+            "Evaluates pairs of texts with role-playing judges, baselines and human labels (DRPE).",
         ),
         LazyCommand(
             "graphs",
             "dramaturg.cli.evaluate.graphs:graphs",
-            "Lets models order or write script graphs and measures them (proScript).",
+            "Evaluates script graphs that models predict or write (proScript).",
         ),
     )
 

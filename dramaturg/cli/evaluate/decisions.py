@@ -62,7 +62,7 @@ class DecisionOverrides:
     prompts: tuple[PromptName, ...]
     """How the question is put."""
     order: OrderName | None
-    """In which order the options are shown."""
+    """Order in which the options are shown."""
 
     def apply(self, request: EvaluateDecisionsRequest) -> None:
         """Sets them in a request."""
@@ -79,25 +79,28 @@ class DecisionOverrides:
 def decisions(
     job: Job,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model that decides; may stand several times.")
+        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
     ] = None,
     prompt: Annotated[
-        list[PromptName] | None, typer.Option(help="How the question is put; may stand several times.")
+        list[PromptName] | None, typer.Option(help="Prompt of the question; repeatable.")
     ] = None,
     order: Annotated[
-        OrderName | None, typer.Option(help="In which order the options are shown. Default: as the row says.")
+        OrderName | None, typer.Option(help="Order in which the options are shown. Default: that of the row.")
     ] = None,
     judge: Annotated[
-        list[str] | None, typer.Option(metavar="ROLE=NAME", help="Who asks the models: author=NAME.")
+        list[str] | None,
+        typer.Option(metavar="ROLE=NAME", help="The service that asks the models: author=NAME."),
     ] = None,
-    macro: Annotated[bool, typer.Option("--macro", help="Also the mean over the levels, equally.")] = False,
+    macro: Annotated[
+        bool, typer.Option("--macro", help="Also report the unweighted mean over the levels.")
+    ] = False,
 ) -> None:
-    """Puts decisions to models and scores what they choose (Choice-75).
+    """Evaluates decisions: models choose between two options (Choice-75).
 
-    Each line or row is an EvaluateDecisionsRequest (docs/datasets.md), as "dramaturg convert choice75" writes
-    them. All are checked before anything is asked. DIR/results.jsonl gets one DecisionResult a line and
-    DIR/errors.jsonl the decisions that failed. Accuracy is micro, over the tags "format" and "level";
-    abstentions are left out of it, and beside it stands what it would be were they all wrong or all right.
+    Each row is an EvaluateDecisionsRequest (docs/datasets.md), as "dramaturg convert choice75" writes
+    them. All rows are checked before the first call. DIR/results.jsonl gets one DecisionResult a line and
+    DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". It
+    leaves abstentions out; two more columns count all of them as wrong and as right.
 
     Exit codes: 0 all decisions have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 

@@ -95,27 +95,29 @@ class DialogueOverrides:
 def dialogues(
     job: Job,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model that replies; may stand several times.")
+        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
     ] = None,
     pair: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODEL,MODEL", help="Two to compare, several times if need be; all: every two."),
+        typer.Option(metavar="MODEL,MODEL", help="Two models to compare; repeatable. all: every pair."),
     ] = None,
     judge: Judges = None,
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judges.")
     ] = None,
-    no_ratings: Annotated[bool, typer.Option("--no-ratings", help="Only compare, do not rate.")] = False,
+    no_ratings: Annotated[
+        bool, typer.Option("--no-ratings", help="Compare replies without rating them.")
+    ] = False,
     keep_aced: Annotated[
-        bool, typer.Option("--keep-aced", help="Keep scripts in the figures that every model aces.")
+        bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")
     ] = False,
 ) -> None:
-    """Lets models continue test scripts, rates the replies from 1 to 10 and compares them (SimulBench).
+    """Evaluates dialogues: replies of models are rated from 1 to 10 and compared (SimulBench).
 
-    Each line or row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
-    "dramaturg simulate" write them. All are checked before anything is asked. DIR/results.jsonl gets
-    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME" also
-    has each reply scored, for toxicity or whatever the scorer scores; none comes with the platform.
+    Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
+    "dramaturg simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets
+    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME"
+    also scores each reply with a text scorer, e.g. for toxicity. The platform has none of its own.
 
     Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 

@@ -71,7 +71,7 @@ class GraphOverrides:
     task: TaskName | None = None
     """What they do."""
     method: MethodName | None = None
-    """How edges are predicted."""
+    """Method of edge prediction."""
     cycle_policy: CyclePolicyName | None = None
     """How cycles are broken."""
     distance_mode: DistanceModeName | None = None
@@ -102,40 +102,41 @@ class GraphOverrides:
 def graphs(
     job: Job,
     task: Annotated[
-        TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
+        TaskName | None,
+        typer.Option(help="The task of the models. Default: that of the row, else predict-edges."),
     ] = None,
     method: Annotated[
         MethodName | None,
-        typer.Option(help="How edges are predicted. Default: as whoever predicts them does."),
+        typer.Option(help="Method of edge prediction. Default: that of the service."),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model to ask; may stand several times.")
+        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
     ] = None,
     judge: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="Who serves a role: author, edges or graph."),
+        typer.Option(metavar="ROLE=NAME", help="The service of a role: author, edges or graph."),
     ] = None,
     cycle_policy: Annotated[
-        CyclePolicyName | None, typer.Option(help="How cycles of pairwise predictions are broken.")
+        CyclePolicyName | None, typer.Option(help="Policy that breaks cycles of pairwise predictions.")
     ] = None,
     distance_mode: Annotated[
         DistanceModeName | None,
-        typer.Option(help="Measures the edit distance so. Default: proscript where models write events."),
+        typer.Option(help="Mode of the edit distance. Default: proscript for written events."),
     ] = None,
     reduce: Annotated[
         bool | None,
-        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: as the row says."),
+        typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
     ] = None,
     group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="A tag by whose values figures are broken down.")
+        str, typer.Option(metavar="TAG", help="Break figures down by the values of this tag.")
     ] = "",
 ) -> None:
-    """Lets models order or write script graphs and measures them (proScript).
+    """Evaluates script graphs that models predict or write (proScript).
 
-    Each line or row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes
-    them. All are checked before anything is asked. DIR/results.jsonl gets one GraphsResult a line and
-    DIR/errors.jsonl the scripts that failed. Scores are macro and micro. Where a model abstained there is
-    nothing to score: it is counted, and beside F1 stands what it would be with abstentions as 0.
+    Each row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes them.
+    All rows are checked before the first call. DIR/results.jsonl gets one GraphsResult a line and
+    DIR/errors.jsonl the scripts that failed. Scores are macro and micro, without abstentions, which are
+    counted; macro F1 with abstentions as 0 is reported too.
 
     Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 

@@ -132,13 +132,13 @@ def shuffle(request: CompareTextsRequest, seed: int, line: int) -> None:
 
 Order = Annotated[
     OrderName | None,
-    typer.Option(help="In which order texts are shown. Default: as the row says, else both."),
+    typer.Option(help="Order in which the texts are shown. Default: that of the row, else both."),
 ]
 Baselines = Annotated[
     list[BaselineName] | None,
-    typer.Option(help="What else compares, in calls of its own; may stand several times."),
+    typer.Option(help="A baseline that also compares the texts; repeatable."),
 ]
 RoleSet = Annotated[
     str,
-    typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: as the row says."),
+    typer.Option(metavar="SET", help=f"The objective roles: {', '.join(NAMES)}. Default: that of the row."),
 ]

@@ -44,38 +44,34 @@ def pairs(
             "--k",
             min=0,
             max=MOST_SUBJECTIVE,
-            help="How many subjective roles; half of them, rounded up, coarse and the rest fine.",
+            help="Number of subjective roles: half of them (rounded up) coarse, the rest fine.",
         ),
     ] = None,
-    sweep: Annotated[
-        str, typer.Option(metavar="K,K,...", help="Several numbers of subjective roles, one after another.")
-    ] = "",
+    sweep: Annotated[str, typer.Option(metavar="K,K,...", help="Several numbers of subjective roles.")] = "",
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Draws which text of a row stands first. Default: the row's first."),
+        typer.Option(min=0, help="Seed of the presentation order. Default: the order of the row."),
     ] = None,
     judge: Judges = None,
     model: JudgeModels = None,
     no_judge: Annotated[
-        bool, typer.Option("--no-judge", "--offline", help="Only text metrics and length; no model is asked.")
+        bool, typer.Option("--no-judge", "--offline", help="Only text metrics and length, without a model.")
     ] = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option(
-            help=f"A text metric; may stand several times, or be none. Default: {', '.join(METRICS)}."
-        ),
+        typer.Option(help=f"A text metric; repeatable, or none. Default: {', '.join(METRICS)}."),
     ] = None,
     group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="A tag by whose values accuracy is also measured.")
+        str, typer.Option(metavar="TAG", help="Also measure accuracy by the values of this tag.")
     ] = "",
 ) -> None:
-    """Compares pairs of texts as readers would (DRPE), beside simpler measures and against people.
+    """Evaluates pairs of texts with role-playing judges, baselines and human labels (DRPE).
 
-    Each line or row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them.
-    All are checked before anything is asked. DIR/results.jsonl gets one TextsResult a line, a sweep one for
-    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against people
-    with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams' test against
-    the best baseline. "longer" prefers the longer text and costs nothing.
+    Each row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
+    rows are checked before the first call. DIR/results.jsonl gets one TextsResult a line, a sweep one for
+    each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
+    people with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams'
+    test against the best baseline. "longer" prefers the longer text.
 
     Exit codes: 0 all pairs have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 

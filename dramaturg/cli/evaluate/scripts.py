@@ -29,14 +29,14 @@ def scripts(
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
     group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="A tag by whose values verdicts are also counted.")
+        str, typer.Option(metavar="TAG", help="Also count verdicts by the values of this tag.")
     ] = "",
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
-    Each line or row is an EvaluateScriptsRequest (docs/datasets.md). All are checked before anything is
-    asked. DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both
-    in the order of the rows.
+    Each row is an EvaluateScriptsRequest (docs/datasets.md). All rows are checked before the first call.
+    DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both in
+    the order of the rows.
 
     Exit codes: 0 all samples have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
 

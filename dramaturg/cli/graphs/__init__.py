@@ -37,9 +37,7 @@ NO_TRAINING = (
 
 class _Commands(LazyGroup):
     members = (
-        PlatformCommand(
-            "train", TRAINING, "Trains a model that tells which of two events comes first.", NO_TRAINING
-        ),
+        PlatformCommand("train", TRAINING, "Trains a model that predicts the order of events.", NO_TRAINING),
         PlatformCommand(
             "predict", TRAINING, 'Predicts the edges of scripts, for "dramaturg graphs score".', NO_TRAINING
         ),
@@ -47,12 +45,12 @@ class _Commands(LazyGroup):
 
 
 app = typer.Typer(
-    cls=_Commands, help="Script graphs: checked, drawn, scored and compared.", no_args_is_help=True
+    cls=_Commands, help="Checks, draws, scores and compares script graphs.", no_args_is_help=True
 )
 
 Result = TypeVar("Result")
 Target = Annotated[
-    str | None, typer.Option(help="A running graph service, as HOST:PORT. Otherwise one is started here.")
+    str | None, typer.Option(help="Address of a graph service, HOST:PORT. Default: one in this process.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GraphFile = Annotated[Path, typer.Argument(help="Steps or DOT as text, or records in .json or .jsonl.")]
@@ -116,12 +114,12 @@ def distance(
     second: GraphFile,
     mode: Annotated[
         Literal["proscript", "structural", "anchored", "label-free"],
-        typer.Option(help="What counts as an edit."),
+        typer.Option(help="Definition of an edit."),
     ] = "proscript",
     reduce: Annotated[bool, typer.Option(help="Reduce both graphs first.")] = False,
-    time_limit: Annotated[float, typer.Option(min=0.01, help="Seconds to search.")] = 10.0,
+    time_limit: Annotated[float, typer.Option(min=0.01, help="Time limit of the search, in seconds.")] = 10.0,
     record: Annotated[
-        str | None, typer.Option("--id", help="The record to compare, if there are several.")
+        str | None, typer.Option("--id", help="Id of the record to compare, where a file has several.")
     ] = None,
     json: Json = False,
     target: Target = None,
@@ -147,10 +145,10 @@ def distance(
 def draw(
     file: GraphFile,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Where to; else standard output.")
+        Path | None, typer.Option("--output", "-o", help="The file to write. Default: standard output.")
     ] = None,
     record: Annotated[
-        str | None, typer.Option("--id", help="The record to draw, if there are several.")
+        str | None, typer.Option("--id", help="Id of the record to draw, where the file has several.")
     ] = None,
     target: Target = None,
 ) -> None:

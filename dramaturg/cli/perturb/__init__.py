@@ -25,7 +25,7 @@ class _WritesByDefault(TyperGroup):
 app = typer.Typer(
     cls=_WritesByDefault,
     no_args_is_help=True,
-    help="Puts known faults into scripts, and reports which of them are detected. "
+    help="Inserts known faults into scripts and reports which of them judges detect. "
     '"perturb FILE" is short for "perturb write FILE".',
 )
 app.command("write")(write)

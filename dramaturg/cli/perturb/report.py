@@ -46,14 +46,14 @@ def report(
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reports which faults judges detect, and how often they see one where there is none.
+    """Reports detection rates of faults and false-alarm rates.
 
-    RESULTS is what "evaluate scripts" made of the rows of "perturb write". For each category and rule:
-    the share of scripts with the fault that fail its criterion (detection rate), the same of those that
-    passed before the fault was put in, and the share of untouched scripts that fail it (false alarms), each
-    of the verdicts that decide, with Wilson's interval.
+    RESULTS are results of "evaluate scripts" on the rows of "perturb write". For each category and rule:
+    the share of scripts with the fault that fail its criterion (detection rate), the same for scripts
+    that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are of the
+    verdicts that decide, with Wilson's interval.
 
-    Exit codes: 0 fine, 1 the figures could not be had, 2 wrong usage or results.
+    Exit codes: 0 fine, 1 figures are missing, 2 wrong usage or results.
 
     For example:
 

@@ -34,40 +34,41 @@ def write(
         Path, typer.Option("--out", "-o", metavar="OUT.jsonl", help="The rows of evaluate scripts to write.")
     ],
     category: Annotated[
-        list[Category] | None, typer.Option(help="What goes wrong; may stand several times. Default: all.")
+        list[Category] | None, typer.Option(help="A category of faults; repeatable. Default: all.")
     ] = None,
     operation: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help=f"A rule, of {', '.join(RULES)}; may stand several times."),
+        typer.Option(metavar="RULE", help=f"A rule, of {', '.join(RULES)}; repeatable."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of what rules leave open.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the rules.")] = 0,
     labels: Annotated[
         Path | None,
-        typer.Option(metavar="LABELS", help="Only scripts that people found right in every criterion."),
+        typer.Option(metavar="LABELS", help="Human labels: use only scripts that pass every criterion."),
     ] = None,
     by_model: Annotated[
-        bool, typer.Option("--by-model", help="A model makes the faults, not rules. Implied by --model.")
+        bool,
+        typer.Option("--by-model", help="A model inserts the faults instead of rules. Implied by --model."),
     ] = False,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that makes the faults.")] = "",
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that inserts the faults.")] = "",
     keep_others: Annotated[
         bool,
         typer.Option(
             "--keep-others",
-            help="Keep the row's other candidates: a gold answer is learned from them, and they are judged.",
+            help="Keep the row's other candidates, which are judged too.",
         ),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
     target: Target = None,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Calls of the model at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one call.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one call, in seconds.")] = 300.0,
 ) -> None:
-    """Writes each script untouched and with each fault, as rows of "evaluate scripts" (ABSEval, Table 4).
+    """Writes each script unchanged and with each fault, as rows of "evaluate scripts" (ABSEval, Table 4).
 
-    FILE holds scripts that are as good as can be had; with LABELS (see "dramaturg ablate") only those are
-    taken that people found no fault in. The tags of a row say what is wrong with it
-    (perturbation, operation), "none" for the untouched ones. OUT.changes.jsonl records every change, step by
-    step. Evaluate OUT, then see "dramaturg perturb report".
+    FILE holds scripts without faults; with LABELS (see "dramaturg ablate") only those that pass every
+    criterion are used. The tags "perturbation" and "operation" name the fault of a row, "none" for an
+    unchanged script. OUT.changes.jsonl records every change. Evaluate OUT, then run "dramaturg perturb
+    report".
 
     Exit codes: 0 fine, 1 the model failed for some, 2 wrong usage or rows.
 

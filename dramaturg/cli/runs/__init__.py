@@ -13,9 +13,9 @@ from dramaturg.cli.runs import watch as watching
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Evaluates many samples in a gateway that stays. Exit codes: 0 fine, 1 the run failed or was "
-    "cancelled, or the gateway did not answer, 2 wrong usage or refused, 4 the run ended at its budget, "
-    "130 interrupted.",
+    help="Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "
+    "1 the run failed or was cancelled, or the gateway did not answer, 2 wrong usage or refused, "
+    "4 the run ended at its budget, 130 interrupted.",
 )
 
 

@@ -18,7 +18,7 @@ DEFAULT_TARGET = "localhost:50051"
 """Where ``dramaturg up`` listens."""
 
 RunTarget = Annotated[
-    str, typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="The gateway that has the runs.")
+    str, typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="Address of the gateway.")
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 

@@ -31,13 +31,13 @@ class ScopeName(StrEnum):
 
 @app.command("cancel")
 def cancel(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Ends a run: no further model call is begun, those under way are cancelled; what was judged is kept."""
+    """Cancels a run and its model calls. Results so far are kept."""
     print_run(ask(target, lambda runs: runs.cancel(run_id)), as_json=as_json)
 
 
 @app.command("pause")
 def pause(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Begins no further sample of a run until it is resumed; those begun are finished."""
+    """Pauses a run: running samples are finished, no further sample starts."""
     print_run(ask(target, lambda runs: runs.pause(run_id)), as_json=as_json)
 
 
@@ -45,7 +45,7 @@ def pause(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = F
 def resume(
     run_id: RunId, target: RunTarget = DEFAULT_TARGET, watch: Watch = False, as_json: AsJson = False
 ) -> None:
-    """Goes on with a paused run."""
+    """Resumes a paused run."""
     _begun(ask(target, lambda runs: runs.resume(run_id)), target, watch=watch, as_json=as_json)
 
 
@@ -87,14 +87,16 @@ def update(
 def rerun(
     run_id: RunId,
     target: RunTarget = DEFAULT_TARGET,
-    scope: Annotated[ScopeName, typer.Option(help="Which samples.")] = ScopeName.FAILED_OR_ABSTAINED,
+    scope: Annotated[
+        ScopeName, typer.Option(help="The samples to evaluate anew.")
+    ] = ScopeName.FAILED_OR_ABSTAINED,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Make model calls anew instead of using what was bought.")
+        bool, typer.Option("--fresh", help="Repeat model calls instead of using recorded completions.")
     ] = False,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """Begins an ended run anew for some of its samples; completions that were bought are not bought again.
+    """Evaluates samples of an ended run anew. Recorded completions are used again.
 
     For example:
 
@@ -108,12 +110,12 @@ def rerun(
 @app.command("extend")
 def extend(
     run_id: RunId,
-    model: Annotated[list[str], typer.Option(help="A further model under test; may stand several times.")],
+    model: Annotated[list[str], typer.Option(help="A further model under test; repeatable.")],
     target: RunTarget = DEFAULT_TARGET,
     watch: Watch = False,
     as_json: AsJson = False,
 ) -> None:
-    """Adds models under test to an ended run and begins it anew; what stands costs nothing.
+    """Adds models under test to an ended run. Existing results are kept.
 
     For example:
 
@@ -126,10 +128,10 @@ def extend(
 def delete(
     run_id: RunId,
     target: RunTarget = DEFAULT_TARGET,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Deletes an ended run with its samples and results; completions stay in the ledger."""
+    """Deletes an ended run with its samples and results. Completions remain in the ledger."""
     if not yes:
         typer.confirm(f"Delete the run {run_id} with all its results?", abort=True, err=True)
     ask(target, lambda runs: runs.delete(run_id))

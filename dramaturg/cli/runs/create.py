@@ -29,12 +29,14 @@ from dramaturg.cli.runs.create_options import command_of
 from dramaturg.datasets import Row
 from dramaturg.judge.role_sets import NAMES
 
-app = typer.Typer(no_args_is_help=True, help="Creates a run; the command ends at once, the run goes on.")
+app = typer.Typer(
+    no_args_is_help=True, help="Creates a run. The command returns at once unless --watch is given."
+)
 
 
 @app.callback()
 def create() -> None:
-    """Creates a run; the command ends at once, the run goes on."""
+    """Creates a run. The command returns at once unless --watch is given."""
 
 
 @app.command("scripts")
@@ -65,10 +67,11 @@ def pairs(
     baseline: Baselines = None,
     roles: RoleSet = "",
     k: Annotated[
-        int | None, typer.Option("--k", min=0, max=50, help="How many subjective roles, half of them coarse.")
+        int | None,
+        typer.Option("--k", min=0, max=50, help="Number of subjective roles, half of them coarse."),
     ] = None,
 ) -> CompareTextsRequest:
-    """Creates a run that compares pairs of texts as readers would (DRPE).
+    """Creates a run that evaluates pairs of texts (DRPE).
 
     For example:
 
@@ -89,18 +92,17 @@ def pairs(
 @command_of("graphs")
 def graphs(
     task: Annotated[
-        TaskName | None, typer.Option(help="What models do. Default: as the row says, else predict-edges.")
+        TaskName | None,
+        typer.Option(help="The task of the models. Default: that of the row, else predict-edges."),
     ] = None,
-    method: Annotated[MethodName | None, typer.Option(help="How edges are predicted.")] = None,
+    method: Annotated[MethodName | None, typer.Option(help="Method of edge prediction.")] = None,
     cycle_policy: Annotated[
-        CyclePolicyName | None, typer.Option(help="How cycles of pairwise predictions are broken.")
+        CyclePolicyName | None, typer.Option(help="Policy that breaks cycles of pairwise predictions.")
     ] = None,
-    distance_mode: Annotated[
-        DistanceModeName | None, typer.Option(help="Measures the edit distance so.")
-    ] = None,
+    distance_mode: Annotated[DistanceModeName | None, typer.Option(help="Mode of the edit distance.")] = None,
     reduce: Annotated[bool, typer.Option("--reduce", help="Compare transitive reductions.")] = False,
 ) -> EvaluateGraphsRequest:
-    """Creates a run that lets models order or write script graphs and measures them (proScript).
+    """Creates a run that evaluates script graphs (proScript).
 
     For example:
 
@@ -121,13 +123,13 @@ def graphs(
 @command_of("decisions")
 def decisions(
     prompt: Annotated[
-        list[PromptName] | None, typer.Option(help="How the question is put; may stand several times.")
+        list[PromptName] | None, typer.Option(help="Prompt of the question; repeatable.")
     ] = None,
     order: Annotated[
-        OptionOrderName | None, typer.Option(help="In which order the options are shown.")
+        OptionOrderName | None, typer.Option(help="Order in which the options are shown.")
     ] = None,
 ) -> EvaluateDecisionsRequest:
-    """Creates a run that puts decisions to models (Choice-75).
+    """Creates a run that evaluates decisions (Choice-75).
 
     For example:
 
@@ -145,12 +147,14 @@ def dialogues(
     pair: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODEL,MODEL", help="Two to compare, several times if need be; all: every two of --model."
+            metavar="MODEL,MODEL", help="Two models to compare; repeatable. all: every pair of --model."
         ),
     ] = None,
-    no_ratings: Annotated[bool, typer.Option("--no-ratings", help="Only compare, do not rate.")] = False,
+    no_ratings: Annotated[
+        bool, typer.Option("--no-ratings", help="Compare replies without rating them.")
+    ] = False,
 ) -> EvaluateDialoguesRequest:
-    """Creates a run that lets models continue test scripts, rates and compares the replies (SimulBench).
+    """Creates a run that evaluates dialogues (SimulBench).
 
     For example:
 

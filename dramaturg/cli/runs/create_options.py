@@ -48,7 +48,7 @@ def _create(
     ],
     target: RunTarget = DEFAULT_TARGET,
     by_reference: Annotated[
-        bool, typer.Option("--by-reference", help="Have the gateway read the local file; send its path only.")
+        bool, typer.Option("--by-reference", help="Send only the path; the gateway reads the file.")
     ] = False,
     form: FileFormat = None,
     limit: Limit = None,
@@ -58,32 +58,35 @@ def _create(
         list[str] | None,
         typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed that judges and models sample with.")] = None,
-    name: Annotated[str | None, typer.Option(help="What people call the run. Default: FILE's name.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Sampling seed of judges and models.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Display name of the run. Default: the name of FILE.")
+    ] = None,
     label: Labels = None,
     concurrency: RunConcurrency = None,
     priority: Priority = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
     max_failed: Annotated[
-        int | None, typer.Option(min=0, help="The run fails when more samples fail than so many.")
+        int | None, typer.Option(min=0, help="Number of failed samples above which the run fails.")
     ] = None,
     max_failed_fraction: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The run fails when a larger share of samples fails.")
+        float | None, typer.Option(min=0, max=1, help="Share of failed samples above which the run fails.")
     ] = None,
     max_abstained_fraction: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="The run fails when a larger share of judgements abstains."),
+        typer.Option(min=0, max=1, help="Share of abstentions above which the run fails."),
     ] = None,
     attempts: Annotated[
         int,
-        typer.Option(min=0, max=20, help="How often a sample is tried that fails of what may pass. 0: 3."),
+        typer.Option(min=0, max=20, help="Attempts of a sample that fails with a transient error. 0: 3."),
     ] = 0,
     sample_timeout: Annotated[
-        float | None, typer.Option(min=0.1, help="The most seconds for one attempt. Default: 600.")
+        float | None, typer.Option(min=0.1, help="Timeout of one attempt, in seconds. Default: 600.")
     ] = None,
     request_id: Annotated[
-        str, typer.Option(metavar="UUID", help="Makes the command idempotent: given again, it gives the run.")
+        str,
+        typer.Option(metavar="UUID", help="Makes the command idempotent: a repetition returns the same run."),
     ] = "",
     watch: Watch = False,
     as_json: AsJson = False,

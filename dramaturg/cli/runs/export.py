@@ -44,7 +44,7 @@ _FORMATS = {
 _ENDS = {".csv": ExportName.CSV, ".parquet": ExportName.PARQUET}
 
 OutFile = Annotated[
-    Path, typer.Option("--out", "-o", metavar="FILE", help="Where it is written; - is standard output.")
+    Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write; - is standard output.")
 ]
 
 
@@ -63,7 +63,7 @@ def export(
     reason: Reasons = None,
     as_json: AsJson = False,
 ) -> None:
-    """Writes all judgements of a run to a file, one a line or row; samples-jsonl: one whole result a line.
+    """Writes all judgements of a run to a file, one a row; samples-jsonl: one result a line.
 
     For example:
 
@@ -84,11 +84,11 @@ def report(
     out: OutFile,
     target: RunTarget = DEFAULT_TARGET,
     samples: Annotated[
-        int, typer.Option(min=0, max=10_000, help="The most samples shown one by one. 0: 500.")
+        int, typer.Option(min=0, max=10_000, help="Maximum number of samples shown one by one. 0: 500.")
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Writes the report of a run, one HTML page that needs nothing from outside.
+    """Writes the report of a run as one self-contained HTML page.
 
     For example:
 

@@ -24,7 +24,7 @@ def leaderboard(
     run_id: RunId,
     target: RunTarget = DEFAULT_TARGET,
     measure: Annotated[
-        str, typer.Option(help="Rank by it alone. Default: the main measure of the evaluation.")
+        str, typer.Option(help="The measure to rank by. Default: that of the evaluation.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -44,7 +44,7 @@ class StateName(StrEnum):
 
 
 Labels = Annotated[
-    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label; may stand several times.")
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the run; repeatable.")
 ]
 
 
@@ -52,10 +52,10 @@ Labels = Annotated[
 def list_runs(
     target: RunTarget = DEFAULT_TARGET,
     state: Annotated[
-        list[StateName] | None, typer.Option(help="Only runs in this state; may stand several times.")
+        list[StateName] | None, typer.Option(help="Only runs in this state; repeatable.")
     ] = None,
     label: Labels = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most runs that are listed.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Lists runs, the newest first.

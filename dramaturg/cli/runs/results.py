@@ -27,18 +27,18 @@ LARGEST_PAGE = 10_000
 """The most judgements of one page (``evaluation.v1.ListResultsRequest.page_size``)."""
 
 Measures = Annotated[
-    list[str] | None, typer.Option("--measure", help="Only judgements by it; may stand several times.")
+    list[str] | None, typer.Option("--measure", help="Only judgements by this measure; repeatable.")
 ]
 Models = Annotated[
-    list[str] | None, typer.Option("--model", help="Only judgements of it; may stand several times.")
+    list[str] | None, typer.Option("--model", help="Only judgements of this model; repeatable.")
 ]
 Outcomes = Annotated[
     list[str] | None,
-    typer.Option("--outcome", help="Only this outcome: pass, fail or abstain; may stand several times."),
+    typer.Option("--outcome", help="Only this outcome: pass, fail or abstain; repeatable."),
 ]
 Reasons = Annotated[
     list[str] | None,
-    typer.Option("--reason", help="Only abstentions for it, such as timed-out; may stand several times."),
+    typer.Option("--reason", help="Only abstentions for this reason, e.g. timed-out; repeatable."),
 ]
 
 
@@ -72,10 +72,10 @@ def results(
     model: Models = None,
     outcome: Outcomes = None,
     reason: Reasons = None,
-    limit: Annotated[int, typer.Option(min=1, help="The most judgements that are listed.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of judgements.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Lists judgements, by sample. All of them: runs export.
+    """Lists judgements by sample. "runs export" writes all of them.
 
     For example:
 

@@ -24,15 +24,13 @@ RunConcurrency = Annotated[
 ]
 Priority = Annotated[
     int | None,
-    typer.Option(
-        min=-100, max=100, help="Of a tenant's runs those of higher priority get their samples begun first."
-    ),
+    typer.Option(min=-100, max=100, help="Runs of a tenant with a higher priority are served first."),
 ]
 MaxCost = Annotated[
-    float | None, typer.Option(min=0, help="The run ends when so many US dollars are spent. 0: no limit.")
+    float | None, typer.Option(min=0, help="Budget in US dollars, at which the run ends. 0: none.")
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option(min=0, help="The run ends when so many tokens are used. 0: no limit.")
+    int | None, typer.Option(min=0, help="Budget in tokens, at which the run ends. 0: none.")
 ]
 
 SHOWN_ERRORS = 10

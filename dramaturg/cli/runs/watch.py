@@ -31,17 +31,17 @@ EXIT_CODES = {
 }
 """The exit codes of a command that waits for the end of a run."""
 
-Watch = Annotated[bool, typer.Option("--watch", help="Show the run until it has ended, as runs watch does.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show the progress until the run ends.")]
 
 app = typer.Typer()
 
 
 @app.command("watch")
 def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
-    """Shows a run's progress until it has ended, and what it fails of while every attempt fails.
+    """Shows the progress of a run until it ends, and the error while every attempt fails.
 
-    A lost connection is made again, and nothing is missed. Ctrl-C ends the command and not the run. With
-    --json the run as it ended is printed.
+    The command reconnects after a lost connection. Ctrl-C ends the command, not the run. With --json the
+    ended run is printed.
 
     Exit codes: 0 the run succeeded, 1 it failed or was cancelled, 4 it ended at its budget, 130 interrupted.
 

@@ -9,6 +9,6 @@ from dramaturg.cli.scenarios.write import write
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Writes scenarios of decisions, and reads their review.")
+app = typer.Typer(no_args_is_help=True, help="Writes scenarios of decisions and reads their review.")
 app.command("write")(write)
 app.command("review")(review)

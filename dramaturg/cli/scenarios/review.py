@@ -37,17 +37,17 @@ RESAMPLES = 2000
 
 
 def review(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The sheet that people filled in.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The completed sheet.")],
     out: Annotated[Path, typer.Option(metavar="ROWS.jsonl", help="The rows of evaluate decisions to write.")],
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:
-    """Makes rows of "evaluate decisions" of the scenarios that people accepted or edited.
+    """Converts accepted and edited scenarios into rows of "evaluate decisions".
 
-    Prints how far the annotators agree (Fleiss' kappa, by format) and how often they are right (by level;
-    Choice-75, appendices A and D). Rows whose status is empty are counted as not reviewed.
+    Prints the agreement of the annotators (Fleiss' kappa, by format) and their accuracy (by level;
+    Choice-75, appendices A and D). Rows without a status are counted as not reviewed.
 
-    Exit codes: 0 fine, 1 a figure could not be had, 2 the sheet is not in order.
+    Exit codes: 0 fine, 1 a figure is missing, 2 the sheet is invalid.
 
     For example:
 

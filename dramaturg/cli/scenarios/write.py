@@ -42,22 +42,23 @@ def write(
     file: Annotated[str, typer.Argument(metavar="BRIEFS.jsonl", help="The briefs, one a line.")],
     target: Target = None,
     model: Annotated[str, typer.Option(metavar="MODEL", help="The model that writes.")] = "",
-    form: Annotated[FormName | None, typer.Option(help="The form. Default: as the row says.")] = None,
+    form: Annotated[FormName | None, typer.Option(help="The form. Default: that of the row.")] = None,
     count: Annotated[int, typer.Option(min=1, max=100, help="Scenarios for each option.")] = 4,
     near: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The cosine from which scenarios repeat each other.")
+        float, typer.Option(min=0.0, max=1.0, help="Cosine similarity from which scenarios are duplicates.")
     ] = 0.9,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet, do not drop them.")
+        bool,
+        typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet instead of dropping them."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the sheet goes. Default: out/<time, UTC>.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for the sheet. Default: out/<time, UTC>.")
     ] = None,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scenarios written at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one scenario.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one scenario, in seconds.")] = 300.0,
 ) -> None:
-    """Has more scenarios written than are needed, for people to review (Choice-75, section 2.4).
+    """Writes scenarios for people to review (Choice-75, section 2.4).
 
     Each line is a WriteScenarioRequest in protobuf's JSON; without a target one is written for either option.
     DIR/review.csv and DIR/review.jsonl hold the same sheet: accept, edit and label scenarios in one of them,

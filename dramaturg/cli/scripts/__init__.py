@@ -10,7 +10,7 @@ from dramaturg.cli.scripts.write import write
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Reads the review of expanded tasks, and has models write scripts for tasks."
+    no_args_is_help=True, help="Reads reviewed tasks and writes scripts for tasks with the models under test."
 )
 app.command("review")(review)
 app.command("write")(write)

@@ -17,7 +17,7 @@ from dramaturg.cli.terminal import echo
 
 
 def review(
-    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The sheet that people filled in.")],
+    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The completed sheet.")],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="TASKS.jsonl", help="The rows of scripts write to write.")
     ],
@@ -25,17 +25,17 @@ def review(
         bool,
         typer.Option(
             "--accept-unreviewed",
-            help="Keep tasks without a status too, where all their constraints stand in their goal.",
+            help="Also keep unreviewed tasks whose goal states all their constraints.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Makes rows of "scripts write" of the tasks that people accepted or edited.
+    """Converts accepted and edited tasks into rows of "scripts write".
 
-    Rows whose status is empty are counted as not reviewed. A task that was kept though its goal does not say
+    Rows without a status are counted as not reviewed. A task that was kept though its goal does not say
     one of its constraints is named on standard error.
 
-    Exit codes: 0 fine, 2 the sheet is not in order.
+    Exit codes: 0 fine, 2 the sheet is invalid.
 
     For example:
 

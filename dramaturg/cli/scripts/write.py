@@ -62,29 +62,29 @@ def write(
         Path, typer.Option("--out", "-o", metavar="FILE.jsonl", help="The rows of evaluate scripts to write.")
     ],
     model: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; may stand several times.")
+        list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, max=2, help="Default: as the row says, else 0.")
+        float | None, typer.Option(min=0, max=2, help="Default: that of the row, else 0.")
     ] = None,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Default: as the row says.")] = None,
+    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Default: that of the row.")] = None,
     max_output_tokens: Annotated[
-        int | None, typer.Option(min=1, max=1_000_000, help="The most tokens of a script.")
+        int | None, typer.Option(min=1, max=1_000_000, help="Maximum number of tokens of a script.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="For providers that draw by one.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Sampling seed, for providers that support it.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
     target: Target = None,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Scripts written at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one script.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one script, in seconds.")] = 300.0,
 ) -> None:
-    """Has every model under test write a script for every task, step by step (ABSEval, section 4.1).
+    """Writes a script for every task with every model under test (ABSEval, section 4.1).
 
-    Each line is a WriteScriptRequest in protobuf's JSON ("dramaturg scripts review" writes them). FILE gets a
-    row of "evaluate scripts" for each task, with a candidate of each model; the tags "topic", "constraints"
-    (how many) and "sampling" can group its verdicts. FILE.written.jsonl records how each script was made,
-    those included that there are not: they are no candidates, and are counted. What was paid for once is not
-    bought again.
+    Each line is a WriteScriptRequest in protobuf's JSON ("dramaturg scripts review" writes them). FILE
+    gets a row of "evaluate scripts" for each task, with a candidate of each model; the tags "topic",
+    "constraints" (how many) and "sampling" can group its verdicts. FILE.written.jsonl records how each
+    script was made, including failures, which are counted and are not candidates. Recorded completions
+    are used again.
 
     Exit codes: 0 every script was written, 1 some were not, 2 wrong usage or rows.
 

@@ -37,24 +37,26 @@ def expand(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where the sheet goes. Default: out/<time, UTC>."),
+        typer.Option("--out", "-o", metavar="DIR", help="Folder for the sheet. Default: out/<time, UTC>."),
     ] = None,
     target: Target = None,
     model: Annotated[str, typer.Option(metavar="MODEL", help="The model that adds constraints.")] = "",
     constraints: Annotated[
-        int | None, typer.Option(min=1, max=3, help="The most constraints. Default: as the row says, else 3.")
+        int | None,
+        typer.Option(min=1, max=3, help="Maximum number of constraints. Default: that of the row, else 3."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=100, help="How often each goal is expanded.")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=100, help="Number of expansions of each goal.")] = 1,
     near: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The cosine from which goals repeat each other.")
+        float, typer.Option(min=0.0, max=1.0, help="Cosine similarity from which goals are duplicates.")
     ] = 0.95,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet, do not drop them.")
+        bool,
+        typer.Option("--keep-duplicates", help="Mark near-duplicates on the sheet instead of dropping them."),
     ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many goals.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N goals.")] = None,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Goals expanded at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one goal.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one goal, in seconds.")] = 300.0,
 ) -> None:
     """Adds one to three constraints to abstract goals, for people to review (ABSEval, section 2).
 

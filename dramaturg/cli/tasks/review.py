@@ -16,18 +16,18 @@ from dramaturg.cli.terminal import echo
 
 
 def review(
-    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The sheet that people filled in.")],
+    file: Annotated[Path, typer.Argument(metavar="SHEET", help="The completed sheet.")],
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="TASKS.jsonl", help="The rows of simulate to write.")
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Makes rows of "simulate" of the simulation tasks that people accepted or edited.
+    """Converts accepted and edited simulation tasks into rows of "simulate".
 
-    SHEET is what "tasks write --sheet" wrote, as CSV or JSON Lines. Rows whose status is empty are counted as
+    SHEET is what "tasks write --sheet" wrote, as CSV or JSON Lines. Rows without a status are counted as
     not reviewed.
 
-    Exit codes: 0 fine, 2 the sheet is not in order.
+    Exit codes: 0 fine, 2 the sheet is invalid.
 
     For example:
 

@@ -47,18 +47,18 @@ def write(
     kind: Annotated[list[KindName] | None, typer.Option(help="The kind. Default: both kinds.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="Tasks of each kind.")] = 10,
     shown: Annotated[int, typer.Option(min=1, max=20, help="Examples of the kind in each prompt.")] = 5,
-    seed: Annotated[int, typer.Option(help="The seed by which examples are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draw of examples.")] = 0,
     near: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="The cosine from which tasks repeat each other.")
+        float, typer.Option(min=0.0, max=1.0, help="Cosine similarity from which tasks are duplicates.")
     ] = 0.9,
     sheet: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where a sheet for people goes, too. Default: nowhere.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for a review sheet. Default: none.")
     ] = None,
     as_json: AsJson = False,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Tasks written at once.")] = 8,
-    timeout: Annotated[float, typer.Option(min=0.1, help="The most seconds for one task.")] = 300.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of one task, in seconds.")] = 300.0,
 ) -> None:
-    """Has new tasks written, for people to review before they are simulated.
+    """Writes new simulation tasks for people to review.
 
     TASKS.jsonl and DST hold rows of "dramaturg simulate". Each new task is written after examples of its
     kind, drawn anew. A task that repeats an example or an earlier task is dropped and counted. With --sheet,
