@@ -57,7 +57,7 @@ ENV PATH=/opt/application/bin:/opt/dramaturg/bin:${PATH} \
     HOME=/tmp \
     DRAMATURG_SERVER_HOST=0.0.0.0
 WORKDIR /tmp
-# A number, so that Kubernetes can tell that it is not root.
+# Numeric, so that Kubernetes can verify that it is not root.
 USER 65532:65532
 EXPOSE 50051 50052 9464
 STOPSIGNAL SIGTERM

@@ -4,7 +4,7 @@ Three kinds of pair, all of proScript's shape: a script and a revision of it (a 
 a quarter of the edges moved), two scripts that share half of their events, and two that share none. Mode
 PROSCRIPT. For networkx an edge's label is the labels of its ends, which makes its distance the same. The
 ratios are of total times, and the geometric mean over pairs; where networkx ran into the limit, its time
-counts as the limit, so the ratio is at least what is printed.
+counts as the limit, so the printed ratio is a lower bound.
 
     python bench/graph_edit_distance.py [--seconds 10] [--seed 1] [--sizes 5-9 10-15 20 30]
 """

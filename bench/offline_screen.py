@@ -170,7 +170,7 @@ def each_in_pool(
 def backing(
     rows: Sequence[Row], pools: Sequence[Sequence[Row]], vectors: dict[str, Floats]
 ) -> dict[str, float]:
-    """How many scripts have a step that stands alone, as they are and with a foreign one added."""
+    """The number of scripts with an isolated step, originally and with a foreign step added."""
     generator = random.Random(0)
     clean, planted = [], []
     for script, others in each_in_pool(pools, vectors):

@@ -34,7 +34,7 @@ LATENCY_SECONDS = 0.005
 
 @dataclass
 class Watch:
-    """What is noted while a run goes on."""
+    """Measurements during a run."""
 
     marks: list[tuple[int, float]] = field(default_factory=list)
     """How many samples were done when."""

@@ -18,7 +18,7 @@ from dramaturg.judge.verdicts import failed, finding, passed
 
 
 class TerseCritic:
-    """Judges no_duplicate_steps of candidates with steps. What it does not judge abstains by itself."""
+    """Judges no_duplicate_steps of candidates with steps. Other criteria abstain automatically."""
 
     name = "terse-critic"
     version = "1.0.0"

@@ -20,11 +20,11 @@ from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
 RUDE = frozenset({"damn", "fool", "hate", "idiot", "moron", "stupid", "ugly", "worthless"})
 WORD = re.compile(r"[^\W\d_]+")
 CERTAIN = 3
-"""So many rude words score 1."""
+"""The number of rude words with score 1."""
 
 
 class WordListScorer:
-    """Scores how many rude words a text has. It knows English words only and nothing of what they mean."""
+    """Scores the number of rude words of a text, from a list of English words, without regard to meaning."""
 
     name = "word-list-scorer"
     version = "1.0.0"

@@ -1,7 +1,7 @@
 """Makes ``completions.jsonl`` out of ``answers.jsonl``: run it after a prompt or an answer has changed.
 
 A recording is addressed by what the judges really send, so every agent is asked about every sample, and
-whatever it sends is answered with what was written for it.
+every request is answered with the text written for it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RECORDING = FOLDER / "completions.jsonl"
 
 
 class Written(Provider):
-    """A provider that answers whatever it is asked with the text at hand."""
+    """A provider that answers every request with the current text."""
 
     name = "written"
     address = "written"
@@ -152,7 +152,7 @@ def free_port() -> ServerSettings:
 
 
 def generation(written: Written) -> Contract:
-    """A generation service that records what is written."""
+    """A generation service that records its answers."""
     recording = ReplayProvider("samples", RECORDING, source=written)
     registry = Registry([ConfiguredProvider(recording, PriceTable())])
     # A repair is answered like the first request: what cannot be read stays so.
