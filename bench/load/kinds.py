@@ -75,7 +75,7 @@ class Kind:
 
 
 def scripts(number: int, candidates: int = 1) -> EvaluateScriptsRequest:
-    """The first task of the samples with its first candidate, so many times; each has a step of its own."""
+    """The first task of the samples with copies of its first candidate; each copy has a distinct step."""
     sample = _sample()
     made = ParseDict({"task": sample["task"]}, EvaluateScriptsRequest())
     made.task.id = str(number)

@@ -32,7 +32,7 @@ _PLACE = "@number@"
 
 @dataclass(frozen=True)
 class Platform:
-    """The services, and what they work against.
+    """The configuration of the services.
 
     Attributes:
         load: How many model calls are made, and how many at once.
@@ -167,7 +167,7 @@ async def _serving(platform: Platform) -> AsyncIterator[list[ServiceProcess]]:
             "DRAMATURG_GENERATION_LEDGER_SPOOL_DIR": str(folder / "spool"),
             "DRAMATURG_RUNS_ENABLED": "true",
             "DRAMATURG_RUNS_URL": f"sqlite:///{folder / 'runs.sqlite3'}",
-            # The provider bounds the calls, and nobody before it.
+            # Only the provider limits concurrency.
             "DRAMATURG_GATEWAY_CALLS_PER_JUDGE": str(_under_way(load)),
             "DRAMATURG_TRACES_ENDPOINT": platform.collector,
         }

@@ -31,6 +31,7 @@ PROSE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "k8s/*.md"
 CODE = ("dramaturg/**/*.py", "services/**/*.py", "gateway/**/*.py", "examples/**/*.py", "bench/**/*.py")
 
 PENDING = (
+    "bench/",
     "docs/cli.md",
     "docs/generation.md",
     "docs/operations.md",
