@@ -1,4 +1,4 @@
-"""A run whose batches, or conductor, fail waits ever longer, and in the end fails itself."""
+"""A run whose batches, or orchestrator, fail waits ever longer, and in the end fails itself."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ async def test_a_pause_is_no_part_of_a_stall(
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
 
 
-async def test_a_conductor_that_keeps_failing_fails_the_run(
+async def test_an_orchestrator_that_keeps_failing_fails_the_run(
     each_store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[float] = []
 
-    async def fail(conductor: RunOrchestrator) -> None:
+    async def fail(orchestrator: RunOrchestrator) -> None:
         begun.append(time.monotonic())
         raise NameError("name 'gone' is not defined")
 
@@ -165,17 +165,17 @@ async def test_a_conductor_that_keeps_failing_fails_the_run(
     assert all(pause >= 0.5 * 2**place for place, pause in enumerate(pauses))
 
 
-async def test_a_conductor_that_fails_for_a_while_does_not(
+async def test_an_orchestrator_that_fails_for_a_while_does_not(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conduct = RunOrchestrator.run
+    run_attempt = RunOrchestrator.run
     begun: list[RunOrchestrator] = []
 
-    async def fail_first(conductor: RunOrchestrator) -> None:
-        begun.append(conductor)
+    async def fail_first(orchestrator: RunOrchestrator) -> None:
+        begun.append(orchestrator)
         if len(begun) <= 2:
             raise ImportError("no module of that name")
-        await conduct(conductor)
+        await run_attempt(orchestrator)
 
     monkeypatch.setattr(RunOrchestrator, "run", fail_first)
     monkeypatch.setattr(policy, "FIRST_DELAY_SECONDS", 0.05)

@@ -57,7 +57,7 @@ async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: st
         async with open_runs(postgres_url, entries, **first) as runs:
             run_id = await runs.create(scripts_spec(), script_rows(20))
             await runs.until(run_id, lambda run: runs.store.running_samples(run_id) > 0)
-        # It stopped in order, so its lease is gone, and its conductor is still under way by the book.
+        # It stopped in order, so its lease is gone, and its orchestrator is still assigned to it.
         gone.set()
         async with open_runs(postgres_url, entries, executor_id="second", lease_renewal_seconds=0.2) as runs:
             run = await runs.ended(run_id)

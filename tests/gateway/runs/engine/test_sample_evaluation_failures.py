@@ -247,13 +247,13 @@ async def test_batches_that_fail_are_told_with_the_pause(
 
 
 @pytest.mark.usefixtures("_soon")
-async def test_a_conductor_that_fails_is_told(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    conduct, broken = RunOrchestrator.run, [True]
+async def test_an_orchestrator_that_fails_is_told(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_attempt, broken = RunOrchestrator.run, [True]
 
-    async def fail(conductor: RunOrchestrator) -> None:
+    async def fail(orchestrator: RunOrchestrator) -> None:
         if broken:
             raise ImportError("no module of that name")
-        await conduct(conductor)
+        await run_attempt(orchestrator)
 
     monkeypatch.setattr(RunOrchestrator, "run", fail)
     async with runs_with(sqlite_url, lease_renewal_seconds=0.05) as runs:

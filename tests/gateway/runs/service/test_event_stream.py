@@ -100,7 +100,7 @@ async def test_watchers_hear_at_once_of_what_happens_in_their_process(service: S
         await following(stream)
     started = time.monotonic()
     for index in range(3):
-        await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for the bell
+        await asyncio.sleep(0.05)  # the watchers have seen the last one and wait for a notification
         finish(service, index)
         service.notifier.notify_progress("run")
         for stream in streams:
