@@ -27,6 +27,9 @@ FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
 COREDNS_SECONDS = 5
 """The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
 
+PATCHING_SERVICES = ("cpu-limits", "mtls", "tracing")
+"""Components that patch every service. One that adds a service fails to render after them."""
+
 Object = dict[str, Any]
 
 
@@ -124,6 +127,12 @@ def kustomize(folder: Path) -> list[Object]:
 def folder(path: str) -> Rendering:
     """A folder below ``k8s/``."""
     return Rendering(path, kustomize(K8S / path))
+
+
+def ordered(*left_out: str) -> tuple[str, ...]:
+    """All components but those left out, in an order in which they render."""
+    names = [name for name in COMPONENTS if name not in left_out]
+    return tuple(sorted(names, key=lambda name: name in PATCHING_SERVICES))
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from dramaturg.service.channel import LOOKUP_SECONDS
-from tests.k8s.rendered import COREDNS_SECONDS, K8S, Rendering, every_rendering
+from tests.k8s.rendered import COREDNS_SECONDS, K8S, Rendering, combined, every_rendering, folder, ordered
 
 _ALLOWED_VOLUMES = {
     "configMap",
@@ -56,22 +56,40 @@ def test_pods_hold_to_the_restricted_profile(render: Render) -> None:
             assert kind != "emptyDir" or "sizeLimit" in volume["emptyDir"], f"{pod.owner}: {volume}"
 
 
-@every_rendering
-def test_the_namespace_enforces_the_profile_at_a_fixed_version(render: Render) -> None:
-    (namespace,) = render().of("Namespace")
+def test_the_namespace_enforces_the_profile_at_a_fixed_version() -> None:
+    (namespace,) = folder("namespace").objects
     labels = namespace["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert re.fullmatch(r"v1\.\d+", labels["pod-security.kubernetes.io/enforce-version"])
 
 
 @every_rendering
+def test_the_namespace_is_the_only_object_of_the_cluster(render: Render) -> None:
+    """The rest can be applied with the role ``admin`` of the namespace."""
+    rendering = render()
+    of_the_cluster = [found["kind"] for found in rendering.objects if "namespace" not in found["metadata"]]
+    assert of_the_cluster == (["Namespace"] if rendering.name == "overlays/local" else [])
+
+
+@every_rendering
 def test_resources_are_requested_and_memory_is_limited(render: Render) -> None:
-    """No limit of the processor: throttling stops an event loop, and its probes."""
-    for pod in render().pods():
+    """No limit of the processor unless it is asked for: throttling stops an event loop, and its probes."""
+    rendering = render()
+    for pod in rendering.pods():
         resources = pod.container["resources"]
         assert {"cpu", "memory"} <= resources["requests"].keys(), pod.owner
         assert "memory" in resources["limits"], pod.owner
-        assert "cpu" not in resources["limits"], pod.owner
+        assert ("cpu" in resources["limits"]) == ("cpu-limits" in rendering.name), pod.owner
+
+
+def test_every_container_fits_a_quota_on_limits_of_the_processor() -> None:
+    rendering = combined(ordered("offline"))
+    for pod in rendering.pods():
+        resources = pod.container["resources"]
+        requested = str(resources["requests"]["cpu"])
+        cores = float(requested[:-1]) / 1000 if requested.endswith("m") else float(requested)
+        assert cores <= float(resources["limits"]["cpu"]), pod.owner
+    assert rendering.one("Cluster", "store")["spec"]["resources"]["limits"]["cpu"]
 
 
 @every_rendering
