@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,10 +14,12 @@ from dramaturg.service.auth import caller
 from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
 from dramaturg.service.connection import Connection
 from dramaturg.service.files import ReloadingFile
-from dramaturg.service.metadata import Pair, appended
 from dramaturg.service.rpc import INFRASTRUCTURE
 from dramaturg.service.telemetry import instruments, tracing
 from dramaturg.service.telemetry.calls import MADE, call_attributes, method_name
+
+Pair = tuple[str, Any]
+"""A key of metadata and its value, text or bytes."""
 
 
 class ClientChannel(grpc.aio.Channel):
@@ -33,7 +35,7 @@ class ClientChannel(grpc.aio.Channel):
         target: The target, as the metrics name it.
         timeout: The longest that a call may take, in seconds, where the caller states no other.
         reserve: The seconds that are kept of the time left, to still answer with a proper error.
-        token: The bearer token of the calls. ``None``: they bring none.
+        token: The bearer token of the calls. ``None``: they have none.
     """
 
     def __init__(
@@ -93,11 +95,11 @@ class ClientChannel(grpc.aio.Channel):
                 newest, make = channel, getattr(channel, arity)(path, *args, **kwargs)
             timeout, pairs = self._given(timeout)
             if not is_observed:
-                return make(*given, timeout=timeout, metadata=appended(metadata, pairs), **options)
+                return make(*given, timeout=timeout, metadata=_appended(metadata, pairs), **options)
             span, headers = tracing.start_client_span(method, attributes)
             begun = time.perf_counter()
             try:
-                sent = appended(metadata, pairs, headers)
+                sent = _appended(metadata, pairs, headers)
                 made = make(*given, timeout=timeout, metadata=sent, **options)
             except BaseException as error:
                 tracing.fail(span, type(error).__name__)
@@ -168,3 +170,41 @@ def _code(call: grpc.aio.Call) -> str:
         return str(answered.value.name)
     asked.close()
     return grpc.StatusCode.UNKNOWN.name
+
+
+class _Pairs(grpc.aio.Metadata):
+    """Metadata that is sent, and not looked into.
+
+    gRPC's own sorts the pairs by key when it is made and takes them out again one by one when it is sent.
+
+    Args:
+        pairs: Keys and values, in order.
+    """
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self._pairs = tuple(pairs)
+
+    def __iter__(self) -> Iterator[Pair]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+
+def _appended(
+    stated: Iterable[Pair] | None, pairs: Sequence[Pair], always: Sequence[Pair] = ()
+) -> Iterable[Pair] | None:
+    """The metadata of a call.
+
+    Args:
+        stated: What the caller states.
+        pairs: What is added, unless the caller states such keys.
+        always: What is added behind it.
+    """
+    if not stated:
+        return _Pairs((*pairs, *always)) if pairs or always else None
+    given = tuple(stated)
+    if not pairs and not always:
+        return _Pairs(given)
+    keys = {key for key, _ in given}
+    return _Pairs((*given, *(pair for pair in pairs if pair[0] not in keys), *always))

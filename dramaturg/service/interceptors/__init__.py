@@ -25,13 +25,12 @@ import grpc
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.contract import Contract
+from dramaturg.service.interceptors.access import Authorization, Gates
 from dramaturg.service.interceptors.access_log import AccessLog
 from dramaturg.service.interceptors.admission import Admission
-from dramaturg.service.interceptors.authorization import Authorization
 from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.interceptors.error_mapping import ErrorMapping
-from dramaturg.service.interceptors.gates import Gates
 from dramaturg.service.interceptors.request_context import RequestContexts
 from dramaturg.service.interceptors.telemetry import CallTelemetry
 from dramaturg.service.interceptors.validation import Validation

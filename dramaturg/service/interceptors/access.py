@@ -1,4 +1,4 @@
-"""Holds every call behind the gate of its contract (see ``dramaturg.service.gate``)."""
+"""Refuses calls that the caller may not make: by its permissions, and by the gate of the contract."""
 
 from __future__ import annotations
 
@@ -6,12 +6,33 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from dramaturg.service.auth.guard import Guard
 from dramaturg.service.gate import OPEN_GATE, Gate
 from dramaturg.service.interceptors.call import Call, Proceed
 
 
+class Authorization:
+    """Enters the caller, or refuses the call.
+
+    Args:
+        guard: Authenticates and authorizes callers.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def intercept(self, call: Call, proceed: Proceed) -> None:
+        """Enters the caller.
+
+        Raises:
+            ServiceError: UNAUTHENTICATED, PERMISSION_DENIED or UNIMPLEMENTED.
+        """
+        self._guard.authorize(call.method, call.context, call.metadata)
+        await proceed(call)
+
+
 class Gates:
-    """Passes each call through the gate of its contract.
+    """Passes each call through the gate of its contract (see ``dramaturg.service.gate``).
 
     Args:
         gates: The gates, by the contracts' full names.
