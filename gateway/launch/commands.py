@@ -1,21 +1,23 @@
 """``dramaturg up`` and ``dramaturg serve``: the commands that start services.
 
 The command line finds this module through the entry point ``platform`` of the group "dramaturg.commands" and
-takes two things from it: ``app``, the commands, and ``local_platform``, which runs what an evaluation needs.
+uses ``app``, the commands, and ``local_platform``, which serves a gateway for the duration of a command.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from dramaturg.service.app import App
 from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
 from dramaturg.service.server import run
-from gateway.launch.platform import Overview, Platform, local_platform
+
+if TYPE_CHECKING:  # a service that runs alone does not import the gateway
+    from gateway.launch.platform import Overview
 
 __all__ = ["app", "local_platform"]
 
@@ -48,6 +50,8 @@ def up(host: Host = None, port: Port = None) -> None:
 
         OPENAI_BASE_URL=http://localhost:8000/v1 MODEL=my-model dramaturg up --port 50051
     """
+    from gateway.launch.platform import Platform
+
     run(lambda: Platform(announce=_announce), _listen(host, port))
 
 
@@ -88,12 +92,24 @@ def serve(
     run(make, _listen(host, port))
 
 
+def local_platform(
+    announce: Callable[[Overview], None] | None = None, roles: Sequence[str] = ()
+) -> AbstractAsyncContextManager[str]:
+    """Serves a gateway in this process (see ``gateway.launch.platform.local_platform``)."""
+    from gateway.launch import platform
+
+    return platform.local_platform(announce, roles)
+
+
 def _listen(host: str | None, port: int | None) -> list[str]:
     arguments = [] if host is None else ["--host", host]
     return arguments if port is None else [*arguments, "--port", str(port)]
 
 
 def _announce(overview: Overview) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console()
     table = Table("service", "backend", "target", box=None)
     for service in overview.services:
