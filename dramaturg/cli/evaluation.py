@@ -19,10 +19,12 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
-from dramaturg.cli.platform import UsageError, gateway, output, run
+from dramaturg.cli.platform import UsageError, fail, gateway, output, run
 from dramaturg.cli.progress import JudgementCount, ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
+from dramaturg.cli.sampling_options import SamplingOptions
 from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
@@ -37,7 +39,7 @@ WINDOW = 16
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(SamplingOptions):
     """What every such command is told: the options that all have (``dramaturg.cli.option_groups``)."""
 
     file: File
@@ -106,6 +108,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
     with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
         try:
             run(_evaluate(job, evaluation, rows, total, folder))
+        except ModelsUnavailableError as error:
+            fail(f"{error}\n{HINT}", code=1)
         finally:
             if aggregator.samples:
                 _report(job, evaluation, folder)
@@ -122,6 +126,7 @@ async def _evaluate(
 
         def evaluate(request: Request) -> AsyncGenerator[Any]:
             evaluation.apply(request)
+            job.apply(request)
             return evaluation.evaluate(client, request, job.timeout)
 
         await _check_judges(client, evaluation.judges)

@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.cli.unavailable_models import check_first_error, check_first_result, is_judged
 from dramaturg.datasets import Row
 from dramaturg.results.files import ResultWriter
 from dramaturg.service.errors import ServiceError
@@ -42,6 +43,9 @@ async def evaluate_rows(
 ) -> None:
     """Evaluates every row. A sample that fails is written and counted as such; the others go on.
 
+    The first sample is evaluated alone until it brings a judgement: where its models cannot be called, no
+    other sample is started.
+
     Args:
         evaluate: Evaluates a request.
         rows: The rows, checked.
@@ -49,31 +53,54 @@ async def evaluate_rows(
         aggregator: Counts it.
         watcher: Is told of it.
         concurrency: How many samples are evaluated at once.
+
+    Raises:
+        ModelsUnavailableError: The models of the first sample cannot be called. It is written all the same.
     """
     source = enumerate(rows)
+    models_answer = asyncio.Event()
 
-    async def work() -> None:
+    def happened(event: Any) -> None:
+        watcher.happened(event)
+        if not models_answer.is_set() and is_judged(event):
+            models_answer.set()
+
+    async def work(*, first: bool) -> None:
+        if not first:
+            await models_answer.wait()
         while True:
             await writer.admit()
             index, row = next(source, (0, None))
             if row is None:
                 return
             try:
-                result = await _evaluate(evaluate, row.request, watcher)
+                result = await _evaluate(evaluate, row.request, happened)
             except ServiceError as error:
                 aggregator.add_failure()
                 writer.add_error(index, row, error)
+                if not models_answer.is_set():
+                    check_first_error(error)
             else:
                 aggregator.add(result)
                 writer.add_result(index, result)
+                if not models_answer.is_set():
+                    check_first_result(result)
             watcher.finished(aggregator)
+            models_answer.set()
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(concurrency):
-            group.create_task(work())
+    tasks = [asyncio.ensure_future(work(first=number == 0)) for number in range(concurrency)]
+    try:
+        # The first to fail ends all, with its own error.
+        for done in asyncio.as_completed(tasks):
+            await done
+            models_answer.set()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _evaluate(evaluate: Evaluate[Request], request: Request, watcher: Watcher) -> Any:
+async def _evaluate(evaluate: Evaluate[Request], request: Request, happened: Callable[[Any], None]) -> Any:
     result: Message | None = None
     async with aclosing(evaluate(request)) as events:
         # To the very end: a call that is left before it is over is a cancelled one.
@@ -81,7 +108,7 @@ async def _evaluate(evaluate: Evaluate[Request], request: Request, watcher: Watc
             if event.HasField("result"):
                 result = event.result
             else:
-                watcher.happened(event)
+                happened(event)
     if result is not None:
         return result
     raise ServiceError(

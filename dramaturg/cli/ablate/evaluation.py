@@ -73,6 +73,7 @@ async def _run(
 ) -> VariantAggregator:
     def evaluate(request: EvaluateScriptsRequest) -> AsyncGenerator[Any]:
         variant.apply(request)
+        job.apply(request)
         return client.evaluate_scripts(request, timeout=job.timeout)
 
     aggregator = VariantAggregator()

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.message import Message
 
+from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.options import AsJson, FileFormat, Judges, Limit, ModelsUnderTest
@@ -30,6 +31,7 @@ from dramaturg.cli.runs.spec import (
     parse_labels,
 )
 from dramaturg.cli.runs.watch import Watch, follow
+from dramaturg.cli.sampling_options import MaxOutputTokens, ReasoningEffort, Temperature, TopP
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets.row_file import STANDARD_INPUT
 
@@ -58,6 +60,10 @@ def _create(
         list[str] | None,
         typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
     ] = None,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    max_output_tokens: MaxOutputTokens = None,
+    reasoning_effort: ReasoningEffort = "",
     seed: Annotated[int | None, typer.Option(help="Sampling seed of judges and models.")] = None,
     name: Annotated[
         str | None, typer.Option(help="Display name of the run. Default: the name of FILE.")
@@ -110,6 +116,14 @@ def _create(
     check_rows(file, spec.dataset, type(own), ("candidates",) if evaluation == "scripts" and model else ())
     getattr(spec, evaluation).SetInParent()
     _copy_shared(own, getattr(spec, evaluation))
+    sampling = Sampling(
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        reasoning_effort=reasoning_effort,
+    )
+    if sampling.ByteSize():
+        spec.options.sampling.CopyFrom(sampling)
     if of_all := judge_models.pop("", ""):
         spec.options.model = of_all
     set_judges(spec.judges, judges, judge_models)

@@ -21,6 +21,7 @@ from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
+from dramaturg.cli.sampling_options import ReasoningEffort
 from dramaturg.cli.terminal import echo
 from dramaturg.datasets import Row
 from dramaturg.service.channel import open_channel
@@ -64,13 +65,12 @@ def write(
     model: Annotated[
         list[str] | None, typer.Option(metavar="MODEL", help="A model under test; repeatable.")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0, max=2, help="Default: that of the row, else 0.")
-    ] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, max=2, help="Default: that of the row.")] = None,
     top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Default: that of the row.")] = None,
     max_output_tokens: Annotated[
         int | None, typer.Option(min=1, max=1_000_000, help="Maximum number of tokens of a script.")
     ] = None,
+    reasoning_effort: ReasoningEffort = "",
     seed: Annotated[int | None, typer.Option(help="Sampling seed, for providers that support it.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks.")] = None,
     target: Target = None,
@@ -92,7 +92,13 @@ def write(
 
         dramaturg scripts write tasks.jsonl --model llama --model qwen --temperature 0.7 -o scripts.jsonl
     """
-    sampling = Sampling(temperature=temperature, top_p=top_p, max_output_tokens=max_output_tokens, seed=seed)
+    sampling = Sampling(
+        temperature=temperature,
+        top_p=top_p,
+        max_output_tokens=max_output_tokens,
+        reasoning_effort=reasoning_effort,
+        seed=seed,
+    )
     with checked_rows(file, WriteScriptRequest, limit) as (rows, _):
         asked = list(_spread(rows, list(dict.fromkeys(model or [""])), sampling))
     record = out.with_suffix(".written.jsonl")
