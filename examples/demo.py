@@ -1,6 +1,6 @@
 """``make demo``: evaluates the samples and shows the verdicts beside the planted labels.
 
-Without a model at hand the judges' answers are replayed from a file that was written for the samples; with
+Without a model the judges' answers are replayed from a file written for the samples; with
 ``OPENAI_API_KEY`` or ``OPENAI_BASE_URL``, and ``MODEL``, set, that model answers instead.
 """
 
@@ -101,7 +101,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def verdicts(results: list[dict[str, Any]]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Every candidate with its outcomes by criterion."""
+    """The outcomes of every candidate by criterion."""
     for result in results:
         for candidate in result["candidates"]:
             outcomes = {verdict["criterion"]: verdict["outcome"] for verdict in candidate["verdicts"]}
@@ -114,7 +114,7 @@ def is_right(outcome: str, label: str) -> bool:
 
 
 def verdict_table(results: list[dict[str, Any]], labels: Labels) -> Table:
-    """Each candidate's verdicts; one that differs from the planted label is marked."""
+    """The verdicts of each candidate; differences from the planted labels are marked."""
     table = Table(title="Verdicts (≠: differs from the planted label; -: abstained)", box=box.SIMPLE_HEAD)
     table.add_column("task", no_wrap=True)
     table.add_column("script")
@@ -134,7 +134,7 @@ def verdict_table(results: list[dict[str, Any]], labels: Labels) -> Table:
 
 
 def agreement_table(results: list[dict[str, Any]], labels: Labels) -> Table:
-    """How many verdicts agree with the planted labels, and how many abstained."""
+    """The numbers of verdicts that agree with the planted labels, differ, and abstain."""
     table = Table(title="Against the planted labels", box=box.SIMPLE_HEAD)
     table.add_column("criterion")
     for column in ("right", "wrong", "abstained"):
@@ -152,7 +152,7 @@ def agreement_table(results: list[dict[str, Any]], labels: Labels) -> Table:
 
 
 def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -> None:
-    """Prints counts, usage, where the results are, and what to try next."""
+    """Prints counts, usage, the paths of the results, and next steps."""
     counted = summary["verdicts"]
     console.print(
         f"{summary['candidates']} candidates, {sum(counted.values())} verdicts: {counted['PASS']} PASS, "
@@ -162,7 +162,7 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
     console.print(f"usage: {json.dumps(summary['usage'])}", highlight=False)
     if replayed:
         console.print(
-            "[dim]Replayed answers: the figures above say how the samples were written, no more.[/]"
+            "[dim]The answers are replayed: these figures describe the samples, not a model.[/]"
         )
     console.print(f"results: {OUT.relative_to(ROOT)}/results.jsonl\n", highlight=False)
     console.print(
