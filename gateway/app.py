@@ -18,7 +18,7 @@ from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
-from gateway.proxy import forwarding
+from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
@@ -58,7 +58,9 @@ class App:
             reserve=settings.deadline_reserve_seconds,
         )
         async with (
-            open_registry(settings.judges, settings.calls_per_judge) as registry,
+            open_registry(
+                settings.judges, settings.calls_per_judge, [entry.role() for entry in settings.roles]
+            ) as registry,
             AsyncExitStack() as stack,
         ):
             evaluations = Evaluations(registry, directory, timeouts)
@@ -87,6 +89,6 @@ class App:
                     description="Tells which judges are registered and whether they answer.",
                 ),
                 *runs,
-                *(forwarding(judge) for judge in registry.all() if judge.default),
+                *proxy_contracts([judge for judge in registry.all() if judge.default]),
             ]
             yield [replace(contract, gate=quotas) for contract in contracts]

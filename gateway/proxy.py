@@ -1,12 +1,13 @@
-"""Passes calls on to the services that serve a role, so that one address offers them all.
+"""Passes calls on to the services of roles, so that one address offers all contracts.
 
-A call reaches the role's default service as it came, within the deadline and under the request id that it
-came with, and its error comes back as it is.
+A call reaches the default service of the role with the deadline and request id that it came with, and its
+error comes back unchanged. Several roles have the contract JudgeService: the metadata ``dramaturg-role``
+names the role of a call.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -17,37 +18,49 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import ServiceError, downstream, from_rpc_error
+from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid
 from gateway.judges.registry import Judge
 
+ROLE_METADATA = "dramaturg-role"
+"""The metadata key that names the role of a call whose contract several roles have."""
+
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_Calls = Mapping[str, Callable[[Any], Any]]
 
 
-def forwarding(judge: Judge) -> Contract:
-    """The contract of a judge's role, served by passing every call on to the judge.
+def proxy_contracts(judges: Sequence[Judge]) -> Sequence[Contract]:
+    """The contracts of the roles of some judges, served by passing calls on.
 
     Args:
-        judge: The service that answers.
+        judges: The default judge of each role.
     """
-    descriptor = descriptor_pool.Default().FindServiceByName(judge.role.contract)
+    by_contract: dict[str, list[Judge]] = {}
+    for judge in judges:
+        by_contract.setdefault(judge.role.contract, []).append(judge)
+    return [_contract(contract, served) for contract, served in by_contract.items()]
+
+
+def _contract(name: str, judges: Sequence[Judge]) -> Contract:
+    descriptor = descriptor_pool.Default().FindServiceByName(name)
+    served = ", ".join(f"{judge.role.name} {judge.name!r}" for judge in judges)
     return Contract.make(
         descriptor,
         partial(_add, descriptor),
-        judge,
+        judges,
         name="gateway",
         version=version("dramaturg"),
-        description=f"Passes calls on to {judge.role.name} {judge.name!r}.",
-        # At the judge itself only services may call it; here everybody who may have things judged.
+        description=f"Passes calls on to {served}.",
+        # The services themselves admit services only; at the gateway, evaluators may call them.
         permission=EVALUATE,
     )
 
 
-def _add(descriptor: ServiceDescriptor, judge: Judge, server: grpc.aio.Server) -> None:
-    handlers = {method.name: _handler(method, judge.channel) for method in descriptor.methods}
+def _add(descriptor: ServiceDescriptor, judges: Sequence[Judge], server: grpc.aio.Server) -> None:
+    handlers = {method.name: _handler(method, judges) for method in descriptor.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
 
 
-def _handler(method: MethodDescriptor, channel: grpc.aio.Channel) -> Any:
+def _handler(method: MethodDescriptor, judges: Sequence[Judge]) -> Any:
     request = message_factory.GetMessageClass(method.input_type)
     response = message_factory.GetMessageClass(method.output_type)
     path = f"/{method.containing_service.full_name}/{method.name}"
@@ -58,28 +71,40 @@ def _handler(method: MethodDescriptor, channel: grpc.aio.Channel) -> Any:
     if method.client_streaming:
         raise NotImplementedError(f"{path} takes a stream; no contract with a role does")
     if method.server_streaming:
+        streams: _Calls = {judge.role.name: judge.channel.unary_stream(path, **form) for judge in judges}
         return grpc.unary_stream_rpc_method_handler(
-            partial(_pass_stream, channel.unary_stream(path, **form)),
+            partial(_pass_stream, streams),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
+    calls: _Calls = {judge.role.name: judge.channel.unary_unary(path, **form) for judge in judges}
     return grpc.unary_unary_rpc_method_handler(
-        partial(_pass, channel.unary_unary(path, **form)),
+        partial(_pass, calls),
         request_deserializer=request.FromString,
         response_serializer=response.SerializeToString,
     )
 
 
-async def _pass(call: Callable[[Any], Any], request: Any, context: object) -> Any:
-    del context
+def _choose(calls: _Calls, context: Any) -> Callable[[Any], Any]:
+    """The call of the role that the metadata names; of the only role where it names none."""
+    role = dict(context.invocation_metadata() or ()).get(ROLE_METADATA, "")
+    if not role and len(calls) == 1:
+        return next(iter(calls.values()))
+    if role not in calls:
+        raise invalid(f"metadata.{ROLE_METADATA}", f"is {role!r}, must be one of {', '.join(calls)}")
+    return calls[role]
+
+
+async def _pass(calls: _Calls, request: Any, context: Any) -> Any:
+    call = _choose(calls, context)
     try:
         return await call(request)
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error
 
 
-async def _pass_stream(call: Callable[[Any], Any], request: Any, context: object) -> AsyncGenerator[Any]:
-    del context
+async def _pass_stream(calls: _Calls, request: Any, context: Any) -> AsyncGenerator[Any]:
+    call = _choose(calls, context)
     try:
         async for response in call(request):
             yield response
@@ -88,5 +113,5 @@ async def _pass_stream(call: Callable[[Any], Any], request: Any, context: object
 
 
 def _passed_on(error: grpc.aio.AioRpcError) -> ServiceError:
-    """The service's own error. That it does not know, or want, the gateway is no fault of the caller."""
+    """The service's own error. That it refuses the gateway itself is not the caller's fault."""
     return downstream(error, "the service") if error.code() in _OUR_FAULT else from_rpc_error(error)

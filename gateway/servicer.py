@@ -16,7 +16,6 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesRequest,
     ListJudgesResponse,
 )
-from dramaturg.judge.roles import ROLES
 from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
@@ -56,8 +55,8 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
     async def ListJudges(self, request: ListJudgesRequest, context: ServicerContext) -> ListJudgesResponse:
         """Asks every judge of the role, or of all roles, at once."""
         del context
-        if request.role and request.role not in ROLES:
-            raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(ROLES)}")
+        if request.role and request.role not in self._registry.roles:
+            raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         return ListJudgesResponse(judges=await asyncio.gather(*map(self._directory.inspect, judges)))
 

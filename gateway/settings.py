@@ -5,10 +5,59 @@ from __future__ import annotations
 from collections import Counter
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from dramaturg.judge.roles import ROLES
+from dramaturg.judge.roles import ROLES, JudgeRole, role_table
 from dramaturg.service.settings import Settings
+
+CRITERION_PATTERN = "^[a-z0-9]+(_[a-z0-9]+)*$"
+
+
+class CriterionEntry(BaseModel):
+    """A criterion of a configured role, with its definition."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(pattern=CRITERION_PATTERN, max_length=100)
+    """The criterion's id, in lower snake case, worded so that PASS is good."""
+    definition: str = Field(default="", max_length=10_000)
+    """The definition, for judges that judge any criterion."""
+
+
+class RoleEntry(BaseModel):
+    """One ``[[gateway.roles]]`` table: a role of judges of texts beside the built-in ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", max_length=100)
+    """The role's name, in lower-case kebab case. No other role has it."""
+    criteria: tuple[CriterionEntry, ...] = Field(min_length=1, max_length=50)
+    """The criteria that its judges answer for, as ids or as tables of ``id`` and ``definition``."""
+    compares: bool = False
+    """Whether its judges compare with the gold answer."""
+
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _from_ids(cls, criteria: object) -> object:
+        if not isinstance(criteria, list | tuple):
+            return criteria
+        return [{"id": one} if isinstance(one, str) else one for one in criteria]
+
+    @field_validator("criteria")
+    @classmethod
+    def _distinct(cls, criteria: tuple[CriterionEntry, ...]) -> tuple[CriterionEntry, ...]:
+        if repeated := [name for name, count in Counter(one.id for one in criteria).items() if count > 1]:
+            raise ValueError(f"names a criterion more than once: {', '.join(repeated)}")
+        return criteria
+
+    def role(self) -> JudgeRole:
+        """The role that the entry describes."""
+        return JudgeRole(
+            name=self.name,
+            criteria=tuple(one.id for one in self.criteria),
+            compares=self.compares,
+            definitions={one.id: one.definition for one in self.criteria if one.definition},
+        )
 
 
 class JudgeEntry(BaseModel):
@@ -25,23 +74,19 @@ class JudgeEntry(BaseModel):
     default: bool = False
     """Whether it serves the role where a request names no judge. A role's only judge always does."""
 
-    @field_validator("role")
-    @classmethod
-    def _known(cls, role: str) -> str:
-        if role not in ROLES:
-            raise ValueError(f"is none of the roles {', '.join(ROLES)}")
-        return role
-
 
 class GatewaySettings(Settings):
     """Section ``gateway``."""
 
     section: ClassVar[str] = "gateway"
 
+    roles: tuple[RoleEntry, ...] = ()
+    """Roles beside the built-in ones. A request asks the judges of one by naming it in its ``judges``."""
     judges: tuple[JudgeEntry, ...] = ()
     """The registered judges. A panel's judges may stand at one target or at many."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
-    """The longest wait for one judge's answer on one candidate. The call's own deadline may cut it."""
+    """The longest wait for a judge: from the call to its first answer, and from each answer to the next. The
+    deadline of the caller may cut it."""
     gold_answer_timeout_seconds: float = Field(default=300, gt=0)
     """The longest wait for the gold answer. Never more than half of the time left, so that the judges
     that compare with it keep the other half."""
@@ -54,6 +99,23 @@ class GatewaySettings(Settings):
     """For how long a judge's identity is believed before it is asked again."""
     identity_timeout_seconds: float = Field(default=5, gt=0)
     """The longest wait for a judge's identity or health."""
+
+    @field_validator("roles")
+    @classmethod
+    def _distinct(cls, roles: tuple[RoleEntry, ...]) -> tuple[RoleEntry, ...]:
+        role_table(entry.role() for entry in roles)
+        return roles
+
+    @field_validator("judges")
+    @classmethod
+    def _known(cls, judges: tuple[JudgeEntry, ...], info: ValidationInfo) -> tuple[JudgeEntry, ...]:
+        # Without roles they are invalid themselves, which is reported.
+        known = [*ROLES, *(entry.name for entry in info.data.get("roles", ()))]
+        if "roles" in info.data and (unknown := [one.role for one in judges if one.role not in known]):
+            raise ValueError(
+                f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+        return judges
 
     @field_validator("judges")
     @classmethod

@@ -12,26 +12,35 @@ from rich.text import Text
 from dramaturg import conformance as kit
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.terminal import Terminal
-from dramaturg.judge.roles import ROLES
 
 app = typer.Typer()
 
 
 @app.command("conformance")
 def conformance(
-    role: Annotated[str, typer.Argument(help="The role of the judge.")],
+    role: Annotated[
+        str, typer.Argument(help="The role of the judge; judge: a judge of texts, for any role.")
+    ],
     target: Annotated[str, typer.Option(help="Address of the judge, HOST:PORT.")],
+    criteria: Annotated[
+        list[str] | None,
+        typer.Option("--criterion", help="A criterion of a role that is not built in. Repeatable."),
+    ] = None,
     model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
     timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
     """Checks a running judge against its contract. Exit code 1: a requirement is broken.
 
-    Example: dramaturg conformance critic --target localhost:50099
+    Examples:
+        dramaturg conformance critic --target localhost:50099
+
+        dramaturg conformance judge --criterion polite --target localhost:50099
     """
-    if role not in kit.CHECKED_ROLES:
-        names = ", ".join(kit.CHECKED_ROLES)
-        raise typer.BadParameter(f"{role!r} has no checks; there are those of {names}", param_hint="ROLE")
+    try:
+        checked = kit.checked_role(role, criteria or ())
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="ROLE") from error
     console = Terminal(stderr=as_json)
 
     def show(outcome: kit.Outcome) -> None:
@@ -40,7 +49,7 @@ def conformance(
         if not outcome.passed:
             console.print(f"        {outcome.failure}", style="red")
 
-    outcomes = asyncio.run(kit.run(ROLES[role], target, model=model, timeout=timeout, on_outcome=show))
+    outcomes = asyncio.run(kit.run(checked, target, model=model, timeout=timeout, on_outcome=show))
     broken = sum(not outcome.passed for outcome in outcomes)
     console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold")
     if as_json:

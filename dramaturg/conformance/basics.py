@@ -1,4 +1,4 @@
-"""What every service that judges must keep to, whatever its contract."""
+"""The requirements of all judging contracts: health, identity, provenance and refusals."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ async def require_serving(subject: Subject) -> None:
     require(status == "SERVING", f"the health of {subject.role.contract} is {status}")
 
 
-def require_identity(answer: Identity, subject: Subject) -> None:
-    """Requires that an identity is well formed: name, version, contract and at least one criterion."""
+def require_identity(answer: Identity, subject: Subject, *, needs_criteria: bool = True) -> None:
+    """Requires that an identity is well formed: name, version, contract and, where needed, a criterion."""
     require(KEBAB_CASE.fullmatch(answer.name) is not None, f"name {answer.name!r} is not in kebab case")
     require(
         SEMANTIC_VERSION.fullmatch(answer.version) is not None,
         f"version {answer.version!r} is not of the form 1.2.3",
     )
     require(answer.contract == subject.role.contract, f"contract is {answer.contract!r}")
-    require(bool(answer.criteria), "no criteria are named")
+    require(bool(answer.criteria) or not needs_criteria, "no criteria are named")
     wrong = [one for one in answer.criteria if SNAKE_CASE.fullmatch(one) is None]
     require(not wrong, f"criteria {wrong} are not in lower snake case")
 

@@ -1,4 +1,4 @@
-"""Which checks there are for which contract."""
+"""The checks of each contract, and how they are run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,30 @@ def checks_of(role: Role) -> Sequence[Check]:
     return TEXT_SCORERS.checks if role == TEXT_SCORER else ()
 
 
-CHECKED_ROLES: Sequence[str] = [name for name, role in ROLES.items() if checks_of(role)]
-"""The roles whose contracts can be checked."""
+JUDGE = "judge"
+"""The name under which a judge of texts is checked for no role in particular."""
+
+CHECKED_ROLES: Sequence[str] = [JUDGE, *(name for name, role in ROLES.items() if checks_of(role))]
+"""What can be checked: "judge", and the built-in roles whose contracts have checks."""
+
+
+def checked_role(name: str, criteria: Sequence[str] = ()) -> Role:
+    """The role that a server is checked for.
+
+    Args:
+        name: One of ``CHECKED_ROLES``.
+        criteria: The criteria of a role that is not built in. Only with the name "judge".
+
+    Raises:
+        ValueError: There is no such role to check, or its criteria are built in.
+    """
+    if name not in CHECKED_ROLES:
+        raise ValueError(f"{name!r} has no checks; there are those of {', '.join(CHECKED_ROLES)}")
+    if name == JUDGE:
+        return JudgeRole(name=JUDGE, criteria=tuple(criteria))
+    if criteria:
+        raise ValueError(f"the criteria of {name!r} are built in; name criteria with {JUDGE!r}")
+    return ROLES[name]
 
 
 async def run(
@@ -32,7 +54,7 @@ async def run(
     """Runs every check of a role's contract against a server.
 
     Args:
-        role: The role whose contract the server should keep; one of ``CHECKED_ROLES``.
+        role: The role whose contract the server should keep (see ``checked_role``).
         target: Where the server listens, such as ``localhost:50099``.
         model: The model that it is asked to use. Empty: its own default.
         timeout: The most seconds that one of its answers may take.

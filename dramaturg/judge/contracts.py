@@ -1,101 +1,105 @@
-"""Serves judges: turns an object that judges into a contract, and a contract into a server.
+"""Serves implementations of the judging contracts: makes the ``Contract`` of an object, and runs a server.
 
-What holds for every judge is done here once. An empty candidate gets its defined result without the judge
-being asked, a criterion that it gave no verdict on abstains, and provenance says the same as the identity.
+Example:
+    A judge of one candidate at a time::
+
+        class Terse:
+            name, version, description = "terse", "1.0.0", "Passes short texts."
+            criteria, capabilities = ("short",), ()
+
+            async def judge(self, item: JudgeItem) -> Assessment:
+                short = len(item.candidate.text) < 1000
+                return Assessment(verdicts=[passed("short") if short else failed("short")])
+
+        serve(judge_contract(Terse()))
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from dramaturg.api.agents.v1 import (
-    commonsense_service_pb2,
-    commonsense_service_pb2_grpc,
-    critic_service_pb2,
-    critic_service_pb2_grpc,
-    execute_service_pb2,
-    execute_service_pb2_grpc,
-    synthesize_service_pb2,
-    synthesize_service_pb2_grpc,
-)
+from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.judging.v1 import script_judge_service_pb2, script_judge_service_pb2_grpc
-from dramaturg.judge import protocols, verdicts
+from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
+from dramaturg.judge import verdicts
+from dramaturg.judge.batches import JudgeItem, decode_batch
+from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
-from dramaturg.judge.steps import reading_of
+from dramaturg.judge.steps import ParsedCandidate
+from dramaturg.judge.streams import merge_streams
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import ServiceError, Violation, downstream, invalid_fields, to_error_status
 from dramaturg.service.server import run
 
+JUDGE_SERVICE = judge_service_pb2.DESCRIPTOR.services_by_name["JudgeService"]
+"""The contract of every judge of a text."""
+SYNTHESIZE_SERVICE = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
+"""The contract of synthesizers."""
+
+CONCURRENCY = 16
+"""How many candidates of one request a judge judges at once, unless it is served with another limit."""
+
+logger = logging.getLogger(__name__)
+
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
+_Result = tuple[JudgeItem, Assessment | ServiceError]
+_JudgeBatch = Callable[[Sequence[JudgeItem]], AsyncGenerator[_Result]]
 
 
-def critic_contract(judge: protocols.Critic) -> Contract:
-    """Serves a critic as ``agents.v1.CriticService``."""
-    descriptor = critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"]
-    add = critic_service_pb2_grpc.add_CriticServiceServicer_to_server
-    return judge_contract(descriptor, add, _CriticServicer(judge), judge)
+def judge_contract(judge: Judge | BatchJudge, *, concurrency: int = CONCURRENCY) -> Contract:
+    """Serves a judge of texts as ``judging.v1.JudgeService``.
+
+    Args:
+        judge: The judge. One with a method ``judge_batch`` gets all candidates of a request together.
+        concurrency: How many candidates of one request are judged at once, where it judges one at a time.
+    """
+    add = judge_service_pb2_grpc.add_JudgeServiceServicer_to_server
+    judge_batch = (
+        judge.judge_batch if isinstance(judge, BatchJudge) else partial(_fan_out, judge, concurrency)
+    )
+    return implementation_contract(JUDGE_SERVICE, add, _JudgeServicer(judge, judge_batch), judge)
 
 
-def execute_contract(judge: protocols.Executor) -> Contract:
-    """Serves an executor as ``agents.v1.ExecuteService``."""
-    descriptor = execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"]
-    add = execute_service_pb2_grpc.add_ExecuteServiceServicer_to_server
-    return judge_contract(descriptor, add, _ExecuteServicer(judge), judge)
-
-
-def commonsense_contract(judge: protocols.CommonsenseChecker) -> Contract:
-    """Serves a commonsense checker as ``agents.v1.CommonsenseService``."""
-    descriptor = commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"]
-    add = commonsense_service_pb2_grpc.add_CommonsenseServiceServicer_to_server
-    return judge_contract(descriptor, add, _CommonsenseServicer(judge), judge)
-
-
-def script_judge_contract(judge: protocols.ScriptJudge) -> Contract:
-    """Serves a judge of all criteria as ``judging.v1.ScriptJudgeService``."""
-    descriptor = script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"]
-    add = script_judge_service_pb2_grpc.add_ScriptJudgeServiceServicer_to_server
-    return judge_contract(descriptor, add, _ScriptJudgeServicer(judge), judge)
-
-
-def synthesize_contract(judge: protocols.Synthesizer) -> Contract:
+def synthesize_contract(synthesizer: Synthesizer) -> Contract:
     """Serves a synthesizer as ``agents.v1.SynthesizeService``."""
-    descriptor = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
     add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
-    return judge_contract(descriptor, add, _SynthesizeServicer(judge), judge)
+    return implementation_contract(SYNTHESIZE_SERVICE, add, _SynthesizeServicer(synthesizer), synthesizer)
 
 
-def judge_contract(
+def implementation_contract(
     descriptor: ServiceDescriptor,
     add: Callable[[Any, grpc.aio.Server], None],
     servicer: Any,
-    judge: protocols.Judge,
+    implementation: Implementation,
 ) -> Contract:
-    """Serves a judge by any contract.
+    """Serves an implementation by any contract.
 
     Args:
         descriptor: The service's descriptor.
         add: The generated function that adds a servicer to a server.
-        servicer: Has the judge answer.
-        judge: Who judges; its identity becomes the contract's.
+        servicer: Decodes requests, asks the implementation, and encodes its answers.
+        implementation: Its identity becomes the contract's.
     """
     return Contract.make(
         descriptor,
         add,
         servicer,
-        name=judge.name,
-        version=judge.version,
-        description=judge.description,
-        criteria=judge.criteria,
-        capabilities=judge.capabilities,
+        name=implementation.name,
+        version=implementation.version,
+        description=implementation.description,
+        criteria=implementation.criteria,
+        capabilities=implementation.capabilities,
     )
 
 
@@ -125,119 +129,151 @@ class _SingleContractApp:
         yield [self._contract]
 
 
-class _CriticServicer(critic_service_pb2_grpc.CriticServiceServicer):
-    def __init__(self, judge: protocols.Critic) -> None:
+class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
+    def __init__(self, judge: Implementation, judge_batch: _JudgeBatch) -> None:
         self._judge = judge
+        self._judge_batch = judge_batch
 
-    async def Critique(
-        self, request: critic_service_pb2.CritiqueRequest, context: ServicerContext
-    ) -> critic_service_pb2.CritiqueResponse:
+    async def Judge(self, request: JudgeRequest, context: ServicerContext) -> AsyncGenerator[JudgeResponse]:
         del context
-        contract = critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"].full_name
-        assessment = await _assess(
-            self._judge, contract, request.candidate, lambda: self._judge.critique(request)
-        )
-        return critic_service_pb2.CritiqueResponse(assessment=assessment)
+        batch = decode_batch(request, _asked(request, self._judge))
+        _require_unique_ids(request)
+        started = time.perf_counter()
+        items: list[JudgeItem] = []
+        for candidate in batch.candidates[: len(request.candidates)]:
+            if candidate.reading == verdict_pb2.READING_EMPTY:
+                empty = Assessment(verdicts=verdicts.empty_candidate(batch.criteria))
+                yield self._response(candidate, empty, batch.criteria, started)
+            else:
+                items.append(JudgeItem(batch, candidate))
+        if not items:
+            return
+        missing = dict.fromkeys(items)
+        async with aclosing(self._judge_batch(items)) as results:
+            async for item, result in results:
+                if item in missing:
+                    del missing[item]
+                    yield self._response(item.candidate, result, batch.criteria, started)
+        for item in missing:
+            unanswered = ServiceError(
+                grpc.StatusCode.INTERNAL,
+                error_reason_pb2.ERROR_REASON_INTERNAL,
+                "the judge gave no assessment of this candidate",
+            )
+            yield self._response(item.candidate, unanswered, batch.criteria, started)
+
+    def _response(
+        self,
+        candidate: ParsedCandidate,
+        result: Assessment | ServiceError,
+        criteria: Sequence[str],
+        started: float,
+    ) -> JudgeResponse:
+        """The response of one candidate: its assessment completed, or its error."""
+        if isinstance(result, Assessment):
+            try:
+                self._complete(result, candidate, criteria)
+            except ValueError as error:
+                result = _as_service_error(error)
+            else:
+                sign(result.provenance, self._judge, JUDGE_SERVICE.full_name, started=started)
+                return JudgeResponse(candidate_id=candidate.id, assessment=result)
+        return JudgeResponse(candidate_id=candidate.id, error=to_error_status(result))
+
+    def _complete(self, assessment: Assessment, candidate: ParsedCandidate, criteria: Sequence[str]) -> None:
+        """Makes an assessment have one verdict for each criterion, in order, and the candidate's reading.
+
+        Verdicts on criteria of the judge that were not asked for are left out.
+
+        Raises:
+            ValueError: It has a verdict on a criterion that is neither, or two on one criterion.
+        """
+        if [verdict.criterion for verdict in assessment.verdicts] != list(criteria):
+            unasked = {*self._judge.criteria}.difference(criteria)
+            given = [verdict for verdict in assessment.verdicts if verdict.criterion not in unasked]
+            ordered = verdicts.in_order(given, criteria)
+            del assessment.verdicts[:]
+            assessment.verdicts.extend(ordered)
+        assessment.reading = candidate.reading
 
 
-class _ExecuteServicer(execute_service_pb2_grpc.ExecuteServiceServicer):
-    def __init__(self, judge: protocols.Executor) -> None:
-        self._judge = judge
+async def _fan_out(judge: Judge, concurrency: int, items: Sequence[JudgeItem]) -> AsyncGenerator[_Result]:
+    """Judges candidates one at a time, several side by side."""
+    waiting = iter(items)
 
-    async def Execute(
-        self, request: execute_service_pb2.ExecuteRequest, context: ServicerContext
-    ) -> execute_service_pb2.ExecuteResponse:
-        del context
-        contract = execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"].full_name
-        assessment = await _assess(
-            self._judge, contract, request.candidate, lambda: self._judge.execute(request)
-        )
-        return execute_service_pb2.ExecuteResponse(assessment=assessment)
+    async def work() -> AsyncGenerator[_Result]:
+        for item in waiting:
+            try:
+                yield item, await judge.judge(item)
+            except Exception as error:
+                yield item, _as_service_error(error)
 
-
-class _CommonsenseServicer(commonsense_service_pb2_grpc.CommonsenseServiceServicer):
-    def __init__(self, judge: protocols.CommonsenseChecker) -> None:
-        self._judge = judge
-
-    async def CheckCommonsense(
-        self, request: commonsense_service_pb2.CheckCommonsenseRequest, context: ServicerContext
-    ) -> commonsense_service_pb2.CheckCommonsenseResponse:
-        del context
-        contract = commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"].full_name
-        assessment = await _assess(
-            self._judge, contract, request.candidate, lambda: self._judge.check(request)
-        )
-        return commonsense_service_pb2.CheckCommonsenseResponse(assessment=assessment)
-
-
-class _ScriptJudgeServicer(script_judge_service_pb2_grpc.ScriptJudgeServiceServicer):
-    def __init__(self, judge: protocols.ScriptJudge) -> None:
-        self._judge = judge
-
-    async def JudgeScript(
-        self, request: script_judge_service_pb2.JudgeScriptRequest, context: ServicerContext
-    ) -> script_judge_service_pb2.JudgeScriptResponse:
-        del context
-        contract = script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"].full_name
-        asked = _asked(request.criteria, self._judge.criteria)
-        assessment = await _assess(
-            self._judge, contract, request.candidate, lambda: self._judge.judge(request, asked), asked
-        )
-        return script_judge_service_pb2.JudgeScriptResponse(assessment=assessment)
+    workers = [work() for _ in range(min(concurrency, len(items)))]
+    async with aclosing(merge_streams(workers)) as results:
+        async for result in results:
+            yield result
 
 
 class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer):
-    def __init__(self, judge: protocols.Synthesizer) -> None:
-        self._judge = judge
+    def __init__(self, synthesizer: Synthesizer) -> None:
+        self._synthesizer = synthesizer
 
-    async def Synthesize(
-        self, request: synthesize_service_pb2.SynthesizeRequest, context: ServicerContext
-    ) -> synthesize_service_pb2.SynthesizeResponse:
+    async def Synthesize(self, request: SynthesizeRequest, context: ServicerContext) -> SynthesizeResponse:
         del context
-        contract = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"].full_name
         started = time.perf_counter()
-        response = await self._judge.synthesize(request)
-        sign(response.provenance, self._judge, contract, started=started)
+        response = await self._synthesizer.synthesize(request)
+        sign(response.provenance, self._synthesizer, SYNTHESIZE_SERVICE.full_name, started=started)
         return response
 
 
-async def _assess(
-    judge: protocols.Judge,
-    contract: str,
-    candidate: Candidate,
-    ask: Callable[[], Awaitable[Assessment]],
-    criteria: Sequence[str] | None = None,
-) -> Assessment:
-    asked = judge.criteria if criteria is None else criteria
-    reading = reading_of(candidate)
-    started = time.perf_counter()
-    if reading == verdict_pb2.READING_EMPTY:
-        assessment = Assessment(verdicts=verdicts.empty_candidate(asked))
-    else:
-        assessment = await ask()
-    sign(assessment.provenance, judge, contract, started=started)
-    assessment.reading = reading
-    if [verdict.criterion for verdict in assessment.verdicts] != list(asked):
-        ordered = verdicts.in_order(assessment.verdicts, asked)
-        del assessment.verdicts[:]
-        assessment.verdicts.extend(ordered)
-    return assessment
-
-
-def _asked(wanted: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+def _asked(request: JudgeRequest, judge: Implementation) -> Sequence[str]:
     """The criteria to judge: those named, else all.
 
     Raises:
-        ServiceError: The judge does not judge one of them, or one is named twice.
+        ServiceError: The judge does not judge one of them, one is named twice, or there are none.
     """
+    wanted, known = [one.id for one in request.criteria], judge.criteria
+    any_criterion = ANY_CRITERION in judge.capabilities
     for index, criterion in enumerate(wanted):
-        if criterion not in known:
+        if criterion not in known and not any_criterion:
             raise ServiceError(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN,
-                f"criteria[{index}] is {criterion!r}; this judge's criteria are {', '.join(known)}",
+                f"criteria[{index}].id is {criterion!r}; this judge's criteria are {', '.join(known)}",
                 metadata={"criterion": criterion},
             )
-        if criterion in wanted[:index]:
-            raise invalid(f"criteria[{index}]", f"names {criterion!r} again")
-    return tuple(wanted or known)
+    if repeated := list(_repeated("criteria", wanted)):
+        raise invalid_fields(repeated)
+    if not wanted and not known and any_criterion:
+        raise invalid_fields([Violation("criteria", "must not be empty: this judge has none of its own")])
+    return wanted or known
+
+
+def _require_unique_ids(request: JudgeRequest) -> None:
+    candidates = [one.id for one in request.candidates]
+    if len({*candidates, *(one.id for one in request.pool)}) == len(candidates) + len(request.pool):
+        return
+    violations = list(_repeated("candidates", candidates))
+    taken = set(candidates)
+    for index, one in enumerate(request.pool):
+        if one.id in taken:
+            violations.append(Violation(f"pool[{index}].id", f"is {one.id!r}, which another candidate has"))
+        taken.add(one.id)
+    raise invalid_fields(violations)
+
+
+def _repeated(field: str, values: Sequence[str]) -> Iterator[Violation]:
+    first: dict[str, int] = {}
+    for index, value in enumerate(values):
+        if value in first:
+            yield Violation(f"{field}[{index}].id", f"is {value!r}, as is {field}[{first[value]}].id")
+        first.setdefault(value, index)
+
+
+def _as_service_error(error: Exception) -> ServiceError:
+    if isinstance(error, ServiceError):
+        return error
+    if isinstance(error, grpc.aio.AioRpcError):
+        return downstream(error, "a dependency")
+    logger.error("a candidate could not be judged", exc_info=error)
+    return ServiceError(grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "internal error")

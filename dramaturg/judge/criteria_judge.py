@@ -1,16 +1,19 @@
-"""Judges a candidate with a language model: one prompt, one call, one verdict for each criterion."""
+"""Judges candidates by criteria with a language model: one prompt and one model call for each candidate."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.judge import VERSION
 from dramaturg.judge import criteria as names
 from dramaturg.judge.answers import VerdictsForm
+from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.excerpts import (
-    Excerpt,
     ExcerptLimits,
     candidate_excerpt,
     constraints_excerpt,
@@ -18,88 +21,111 @@ from dramaturg.judge.excerpts import (
     notices,
     reference_excerpt,
 )
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker, Question
 from dramaturg.judge.prompts import Prompt
-from dramaturg.judge.protocols import ScriptRequest
-from dramaturg.judge.steps import parse_candidate
-from dramaturg.judge.verdicts import abstained, in_order
+from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.judge.verdicts import abstained
+from dramaturg.service.errors import ServiceError
 
 GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "reference"
 """The placeholders for the parts of a request. A prompt that lacks one does not show that part."""
 CRITERIA = "criteria"
-"""The placeholder for what the criteria asked for mean."""
+"""The placeholder for the definitions of the criteria."""
 ALWAYS = (GOAL, CANDIDATE, CRITERIA, ANSWER_PLACEHOLDER)
 """The placeholders that every prompt has."""
 
 
+@dataclass(frozen=True, eq=False)
 class CriteriaJudge:
-    """Judges candidates by criteria.
+    """A judge of texts that asks a model for one verdict on each criterion (``BatchJudge``).
 
-    Args:
-        asker: Asks the model.
-        limits: How much of a request is shown to it.
+    All candidates of a request are asked about by one call to GenerationService. Without constraints
+    satisfies_constraints is not asked for and abstains. A model that cannot be asked, or whose answer cannot
+    be used, makes every criterion of that candidate abstain with the reason.
     """
 
-    def __init__(self, asker: Asker, limits: ExcerptLimits) -> None:
-        self._asker = asker
-        self._limits = limits
+    name: str
+    """The implementation's name."""
+    description: str
+    """What it does, in a sentence."""
+    criteria: Sequence[str]
+    """Some of ABSEval's criteria."""
+    asker: Asker
+    """Asks the model."""
+    limits: ExcerptLimits
+    """How much of a request the model is shown."""
+    prompt: Prompt
+    """The prompt, with a part for each criterion. Only what it has a placeholder for is shown."""
+    comparing_prompt: Prompt | None = None
+    """The prompt where there is a reference. None: the same."""
+    version: str = VERSION
+    """Its version."""
+    capabilities: Sequence[str] = (CALLS_MODELS,)
+    """It spends tokens."""
 
-    async def judge(self, request: ScriptRequest, prompt: Prompt, criteria: Sequence[str]) -> Assessment:
-        """Judges one candidate, in one model call at most.
+    async def judge_batch(
+        self, items: Sequence[JudgeItem]
+    ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
+        """Judges candidates, each by one model call at most."""
+        batch = items[0].batch
+        constrained = bool(batch.task.constraints)
+        asked = [name for name in batch.criteria if constrained or name != names.SATISFIES_CONSTRAINTS]
+        if not asked:
+            for item in items:
+                yield item, _assessment([], Provenance(), batch.criteria)
+            return
+        questions = self._questions(items, asked)
+        async with aclosing(self.asker.ask_all(questions, batch.options)) as answers:
+            async for index, answer in answers:
+                if isinstance(answer, ServiceError):
+                    yield items[index], answer
+                else:
+                    verdicts = _verdicts(questions[index], answer)
+                    yield items[index], _assessment(verdicts, answer.provenance, batch.criteria)
 
-        Without constraints satisfies_constraints is not asked for and abstains. A model that cannot be
-        asked, or whose answer is of no use, makes every criterion abstain with the reason.
-
-        Args:
-            request: The request, with a candidate that is not empty. Only what the prompt has a placeholder
-                for is shown.
-            prompt: The prompt, with a part for each of the criteria.
-            criteria: Some of ABSEval's criteria, in the order of the verdicts.
-
-        Raises:
-            ServiceError: The model's configuration keeps the judge from judging at all.
-        """
-        read = parse_candidate(request.candidate)
-        constraints = list(request.task.constraints)
-        asked = [name for name in criteria if constraints or name != names.SATISFIES_CONSTRAINTS]
-        excerpts = {
-            GOAL: goal_excerpt(request.task, self._limits),
-            CONSTRAINTS: constraints_excerpt(request.task, self._limits),
-            CANDIDATE: candidate_excerpt(request.candidate, read, self._limits),
-            REFERENCE: reference_excerpt(request.reference, self._limits),
+    def _questions(
+        self, items: Sequence[JudgeItem], asked: Sequence[str]
+    ) -> Sequence[Question[list[Verdict]]]:
+        batch = items[0].batch
+        comparing = self.comparing_prompt if batch.reference.steps else None
+        prompt = comparing or self.prompt
+        shared = {
+            GOAL: goal_excerpt(batch.task, self.limits),
+            CONSTRAINTS: constraints_excerpt(batch.task, self.limits),
+            REFERENCE: reference_excerpt(batch.reference, self.limits),
         }
-        shown = {name: excerpt for name, excerpt in excerpts.items() if name in prompt.placeholders}
-        verdicts: list[Verdict] = []
-        provenance = Provenance()
-        if asked:
-            form = VerdictsForm.of(asked, step_count=len(read.steps), constraints=constraints)
-            verdicts, provenance = await self._ask(request, prompt, form, shown)
-        if len(asked) < len(criteria):
-            verdicts.append(_without_constraints())
-        return Assessment(verdicts=in_order(verdicts, criteria), provenance=provenance, reading=read.reading)
-
-    async def _ask(
-        self,
-        request: ScriptRequest,
-        prompt: Prompt,
-        form: VerdictsForm,
-        shown: Mapping[str, Excerpt],
-    ) -> tuple[list[Verdict], Provenance]:
-        values = {CRITERIA: prompt.part(list(form.sections))}
-        answer = await ask_or_abstain(self._asker, prompt, shown, form, request.options, values)
-        if answer.abstention is not None:
-            return [abstained(name, *answer.abstention) for name in form.sections], answer.provenance
-        notice = notices(shown)
-        verdicts = answer.value or []
-        if notice:
-            for verdict in verdicts:
-                verdict.rationale = f"{verdict.rationale} {notice}".strip()
-        return verdicts, answer.provenance
+        shared = {name: excerpt for name, excerpt in shared.items() if name in prompt.placeholders}
+        values = {CRITERIA: prompt.part(asked)}
+        constraints = list(batch.task.constraints)
+        return [
+            Question(
+                prompt,
+                {**shared, CANDIDATE: candidate_excerpt(item.candidate, self.limits)},
+                VerdictsForm.of(asked, step_count=len(item.candidate.steps), constraints=constraints),
+                values,
+            )
+            for item in items
+        ]
 
 
-def _without_constraints() -> Verdict:
-    return abstained(
+def _verdicts(question: Question[list[Verdict]], answer: Answer[list[Verdict]]) -> list[Verdict]:
+    if answer.abstention is not None:
+        assert isinstance(question.form, VerdictsForm)
+        return [abstained(name, *answer.abstention) for name in question.form.sections]
+    verdicts = answer.value or []
+    if notice := notices(question.shown):
+        for verdict in verdicts:
+            verdict.rationale = f"{verdict.rationale} {notice}".strip()
+    return verdicts
+
+
+def _assessment(verdicts: Sequence[Verdict], provenance: Provenance, criteria: Sequence[str]) -> Assessment:
+    """The assessment; what was not asked for want of constraints abstains."""
+    if len(verdicts) == len(criteria):
+        return Assessment(verdicts=verdicts, provenance=provenance)
+    unasked = abstained(
         names.SATISFIES_CONSTRAINTS,
         verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE,
         "The task has no constraints.",
     )
+    return Assessment(verdicts=[*verdicts, unasked], provenance=provenance)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
+from dramaturg.api.common.v1.script_pb2 import Edge, Script, Task
 from dramaturg.judge.fence import Fenced, fence, fence_items
 from dramaturg.judge.steps import ParsedCandidate
 
@@ -80,7 +80,7 @@ def constraints_excerpt(task: Task, limits: ExcerptLimits) -> Excerpt:
     return Excerpt((items,))
 
 
-def candidate_excerpt(candidate: Candidate, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
+def candidate_excerpt(read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
     """The candidate: its steps numbered from 1 and what stands around them, or its text."""
     if read.reading != verdict_pb2.READING_STEPS:
         return Excerpt((fence("candidate", read.text, limit=limits.candidate),))
@@ -90,7 +90,7 @@ def candidate_excerpt(candidate: Candidate, read: ParsedCandidate, limits: Excer
         if text
     ]
     steps = fence_items("candidate", "Step", read.steps, limit=limits.candidate)
-    return Excerpt((steps, *_order(candidate.script, limits.candidate), *around))
+    return Excerpt((steps, *_order(read.edges, limits.candidate), *around))
 
 
 def reference_excerpt(reference: Script, limits: ExcerptLimits) -> Excerpt:
@@ -99,7 +99,7 @@ def reference_excerpt(reference: Script, limits: ExcerptLimits) -> Excerpt:
     if not steps:
         return Excerpt(())
     fenced = fence_items("reference", "Step", steps, limit=limits.reference)
-    return Excerpt((fenced, *_order(reference, limits.reference, "order of the reference")))
+    return Excerpt((fenced, *_order(reference.edges, limits.reference, "order of the reference")))
 
 
 def pooled_excerpt(number: int, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
@@ -115,9 +115,9 @@ def notices(shown: Mapping[str, Excerpt]) -> str:
     return " ".join(excerpt.notice for excerpt in shown.values() if excerpt.notice)
 
 
-def _order(script: Script, limit: int, label: str = "order of the steps") -> Sequence[Fenced]:
+def _order(edges: Sequence[Edge], limit: int, label: str = "order of the steps") -> Sequence[Fenced]:
     """The partial order of a script that states one."""
-    if not script.edges:
+    if not edges:
         return ()
-    lines = [f"step {edge.source_index + 1} before step {edge.target_index + 1}" for edge in script.edges]
+    lines = [f"step {edge.source_index + 1} before step {edge.target_index + 1}" for edge in edges]
     return (fence(label, "\n".join(lines), limit=limit),)

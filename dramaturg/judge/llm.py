@@ -1,26 +1,35 @@
-"""Asks a language model, through GenerationService, for an answer of a given form.
+"""Asks a language model, through GenerationService, for answers of given forms.
 
-It asks once: retries and the request to repair an answer are GenerationService's, and only its.
+Each question is asked once. Retries of models and the request to repair an answer are GenerationService's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import grpc
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest, JsonFormat
+from dramaturg.api.generation.v1.generation_service_pb2 import (
+    Completion,
+    GenerateBatchRequest,
+    GenerateBatchResponse,
+    GenerateRequest,
+    JsonFormat,
+)
 from dramaturg.judge import abstentions, answers
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
 from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.prompts import Prompt
-from dramaturg.service.errors import ServiceError, downstream
+from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, merge_streams, split_by_size
+from dramaturg.service.errors import ServiceError, downstream, from_error_status
 
 if TYPE_CHECKING:
     from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceAsyncStub
@@ -29,20 +38,38 @@ Parsed = TypeVar("Parsed")
 
 ANSWER_PLACEHOLDER = "answer"
 """The placeholder for the form's instruction; every prompt has it."""
+MAX_BATCH = 200
+"""The most requests of a batch (``generation.v1.GenerateBatchRequest``)."""
+
+_GENERATION = "generation"
+
+
+@dataclass(frozen=True, eq=False)
+class Question(Generic[Parsed]):
+    """What a model is asked about excerpts of a request."""
+
+    prompt: Prompt
+    """The prompt, with the placeholder ``answer`` for the form's instruction."""
+    shown: Mapping[str, Excerpt]
+    """The parts of the request, by placeholder. What is cut of them is noted in the provenance."""
+    form: AnswerForm[Parsed]
+    """The form of the answer."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """The values of placeholders that show nothing of the request."""
 
 
 @dataclass(frozen=True)
 class Answer(Generic[Parsed]):
-    """What came of asking: a parsed value or an abstention, and where it comes from."""
+    """A parsed value or an abstention, with its provenance."""
 
     value: Parsed | None
-    """What the form read. None: nothing, and there is an abstention."""
+    """The parsed value. None: there is an abstention."""
     abstention: Abstention | None
-    """Why nothing could be read."""
+    """Why there is no value."""
     provenance: Provenance
-    """The prompt, the calls, what they cost and the parameters; the judge's own name is still missing."""
+    """Prompt, model calls, usage and parameters. The judge's own name is not set."""
     completion: Completion = field(default_factory=Completion)
-    """What it was read from. Empty: the model could not be asked."""
+    """The completion that the value was parsed from. Empty: the model could not be asked."""
 
 
 class Asker:
@@ -50,7 +77,7 @@ class Asker:
 
     Args:
         stub: The service.
-        model: The model to use where the options name none. Empty: the service's default.
+        model: The model where the options name none. Empty: the service's default.
         max_output_tokens: The cap on an answer where the options set none. None: the provider's.
         temperature: The temperature where the options set none. None: the provider's.
     """
@@ -80,37 +107,139 @@ class Asker:
         """Asks one question.
 
         Args:
-            prompt: The prompt, with a placeholder ``answer`` for what the form wants to say.
+            prompt: The prompt, with the placeholder ``answer`` for the form's instruction.
             values: The values of its other placeholders.
             form: The form of the answer.
-            options: The model, the sampling and which repeat this is.
-            logprobs: Whether the log-probabilities of the answer's tokens are asked for.
+            options: The model, the sampling and the index of the repeat.
+            logprobs: Whether the log-probabilities of the answer's tokens are requested.
 
         Raises:
-            ServiceError: The call failed, as ``dramaturg.service.errors.downstream`` says it.
+            ServiceError: The call failed (see ``dramaturg.service.errors.downstream``).
         """
-        request = GenerateRequest(
+        request = self._request(prompt, values, form, options, self._sampling(options), logprobs=logprobs)
+        try:
+            response = await self._stub.Generate(request)
+        except grpc.aio.AioRpcError as error:
+            raise downstream(error, _GENERATION) from error
+        return _answer(prompt, request, response.completion, form)
+
+    async def ask_or_abstain(
+        self, question: Question[Parsed], options: JudgeOptions, *, logprobs: bool = False
+    ) -> Answer[Parsed]:
+        """Asks one question. A failure that may pass makes the answer an abstention.
+
+        Args:
+            question: The question.
+            options: The model, the sampling and the index of the repeat.
+            logprobs: Whether the log-probabilities of the answer's tokens are requested.
+
+        Raises:
+            ServiceError: The model's configuration keeps it from answering.
+        """
+        try:
+            answer = await self.ask(
+                question.prompt, _values(question), question.form, options, logprobs=logprobs
+            )
+        except ServiceError as error:
+            return _abstained(question, error)
+        return _noted(question, answer)
+
+    async def ask_all(
+        self, questions: Sequence[Question[Parsed]], options: JudgeOptions
+    ) -> AsyncGenerator[tuple[int, Answer[Parsed] | ServiceError]]:
+        """Asks several questions by one call, or more where they do not fit into one message.
+
+        Args:
+            questions: The questions.
+            options: The model, the sampling and the index of the repeat, the same for all.
+
+        Yields:
+            The index of each question with its answer, as they come. A failure that may pass makes the answer
+            an abstention; a ``ServiceError`` says that the model's configuration keeps it from answering.
+        """
+        sampling = self._sampling(options)
+        requests = [
+            self._request(question.prompt, _values(question), question.form, options, sampling)
+            for question in questions
+        ]
+        async with aclosing(self._complete(requests)) as completions:
+            async for index, completion in completions:
+                question = questions[index]
+                if isinstance(completion, Completion):
+                    answer = _answer(question.prompt, requests[index], completion, question.form)
+                    yield index, _noted(question, answer)
+                    continue
+                try:
+                    yield index, _abstained(question, completion)
+                except ServiceError as error:
+                    yield index, error
+
+    def _request(
+        self,
+        prompt: Prompt,
+        values: Mapping[str, str],
+        form: AnswerForm[Any],
+        options: JudgeOptions,
+        sampling: Sampling,
+        *,
+        logprobs: bool = False,
+    ) -> GenerateRequest:
+        return GenerateRequest(
             model=options.model or self._model,
             messages=prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)}),
-            sampling=self._sampling(options),
+            sampling=sampling,
             json_format=JsonFormat(name=form.name, schema=answers.schema(form)),
             logprobs=logprobs,
             repeat_index=options.repeat_index,
             request_id=options.request_id,
         )
+
+    def _complete(
+        self, requests: Sequence[GenerateRequest]
+    ) -> AsyncGenerator[tuple[int, Completion | ServiceError]]:
+        """The completion, or the error, of each request, as they come."""
+        if len(requests) == 1:
+            return self._complete_one(requests[0])
+        parts = split_by_size([request.ByteSize() for request in requests], MAX_BATCH, MAX_REQUEST_BYTES)
+        return merge_streams([self._complete_part(requests, part) for part in parts])
+
+    async def _complete_one(
+        self, request: GenerateRequest
+    ) -> AsyncGenerator[tuple[int, Completion | ServiceError]]:
         try:
             response = await self._stub.Generate(request)
         except grpc.aio.AioRpcError as error:
-            raise downstream(error, "generation") from error
-        completion = response.completion
-        value, abstention = _read(completion, form)
-        provenance = Provenance(
-            prompts=[prompt.reference],
-            completions=completion.calls,
-            usage=completion.usage,
-            parameters=request_parameters(request),
-        )
-        return Answer(value, abstention, provenance, completion)
+            yield 0, downstream(error, _GENERATION)
+        else:
+            yield 0, response.completion
+
+    async def _complete_part(
+        self, requests: Sequence[GenerateRequest], part: Sequence[int]
+    ) -> AsyncGenerator[tuple[int, Completion | ServiceError]]:
+        """Completes requests by one call, which is repeated for those that a broken stream lacks."""
+        asked: Sequence[int] = ()
+        failure = _no_answer()
+
+        def call(indices: Sequence[int]) -> grpc.aio.UnaryStreamCall[Any, GenerateBatchResponse]:
+            nonlocal asked
+            asked = indices
+            return self._stub.GenerateBatch(
+                GenerateBatchRequest(requests=[requests[index] for index in indices])
+            )
+
+        def index_of(response: GenerateBatchResponse) -> int | None:
+            return asked[response.index] if response.index < len(asked) else None
+
+        missing = dict.fromkeys(part)
+        try:
+            async with aclosing(collect_responses(part, call, index_of)) as responses:
+                async for index, response in responses:
+                    del missing[index]
+                    yield index, _completion(response)
+        except grpc.aio.AioRpcError as error:
+            failure = downstream(error, _GENERATION)
+        for index in missing:
+            yield index, failure
 
     def _sampling(self, options: JudgeOptions) -> Sampling:
         sampling = Sampling()
@@ -120,46 +249,6 @@ class Asker:
         if self._max_output_tokens is not None and not sampling.HasField("max_output_tokens"):
             sampling.max_output_tokens = self._max_output_tokens
         return sampling
-
-
-async def ask_or_abstain(
-    asker: Asker,
-    prompt: Prompt,
-    shown: Mapping[str, Excerpt],
-    form: AnswerForm[Parsed],
-    options: JudgeOptions,
-    values: Mapping[str, str] | None = None,
-    *,
-    logprobs: bool = False,
-) -> Answer[Parsed]:
-    """Asks one question.
-
-    Args:
-        asker: Asks the model.
-        prompt: The prompt.
-        shown: The parts of the request, by placeholder. What was cut of them is noted in the provenance.
-        form: The form of the answer.
-        options: The model, the sampling and which repeat this is.
-        values: The values of placeholders that show nothing of the request.
-        logprobs: Whether the log-probabilities of the answer's tokens are asked for.
-
-    Returns:
-        The answer; an abstention also where a passing failure kept the model from answering.
-
-    Raises:
-        ServiceError: The model's configuration keeps it from ever answering.
-    """
-    texts = {name: excerpt.text for name, excerpt in shown.items()}
-    try:
-        answer = await asker.ask(prompt, {**texts, **(values or {})}, form, options, logprobs=logprobs)
-    except ServiceError as error:
-        failure = abstentions.of_failure(error)
-        if failure is None:
-            raise
-        answer = Answer(None, failure, Provenance(prompts=[prompt.reference]))
-    for excerpt in shown.values():
-        answer.provenance.parameters.update(excerpt.parameters)
-    return answer
 
 
 def _shown(value: float | str) -> str:
@@ -177,7 +266,61 @@ def request_parameters(request: GenerateRequest) -> dict[str, str]:
     return parameters
 
 
-def _read(completion: Completion, form: AnswerForm[Parsed]) -> tuple[Parsed, None] | tuple[None, Abstention]:
+def _values(question: Question[Any]) -> dict[str, str]:
+    return {**{name: excerpt.text for name, excerpt in question.shown.items()}, **question.values}
+
+
+def _answer(
+    prompt: Prompt, request: GenerateRequest, completion: Completion, form: AnswerForm[Parsed]
+) -> Answer[Parsed]:
+    value, abstention = _parse(completion, form)
+    provenance = Provenance(
+        prompts=[prompt.reference],
+        completions=completion.calls,
+        usage=completion.usage,
+        parameters=request_parameters(request),
+    )
+    return Answer(value, abstention, provenance, completion)
+
+
+def _abstained(question: Question[Parsed], error: ServiceError) -> Answer[Parsed]:
+    """The abstention that stands for a failed call.
+
+    Raises:
+        ServiceError: The failure keeps the judge from judging at all.
+    """
+    failure = abstentions.of_failure(error)
+    if failure is None:
+        raise error
+    provenance = Provenance(prompts=[question.prompt.reference])
+    return _noted(question, Answer(None, failure, provenance))
+
+
+def _noted(question: Question[Parsed], answer: Answer[Parsed]) -> Answer[Parsed]:
+    """The answer, with what was cut of its question in the provenance."""
+    for excerpt in question.shown.values():
+        if parameters := excerpt.parameters:
+            answer.provenance.parameters.update(parameters)
+    return answer
+
+
+def _completion(response: GenerateBatchResponse) -> Completion | ServiceError:
+    result = response.WhichOneof("result")
+    if result == "completion":
+        return response.completion
+    return _no_answer() if result is None else downstream(from_error_status(response.error), _GENERATION)
+
+
+def _no_answer() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
+        "generation sent no completion for this request",
+        metadata={"service": _GENERATION},
+    )
+
+
+def _parse(completion: Completion, form: AnswerForm[Parsed]) -> tuple[Parsed, None] | tuple[None, Abstention]:
     abstention = abstentions.of_completion(completion)
     if abstention is not None:
         return None, abstention

@@ -1,33 +1,31 @@
-"""What the services behind the judging contracts implement: plain objects, with no gRPC in them.
+"""What implementations of the judging contracts provide: plain objects, without gRPC.
 
-A method gets the request as it came, already checked against the contract's limits. It need not handle an
-empty candidate, fill in its own name, or answer in order: ``dramaturg.judge.contracts`` does that for all.
+``dramaturg.judge.contracts`` serves them. It checks requests against the contract's limits, answers empty
+candidates, fills in criteria without a verdict, and signs the provenance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, runtime_checkable
 
-from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
-from dramaturg.api.agents.v1.execute_service_pb2 import ExecuteRequest
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.service.errors import ServiceError
 
 USES_POOL = "uses-pool"
-"""The capability of a judge that wants the other candidates of the task."""
+"""The capability of a judge that compares a candidate with the other candidates of the task."""
 USES_REFERENCE = "uses-reference"
-"""The capability of a judge that wants a reference script though its contract does not need one."""
+"""The capability of a judge that compares with a reference though its role does not."""
 CALLS_MODELS = "calls-models"
 """The capability of a judge that spends tokens."""
+ANY_CRITERION = "any-criterion"
+"""The capability of a judge that judges criteria which its identity does not name, by their definitions."""
 
 
-class Judge(Protocol):
-    """Who judges: what ``IdentityService`` answers."""
+class Implementation(Protocol):
+    """Who answers: the fields of ``identity.v1.Identity``."""
 
     @property
     def name(self) -> str:
@@ -39,71 +37,58 @@ class Judge(Protocol):
 
     @property
     def description(self) -> str:
-        """What it is, in a sentence."""
+        """What it does, in a sentence."""
 
     @property
     def criteria(self) -> Sequence[str]:
-        """The criteria that it judges, in the order in which it answers."""
+        """The criteria that it judges, in the order of its verdicts. Empty for what is no judge."""
 
     @property
     def capabilities(self) -> Sequence[str]:
-        """What it can do or wants: some of the three constants above."""
+        """Some of the four constants above."""
 
 
-class ScriptRequest(Protocol):
-    """What every request about one candidate has."""
+class Judge(Implementation, Protocol):
+    """A judge of texts that judges one candidate at a time (``judging.v1.JudgeService``)."""
 
-    @property
-    def task(self) -> Task:
-        """The task."""
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Judges a candidate.
 
-    @property
-    def candidate(self) -> Candidate:
-        """The script to judge."""
+        Args:
+            item: The candidate, with the task, the criteria to judge and what it is compared with. It is not
+                empty.
 
-    @property
-    def reference(self) -> Script:
-        """The script to compare with; without steps where there is none."""
+        Returns:
+            Verdicts on the criteria of ``item.criteria``, in any order. A criterion without a verdict
+            abstains as not supported; other criteria of the judge are left out. Name, version and contract
+            of the provenance need not be set.
 
-    @property
-    def pool(self) -> Sequence[Candidate]:
-        """The other candidates of the task."""
-
-    @property
-    def options(self) -> JudgeOptions:
-        """How to work."""
+        Raises:
+            Exception: The candidate's result is this error; others are not affected. A ``ServiceError``
+                reaches the caller as it is, anything else as INTERNAL.
+        """
 
 
-class Critic(Judge, Protocol):
-    """Plays the role "critic" (``agents.v1.CriticService``)."""
+@runtime_checkable
+class BatchJudge(Implementation, Protocol):
+    """A judge of texts that judges all candidates of a request together (``judging.v1.JudgeService``)."""
 
-    async def critique(self, request: CritiqueRequest) -> Assessment:
-        """Judges missing, redundant and duplicate steps."""
+    def judge_batch(
+        self, items: Sequence[JudgeItem]
+    ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
+        """Judges the candidates of a request.
 
+        Args:
+            items: The candidates, none empty, at least one; all have the same ``batch``.
 
-class Executor(Judge, Protocol):
-    """Plays the role "execute" (``agents.v1.ExecuteService``)."""
-
-    async def execute(self, request: ExecuteRequest) -> Assessment:
-        """Judges constraints, goal and order."""
-
-
-class CommonsenseChecker(Judge, Protocol):
-    """Plays the role "commonsense" (``agents.v1.CommonsenseService``)."""
-
-    async def check(self, request: CheckCommonsenseRequest) -> Assessment:
-        """Judges whether the steps can be carried out."""
+        Yields:
+            Each candidate with its assessment (see ``Judge.judge``) or its error, as soon as it is known, in
+            any order. One that is left out has the error INTERNAL.
+        """
 
 
-class ScriptJudge(Judge, Protocol):
-    """Plays the role "script-judge" (``judging.v1.ScriptJudgeService``)."""
-
-    async def judge(self, request: JudgeScriptRequest, criteria: Sequence[str]) -> Assessment:
-        """Judges the criteria given, which are some of its own."""
-
-
-class Synthesizer(Judge, Protocol):
-    """Plays the role "synthesize" (``agents.v1.SynthesizeService``). It judges nothing: no criteria."""
+class Synthesizer(Implementation, Protocol):
+    """Writes reference scripts (``agents.v1.SynthesizeService``). It judges nothing: no criteria."""
 
     async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
         """Writes a reference script."""

@@ -1,112 +1,29 @@
-"""The roles of an evaluation, and how the contracts of the judges of scripts are called.
+"""The roles of evaluations: who takes part, by which contract.
 
-A new role is one more entry of ``ROLES``.
+A role of judges of texts is configuration: a name, criteria, and whether its judges compare with a reference.
+Those below are built in; a gateway adds others (``[[gateway.roles]]``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType, ModuleType
-from typing import Any
 
-import grpc
-
-from dramaturg.api.agents.v1 import (
-    commonsense_service_pb2,
-    commonsense_service_pb2_grpc,
-    critic_service_pb2,
-    critic_service_pb2_grpc,
-    execute_service_pb2,
-    execute_service_pb2_grpc,
-    synthesize_service_pb2,
-)
+from dramaturg.api.agents.v1 import synthesize_service_pb2
 from dramaturg.api.alignment.v1 import alignment_service_pb2
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
-from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.embedding.v1 import embedding_service_pb2
 from dramaturg.api.generation.v1 import authoring_service_pb2, edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.judging.v1 import (
     challenge_judge_service_pb2,
+    judge_service_pb2,
     pair_judge_service_pb2,
     rating_judge_service_pb2,
-    script_judge_service_pb2,
-    script_judge_service_pb2_grpc,
     text_scorer_service_pb2,
 )
 from dramaturg.api.roles.v1 import role_service_pb2
 from dramaturg.judge import criteria
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a judge is asked about one candidate."""
-
-    task: Task
-    """The task."""
-    candidate: Candidate
-    """The script to judge."""
-    reference: Script | None
-    """The script to compare with, if there is one and the judge wants it."""
-    pool: Sequence[Candidate]
-    """The other candidates of the task. Empty for judges that do not want them."""
-    options: JudgeOptions
-    """The model and how it samples."""
-
-
-@dataclass(frozen=True)
-class Role:
-    """A part in an evaluation, played by any service that implements its contract."""
-
-    name: str
-    """The name that requests and configurations use."""
-    contract: str
-    """The full name of the gRPC service."""
-    players: tuple[str, ...]
-    """The services that can play it where the whole platform runs in one process. May be none."""
-
-
-@dataclass(frozen=True)
-class JudgeRole(Role):
-    """A role whose players give verdicts on one candidate."""
-
-    criteria: tuple[str, ...]
-    """The criteria that the contract promises, in the order of ABSEval's section 3.1."""
-    compares: bool
-    """Whether the contract itself compares with a reference, so that it is always sent where there is one."""
-    method: Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryMultiCallable[Any, Any]]
-    """The contract's one method, on a channel."""
-    request: Callable[..., Any]
-    """The method's request message."""
-
-    async def ask(self, channel: grpc.aio.Channel, question: Question, timeout: float | None) -> Assessment:
-        """Asks the judge behind a channel.
-
-        Args:
-            channel: Where the judge is reached.
-            question: What it is asked.
-            timeout: The most seconds to wait, or None.
-
-        Returns:
-            The assessment as it came; without verdicts where the answer is not of the contract's form.
-
-        Raises:
-            grpc.aio.AioRpcError: The judge failed.
-        """
-        response = await self.method(channel)(
-            self.request(
-                task=question.task,
-                candidate=question.candidate,
-                reference=question.reference,
-                pool=question.pool,
-                options=question.options,
-            ),
-            timeout=timeout,
-        )
-        # gRPC hands over None where the bytes do not parse as the response.
-        return Assessment() if response is None else response.assessment
 
 
 def _contract(module: ModuleType) -> str:
@@ -115,70 +32,78 @@ def _contract(module: ModuleType) -> str:
     return str(service.full_name)
 
 
-SYNTHESIZE = Role("synthesize", _contract(synthesize_service_pb2), players=("synthesize",))
+JUDGE_CONTRACT = _contract(judge_service_pb2)
+"""The contract of all judges of texts."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part in an evaluation, taken by any service that implements its contract."""
+
+    name: str
+    """The name that requests and configurations use."""
+    contract: str
+    """The full name of the gRPC service."""
+    services: tuple[str, ...] = ()
+    """The services of the platform that can take it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeRole(Role):
+    """A role whose judges give verdicts on candidates."""
+
+    contract: str = JUDGE_CONTRACT
+    criteria: tuple[str, ...]
+    """The criteria that its judges answer for, in the order of the verdicts."""
+    compares: bool = False
+    """Whether its judges compare with a reference, so that they get it where there is one."""
+    definitions: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Definitions of criteria, by id, for judges that judge any criterion."""
+
+
+SYNTHESIZE = Role("synthesize", _contract(synthesize_service_pb2), ("synthesize",))
 """Writes the reference script."""
 CRITIC = JudgeRole(
     name="critic",
-    contract=_contract(critic_service_pb2),
-    players=("critic",),
+    services=("critic",),
     criteria=(criteria.NO_MISSING_STEPS, criteria.NO_REDUNDANT_STEPS, criteria.NO_DUPLICATE_STEPS),
     compares=True,
-    method=lambda channel: critic_service_pb2_grpc.CriticServiceStub(channel).Critique,
-    request=critic_service_pb2.CritiqueRequest,
 )
 """Compares a script with the reference."""
 EXECUTE = JudgeRole(
     name="execute",
-    contract=_contract(execute_service_pb2),
-    players=("execute",),
+    services=("execute",),
     criteria=(criteria.SATISFIES_CONSTRAINTS, criteria.COMPLETES_GOAL, criteria.ORDER_CORRECT),
-    compares=False,
-    method=lambda channel: execute_service_pb2_grpc.ExecuteServiceStub(channel).Execute,
-    request=execute_service_pb2.ExecuteRequest,
 )
 """Walks through a script."""
-COMMONSENSE = JudgeRole(
-    name="commonsense",
-    contract=_contract(commonsense_service_pb2),
-    players=("commonsense",),
-    criteria=(criteria.EXECUTABLE,),
-    compares=False,
-    method=lambda channel: commonsense_service_pb2_grpc.CommonsenseServiceStub(channel).CheckCommonsense,
-    request=commonsense_service_pb2.CheckCommonsenseRequest,
-)
-"""Holds every step against common sense."""
+COMMONSENSE = JudgeRole(name="commonsense", services=("commonsense",), criteria=(criteria.EXECUTABLE,))
+"""Judges whether each step can be carried out."""
 SCRIPT_JUDGE = JudgeRole(
-    name="script-judge",
-    contract=_contract(script_judge_service_pb2),
-    players=("script-judge",),
-    criteria=criteria.ABSEVAL,
-    compares=True,
-    method=lambda channel: script_judge_service_pb2_grpc.ScriptJudgeServiceStub(channel).JudgeScript,
-    request=script_judge_service_pb2.JudgeScriptRequest,
+    name="script-judge", services=("script-judge",), criteria=criteria.ABSEVAL, compares=True
 )
 """Judges all seven criteria alone."""
 
-AUTHOR = Role("author", _contract(authoring_service_pb2), players=("generation",))
+AUTHOR = Role("author", _contract(authoring_service_pb2), services=("generation",))
 """Writes, with the models under test, what is then judged."""
-EDGES = Role("edges", _contract(edge_service_pb2), players=("generation", "edges"))
+EDGES = Role("edges", _contract(edge_service_pb2), services=("generation", "edges"))
 """Predicts the order of events."""
-ROLES_FINDER = Role("roles", _contract(role_service_pb2), players=("roles",))
-"""Finds out who should judge a text."""
-PAIR_JUDGE = Role("pair-judge", _contract(pair_judge_service_pb2), players=("pair-judge",))
+ROLES_FINDER = Role("roles", _contract(role_service_pb2), services=("roles",))
+"""Generates and clusters the roles of readers who judge a text."""
+PAIR_JUDGE = Role("pair-judge", _contract(pair_judge_service_pb2), services=("pair-judge",))
 """Compares two texts."""
-RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), players=("rating-judge",))
+RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), services=("rating-judge",))
 """Rates a response."""
 CHALLENGE_JUDGE = Role(
-    "challenge-judge", _contract(challenge_judge_service_pb2), players=("challenge-judge",)
+    "challenge-judge", _contract(challenge_judge_service_pb2), services=("challenge-judge",)
 )
 """Finds where a dialogue becomes too hard."""
-TEXT_SCORER = Role("text-scorer", _contract(text_scorer_service_pb2), players=())
-"""Scores texts for an attribute such as toxicity. Nobody plays it unless somebody registers who does."""
-GRAPH = Role("graph", _contract(graph_service_pb2), players=("graph",))
+TEXT_SCORER = Role("text-scorer", _contract(text_scorer_service_pb2), services=())
+"""Scores texts for an attribute, for example toxicity. The platform has no service for it."""
+GRAPH = Role("graph", _contract(graph_service_pb2), services=("graph",))
 """Measures script graphs."""
-ALIGNMENT = Role("alignment", _contract(alignment_service_pb2), players=("alignment",))
+ALIGNMENT = Role("alignment", _contract(alignment_service_pb2), services=("alignment",))
 """Measures agreement, accuracy, correlation and overlap."""
-EMBEDDING = Role("embedding", _contract(embedding_service_pb2), players=("embedding",))
+EMBEDDING = Role("embedding", _contract(embedding_service_pb2), services=("embedding",))
 """Embeds texts."""
 
 ROLES: Mapping[str, Role] = MappingProxyType(
@@ -203,4 +128,19 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         )
     }
 )
-"""Every role by its name, in the order in which results list them."""
+"""The built-in roles by name, in the order in which results list them."""
+
+
+def role_table(configured: Iterable[JudgeRole] = ()) -> Mapping[str, Role]:
+    """All roles by name: the built-in ones, then those configured.
+
+    Raises:
+        ValueError: Two roles have the same name.
+    """
+    table = dict(ROLES)
+    for role in configured:
+        if role.name in table:
+            built_in = " built-in" if role.name in ROLES else ""
+            raise ValueError(f"{role.name!r} is the name of another{built_in} role")
+        table[role.name] = role
+    return MappingProxyType(table)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.common.v1.script_pb2 import Candidate, Edge
 from dramaturg.api.common.v1.verdict_pb2 import Reading
 from dramaturg.judge.list_numbers import ascending
 from dramaturg.judge.markers import Marker, find_bullets, find_markers
@@ -45,9 +45,9 @@ class Listing:
     """What stands after the last one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ParsedCandidate:
-    """A candidate as a judge reads it."""
+    """A candidate after its text was split into steps, where it has steps."""
 
     id: str
     """Its id within the request."""
@@ -61,14 +61,18 @@ class ParsedCandidate:
     """What stands before the first step of a text."""
     notes: str = ""
     """What stands after the last step of a text."""
+    edges: Sequence[Edge] = ()
+    """The partial order over the steps. Empty: they are ordered as listed."""
 
 
 def parse_candidate(candidate: Candidate) -> ParsedCandidate:
     """Reads a candidate. Steps that came separated stay as they are, blank ones included, unless all are."""
     notes = preamble = ""
+    edges: Sequence[Edge] = ()
     if candidate.WhichOneof("content") == "script":
         steps = tuple(step.text for step in candidate.script.steps)
         text = "\n".join(steps)
+        edges = candidate.script.edges
     else:
         text = candidate.text
         listing = parse_listing(text)
@@ -76,15 +80,7 @@ def parse_candidate(candidate: Candidate) -> ParsedCandidate:
     if is_blank(text):
         return ParsedCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
     reading = verdict_pb2.READING_STEPS if steps else verdict_pb2.READING_TEXT
-    return ParsedCandidate(candidate.id, steps, text, reading, preamble, notes)
-
-
-def reading_of(candidate: Candidate) -> Reading.ValueType:
-    """How a candidate is read, as ``parse_candidate`` says; steps that came separated are not copied."""
-    if candidate.WhichOneof("content") != "script":
-        return parse_candidate(candidate).reading
-    blank = all(is_blank(step.text) for step in candidate.script.steps)
-    return verdict_pb2.READING_EMPTY if blank else verdict_pb2.READING_STEPS
+    return ParsedCandidate(candidate.id, steps, text, reading, preamble, notes, edges)
 
 
 def split_steps(text: str) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import (
     ScoreTextsResponse,
     TextScore,
 )
-from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.protocols import Judge
+from dramaturg.judge.contracts import implementation_contract
+from dramaturg.judge.protocols import Implementation
 from dramaturg.judge.provenance import sign
 from dramaturg.service.contract import Contract
 
@@ -24,7 +24,7 @@ ServicerContext = grpc.aio.ServicerContext[Any, Any]
 _SERVICE = DESCRIPTOR.services_by_name["TextScorerService"]
 
 
-class TextScorer(Judge, Protocol):
+class TextScorer(Implementation, Protocol):
     """Plays the role "text-scorer". Its one criterion is the attribute that it scores."""
 
     async def score_texts(self, request: ScoreTextsRequest) -> ScoreTextsResponse:
@@ -43,7 +43,7 @@ def text_scorer_contract(scorer: TextScorer) -> Contract:
     if len(scorer.criteria) != 1:
         raise ValueError(f"a text scorer has one criterion, its attribute, not {list(scorer.criteria)}")
     add = text_scorer_service_pb2_grpc.add_TextScorerServiceServicer_to_server
-    return judge_contract(_SERVICE, add, _TextScorerServicer(scorer), scorer)
+    return implementation_contract(_SERVICE, add, _TextScorerServicer(scorer), scorer)
 
 
 def scored(value: float) -> TextScore:

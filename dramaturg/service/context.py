@@ -22,7 +22,7 @@ class RequestContext(NamedTuple):
     request_id: str
     """Names the request in the logs of every service that it passes through."""
     method: str = ""
-    """The full method name, for example ``/dramaturg.api.agents.v1.CriticService/Critique``."""
+    """The full method name, for example ``/dramaturg.api.judging.v1.JudgeService/Judge``."""
     peer: str = ""
     """The caller's address, as gRPC writes it."""
     deadline: float | None = None

@@ -23,8 +23,8 @@ class Contract:
 
     Example:
         >>> Contract.make(
-        ...     critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"],
-        ...     critic_service_pb2_grpc.add_CriticServiceServicer_to_server,
+        ...     judge_service_pb2.DESCRIPTOR.services_by_name["JudgeService"],
+        ...     judge_service_pb2_grpc.add_JudgeServiceServicer_to_server,
         ...     MyCritic(),
         ...     name="my-critic",
         ...     version="1.0.0",
@@ -84,5 +84,5 @@ class Contract:
 
     @property
     def full_name(self) -> str:
-        """The full name, such as ``dramaturg.api.agents.v1.CriticService``; the name in health checks too."""
+        """The full name, such as ``dramaturg.api.judging.v1.JudgeService``; the name in health checks too."""
         return self.identity.contract

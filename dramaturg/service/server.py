@@ -50,7 +50,7 @@ class Server:
     Example:
         >>> async with Server([contract], ServerSettings(port=0)) as server:
         ...     async with open_channel(server.target) as channel:
-        ...         stub = CriticServiceStub(channel)
+        ...         stub = JudgeServiceStub(channel)
 
     A server belongs to the event loop that it is started in, and a process has one such loop: gRPC's asyncio
     part polls once for the whole process. In tests, make servers and channels in fixtures of the test's own

@@ -7,13 +7,12 @@ Register it:  [[gateway.judges]]  role = "critic", name = "terse", target = "loc
 
 from __future__ import annotations
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
-from dramaturg.judge.contracts import critic_contract, serve
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.contracts import judge_contract, serve
 from dramaturg.judge.criteria import NO_DUPLICATE_STEPS
-from dramaturg.judge.steps import parse_candidate
 from dramaturg.judge.verdicts import failed, finding, passed
 
 
@@ -26,11 +25,10 @@ class TerseCritic:
     criteria = roles.CRITIC.criteria
     capabilities = ()
 
-    async def critique(self, request: CritiqueRequest) -> Assessment:
-        """Compares every step with those before it."""
-        candidate = parse_candidate(request.candidate)
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Compares each step with those before it."""
         places: dict[str, list[int]] = {}
-        for index, step in enumerate(candidate.steps):
+        for index, step in enumerate(item.candidate.steps):
             places.setdefault(" ".join(step.casefold().split()), []).append(index)
         findings = [
             finding(verdict_pb2.FINDING_KIND_DUPLICATE_STEP, "These steps say the same.", steps=steps)
@@ -38,8 +36,8 @@ class TerseCritic:
             if len(steps) > 1
         ]
         verdict = failed(NO_DUPLICATE_STEPS, findings) if findings else passed(NO_DUPLICATE_STEPS)
-        return Assessment(verdicts=[verdict] if candidate.steps else [])
+        return Assessment(verdicts=[verdict] if item.candidate.steps else [])
 
 
 if __name__ == "__main__":
-    serve(critic_contract(TerseCritic()))
+    serve(judge_contract(TerseCritic()))

@@ -17,14 +17,14 @@ from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Candidate, Script
+from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.criteria import EXECUTABLE, NO_MISSING_STEPS, SATISFIES_CONSTRAINTS
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, JudgeRole, Question
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE
 from dramaturg.judge.steps import parse_candidate, split_steps
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
@@ -199,20 +199,9 @@ async def record() -> int:
                     answer = answers[sample.task.id, candidate.id, role.name]
                     written.answer = completion(answer, candidate, sample.task.constraints)
                     reference = response.script if role is CRITIC else None
-                    await ask(role, channels[role.name], sample, candidate, reference)
+                    request = judge_request(sample.task, [candidate], reference=reference)
+                    await judge_one(channels[role.name], request, timeout=30)
     return len(objects("completions.jsonl"))
-
-
-async def ask(
-    role: JudgeRole,
-    channel: Any,
-    sample: EvaluateScriptsRequest,
-    candidate: Candidate,
-    reference: Script | None,
-) -> None:
-    """Has a judge ask its question."""
-    question = Question(sample.task, candidate, reference, (), JudgeOptions())
-    await role.ask(channel, question, timeout=30)
 
 
 def objects(name: str) -> Sequence[dict[str, Any]]:

@@ -1,11 +1,11 @@
-"""How long a call to a judge may take, and how many of them go at once."""
+"""Calls to judges: each takes a slot of the judge, has a limited time, and returns its failure."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -14,8 +14,8 @@ import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.judge.roles import Role
 from dramaturg.service import context
+from dramaturg.service.errors import from_rpc_error
 from gateway.evaluations.failures import Failure, of_error, timed_out
 from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
@@ -29,10 +29,9 @@ _noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=
 
 @contextmanager
 def noted_failures() -> Iterator[list[Failure]]:
-    """Collects the calls to judges that fail within a ``with`` block, tasks begun there included.
+    """Collects the failures of judges within a ``with`` block, tasks begun there included.
 
-    A result says in words why something is missing. Whoever wants to know whether trying again is worth it
-    looks here.
+    A result has the reasons in words; the failures tell whether another attempt may help.
     """
     noted: list[Failure] = []
     token = _noted.set(noted)
@@ -47,7 +46,7 @@ class Timeouts:
     """How long to wait for judges. All in seconds."""
 
     judge: float
-    """The longest wait for one answer, from when the judge is asked."""
+    """The longest wait for an answer: from the call to the first one, and from each one to the next."""
     gold_answer: float
     """The longest wait for the gold answer; never more than half of the time left."""
     reserve: float
@@ -96,14 +95,60 @@ async def call_judge(
         longest: The most seconds for the call itself.
     """
     begun = time.perf_counter()
-    answered = await _ask(judge, call, left, longest)
-    failure = answered if isinstance(answered, Failure) else None
+
+    async def work(limit: asyncio.Timeout) -> Answer:
+        return await call(_restart(limit, limit.when(), longest))
+
+    answered = await _in_slot(judge, work, left)
+    record_answer(judge, answered if isinstance(answered, Failure) else None, begun)
+    return answered
+
+
+async def read_judge(
+    judge: Judge,
+    stream: Callable[[], AsyncGenerator[Answer]],
+    take: Callable[[Answer], None],
+    *,
+    left: float | None,
+    longest: float,
+) -> Failure | None:
+    """Reads the answers of a judge as they come, when it has a free slot.
+
+    Args:
+        judge: The judge whose slot is taken.
+        stream: Makes the call and yields its answers.
+        take: Takes each answer; it does not raise.
+        left: The time left for waiting and reading together, in seconds, or None.
+        longest: The most seconds from the call to the first answer, and from each answer to the next.
+
+    Returns:
+        Why the stream broke off; None where it came to its end.
+    """
+
+    async def work(limit: asyncio.Timeout) -> None:
+        ends = limit.when()
+        _restart(limit, ends, longest)
+        async with aclosing(stream()) as answers:
+            async for answer in answers:
+                take(answer)
+                _restart(limit, ends, longest)
+
+    return await _in_slot(judge, work, left)
+
+
+def record_answer(judge: Judge, failure: Failure | None, begun: float) -> None:
+    """Counts an answer of a judge, and notes a failure for ``noted_failures``.
+
+    Args:
+        judge: The judge.
+        failure: Why there is no answer; None where there is one.
+        begun: When it was asked, on the clock of ``time.perf_counter``.
+    """
     seconds = time.perf_counter() - begun
     count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
     noted = _noted.get()
     if failure is not None and noted is not None:
         noted.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
-    return answered
 
 
 async def ask(
@@ -130,19 +175,24 @@ async def ask(
     return await call_judge(assignment.judge, call, left=timeouts.left(), longest=timeouts.judge)
 
 
-async def _ask(
-    judge: Judge, call: Callable[[float], Awaitable[Answer]], left: float | None, longest: float
+async def _in_slot(
+    judge: Judge, work: Callable[[asyncio.Timeout], Awaitable[Answer]], left: float | None
 ) -> Answer | Failure:
-    role: Role = judge.role
+    """Does work in a slot of a judge, within the time left; what fails in the call is returned."""
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
-            now = asyncio.get_running_loop().time()
-            ends = limit.when()
-            if ends is None or ends - now > longest:
-                ends = now + longest
-                limit.reschedule(ends)
-            return await call(ends - now)
+            return await work(limit)
     except TimeoutError:
         return timed_out()
     except grpc.aio.AioRpcError as error:
-        return of_error(error, role)
+        return of_error(from_rpc_error(error), judge.role)
+
+
+def _restart(limit: asyncio.Timeout, ends: float | None, longest: float) -> float:
+    """Gives what is done within a limit so many seconds from now, at most until its end; returns how many."""
+    now = asyncio.get_running_loop().time()
+    if ends is None or ends - now > longest:
+        limit.reschedule(now + longest)
+        return longest
+    limit.reschedule(ends)
+    return ends - now

@@ -96,7 +96,7 @@ def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> Dec
         *check_distinct("models", request.models),
         *check_distinct("prompts", [DecisionPrompt.Name(prompt) for prompt in prompts]),
         *_check_demonstrations(request),
-        *check_selections(request.judges, (AUTHOR,)),
+        *check_selections(request.judges, (AUTHOR,), registry.roles),
         *check_alone(request.judges, (AUTHOR,)),
     ]
     if violations:

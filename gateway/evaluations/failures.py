@@ -13,7 +13,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
-from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.errors import ServiceError
 
 _BY_REASON = {
     error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED: verdict_pb2.ABSTAIN_REASON_OVER_BUDGET,
@@ -40,20 +40,24 @@ def timed_out() -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_TIMED_OUT, "did not answer in time")
 
 
-def of_error(error: grpc.aio.AioRpcError, role: Role) -> Failure:
-    """The failure of a call to a judge or synthesizer.
+def of_error(error: ServiceError, role: Role) -> Failure:
+    """The failure of a call to a judge, or of one candidate in it.
 
     Args:
-        error: What the call raised.
-        role: The role in which it was called.
+        error: The error.
+        role: The role in which the judge was called.
     """
-    remote = from_rpc_error(error)
-    if remote.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return timed_out()
-    if remote.code is grpc.StatusCode.UNIMPLEMENTED:
+    if error.code is grpc.StatusCode.UNIMPLEMENTED:
         return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"does not implement {role.contract}")
-    reason = _BY_REASON.get(remote.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
-    return Failure(reason, f"failed with {_name(remote)}: {remote.message}", remote.retry_after)
+    reason = _BY_REASON.get(error.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
+    return Failure(reason, f"failed with {_name(error)}: {error.message}", error.retry_after)
+
+
+def unanswered() -> Failure:
+    """The failure of a judge that left a candidate out of its answers."""
+    return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, "did not answer for this candidate")
 
 
 def abstain_all(

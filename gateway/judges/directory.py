@@ -14,6 +14,8 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as Jud
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.roles import JudgeRole, Role
 from gateway.judges.registry import Judge
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -117,6 +119,10 @@ def _classify(
         return _wrong(f"it does not implement {judge.role.contract}")
     if isinstance(identity, Identity) and identity.contract != judge.role.contract:
         return _wrong(f"it says that it implements {identity.contract!r}, not {judge.role.contract}")
+    if isinstance(identity, Identity) and not _judges_for(judge.role, identity):
+        return _wrong(
+            f"it judges none of the criteria of {judge.role.name}, only {', '.join(identity.criteria)}"
+        )
     if health_code is grpc.StatusCode.NOT_FOUND:
         return _wrong(f"its health service does not know {judge.role.contract}")
     if isinstance(status, int) and not serving:
@@ -124,6 +130,13 @@ def _classify(
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
     # A server without a health service that says who it is does answer.
     return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
+
+
+def _judges_for(role: Role, identity: Identity) -> bool:
+    """Whether a judge names a criterion of its role, or names none at all."""
+    if not isinstance(role, JudgeRole) or ANY_CRITERION in identity.capabilities or not identity.criteria:
+        return True
+    return any(criterion in identity.criteria for criterion in role.criteria)
 
 
 _UNREACHABLE = frozenset(

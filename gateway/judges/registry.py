@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc
 
-from dramaturg.judge.roles import ROLES, Role
+from dramaturg.judge.roles import ROLES, JudgeRole, Role, role_table
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
 from gateway.judges.call_gate import CallGate
@@ -43,8 +43,9 @@ class Judge:
 class Registry:
     """Finds judges by role and name."""
 
-    def __init__(self, judges: Iterable[Judge]) -> None:
-        """Takes the judges in the order configured."""
+    def __init__(self, judges: Iterable[Judge], roles: Mapping[str, Role] = ROLES) -> None:
+        """Takes the judges in the order configured, and all roles by name."""
+        self.roles = roles
         self._judges = {(judge.role.name, judge.name): judge for judge in judges}
         self._defaults: dict[str, Judge] = {}
         for judge in self._judges.values():
@@ -63,19 +64,27 @@ class Registry:
         """
         return self._defaults.get(role)
 
+    @property
+    def configured_roles(self) -> Sequence[JudgeRole]:
+        """The roles that the configuration adds to the built-in ones."""
+        return [
+            role for name, role in self.roles.items() if name not in ROLES and isinstance(role, JudgeRole)
+        ]
+
     def of_role(self, role: str) -> Sequence[Judge]:
         """The judges of a role, in the order configured."""
         return [judge for judge in self._judges.values() if judge.role.name == role]
 
     def all(self) -> Sequence[Judge]:
         """Every judge, by role, then in the order configured."""
-        return [judge for role in ROLES for judge in self.of_role(role)]
+        return [judge for role in self.roles for judge in self.of_role(role)]
 
 
 @asynccontextmanager
 async def open_registry(
     entries: Sequence[JudgeEntry],
     calls_per_judge: int,
+    roles: Iterable[JudgeRole] = (),
     connect: Callable[[str], grpc.aio.Channel] = open_channel,
 ) -> AsyncIterator[Registry]:
     """Opens the channels to the configured judges, one a target, and closes them at the end.
@@ -83,6 +92,7 @@ async def open_registry(
     Args:
         entries: The judges, as configured.
         calls_per_judge: How many calls each one gets at once, shared equally by tenants.
+        roles: The roles that the configuration adds to the built-in ones.
         connect: Opens a channel to a target.
 
     Yields:
@@ -90,10 +100,11 @@ async def open_registry(
     """
     channels = {target: connect(target) for target in {entry.target for entry in entries}}
     sizes = Counter(entry.role for entry in entries)
+    table = role_table(roles)
     try:
-        yield Registry(
+        judges = [
             Judge(
-                role=ROLES[entry.role],
+                role=table[entry.role],
                 name=entry.name,
                 target=entry.target,
                 default=entry.default or sizes[entry.role] == 1,
@@ -101,7 +112,8 @@ async def open_registry(
                 gate=CallGate(calls_per_judge),
             )
             for entry in entries
-        )
+        ]
+        yield Registry(judges, table)
     finally:
         for channel in channels.values():
             await channel.close()

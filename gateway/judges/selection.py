@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.judge.roles import ROLES, SYNTHESIZE, Role
+from dramaturg.judge.roles import SYNTHESIZE, Role
 from dramaturg.service.errors import ServiceError, Violation
 from gateway.judges.registry import Judge, Registry
 
@@ -33,12 +33,15 @@ class JudgeAssignment:
         return JudgeSelection(role=self.role.name, judge=self.judge.name, model=self.model)
 
 
-def check_selections(selections: Sequence[JudgeSelection], wanted: Sequence[Role]) -> Iterator[Violation]:
-    """What is wrong with a request's selections, whichever judges there are.
+def check_selections(
+    selections: Sequence[JudgeSelection], wanted: Sequence[Role], roles: Mapping[str, Role]
+) -> Iterator[Violation]:
+    """Finds violations in a request's selections, apart from the names of judges.
 
     Args:
         selections: The request's ``judges``.
         wanted: The roles that the request needs.
+        roles: All roles.
     """
     seen: set[tuple[str, str, str]] = set()
     names = [role.name for role in wanted]
@@ -46,12 +49,12 @@ def check_selections(selections: Sequence[JudgeSelection], wanted: Sequence[Role
     for index, selection in enumerate(selections):
         path = f"judges[{index}]"
         key = (selection.role, selection.judge, selection.model)
-        if selection.role not in ROLES:
-            yield Violation(f"{path}.role", f"is {selection.role!r}, none of the roles {', '.join(ROLES)}")
+        if selection.role not in roles:
+            yield Violation(f"{path}.role", f"is {selection.role!r}, none of the roles {', '.join(roles)}")
         elif selection.role not in names:
             yield Violation(
                 f"{path}.role",
-                f"is {selection.role!r}, which nobody plays in this evaluation; its roles are "
+                f"is {selection.role!r}, which is no role of this evaluation; its roles are "
                 f"{', '.join(names)}",
             )
         elif key in seen:

@@ -71,7 +71,7 @@ class Platform:
             judges: list[JudgeEntry] = []
             installed = service_names()
             for role in self._roles:
-                for service in role.players:
+                for service in role.services:
                     if service in installed:
                         judges += await launcher.judges(role.name, service)
             settings = await launcher.settings(GatewaySettings, {})

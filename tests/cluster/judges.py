@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import grpc
 
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
-from dramaturg.judge.contracts import critic_contract, execute_contract, serve
+from dramaturg.judge.contracts import judge_contract, serve
 from dramaturg.service.contract import Contract
 
 
@@ -41,23 +41,18 @@ class Judge:
         self.description = f"Misbehaves: {name}."
         self._answer = answer
 
-    async def critique(self, request: object) -> Assessment:
-        """As a critic."""
-        return await self._answer()
-
-    async def execute(self, request: object) -> Assessment:
-        """As an executor."""
+    async def judge(self, item: object) -> Assessment:
         return await self._answer()
 
 
 def garbled(contract: Contract) -> Contract:
     """The contract with bytes for answers that are no message."""
 
-    async def answer(request: bytes, context: object) -> bytes:
-        return b"\xff\xff\xff\xff not a message"
+    async def answer(request: bytes, context: object) -> AsyncIterator[bytes]:
+        yield b"\xff\xff\xff\xff not a message"
 
     def add(servicer: object, server: grpc.aio.Server) -> None:
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_stream_rpc_method_handler(answer)
         handlers = {method.name: handler for method in contract.descriptor.methods}
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(contract.descriptor.full_name, handlers),)
@@ -67,17 +62,13 @@ def garbled(contract: Contract) -> Contract:
 
 
 _ANSWERS = {"hanging": hang, "spinning": spin, "garbling": hang}
-_CONTRACTS: dict[str, tuple[roles.JudgeRole, Callable[[Judge], Contract]]] = {
-    "critic": (roles.CRITIC, critic_contract),
-    "execute": (roles.EXECUTE, execute_contract),
-}
+_ROLES = {"critic": roles.CRITIC, "execute": roles.EXECUTE}
 
 
 def main() -> None:
     """Serves until SIGTERM."""
     kind, service = sys.argv[1:]
-    role, make = _CONTRACTS[service]
-    contract = make(Judge(f"{kind}-{service}", role, _ANSWERS[kind]))
+    contract = judge_contract(Judge(f"{kind}-{service}", _ROLES[service], _ANSWERS[kind]))
     serve(garbled(contract) if kind == "garbling" else contract, [])
 
 

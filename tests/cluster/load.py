@@ -24,7 +24,9 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, AbstainReason, Outcome, Verdict
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.client import DramaturgClient, ServiceError
-from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole, Question
+from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole
+from gateway.proxy import ROLE_METADATA
 from tests.cluster.cluster import Cluster
 from tests.cluster.names import within
 from tests.k8s.rendered import ROOT
@@ -81,11 +83,15 @@ async def failure(client: DramaturgClient, mark: str) -> str:
 async def judge_failure(client: DramaturgClient, role: JudgeRole, mark: str) -> str:
     """Has one judge called through the gateway; returns what went wrong, or nothing."""
     asked = request(mark)
-    question = Question(asked.task, asked.candidates[0], reference=None, pool=(), options=OPTIONS)
+    one = judge_request(asked.task, asked.candidates, criteria=role.criteria, options=OPTIONS)
     try:
-        assessment = await role.ask(client.channel, question, CALL_SECONDS)
+        assessment = await judge_one(
+            client.channel, one, timeout=CALL_SECONDS, metadata=[(ROLE_METADATA, role.name)]
+        )
     except grpc.aio.AioRpcError as error:
         return f"{role.name} {error.code().name}: {error.details()}"
+    except ServiceError as error:
+        return f"{role.name} {error.code.name} {error.reason_name}: {error.message}"
     return "; ".join(f"{role.name} {doubt}" for doubt in sorted(_doubts(assessment.verdicts)))
 
 

@@ -13,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset
 from dramaturg.client import DramaturgClient
+from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ChannelSettings
 from gateway.launch.platform import Platform
+from gateway.proxy import ROLE_METADATA
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import channel_of, holder, token_settings
 from tests.support.engines import lines, scripts_spec
 from tests.support.gateway import scripts_request
-from tests.support.grpc_servers import critique_request, server_settings
+from tests.support.grpc_servers import server_settings
+from tests.support.judges import STEPS, TASK, candidate
 from tests.support.openai_server import OpenAIServer
 from tests.support.scripted_model import approve
 
@@ -68,8 +70,10 @@ class House:
     async def ask_critic(self, tenant: str) -> Usage:
         """Asks the critic through the gateway; what it cost."""
         async with channel_of(self.target, self.folder, TENANTS[tenant]) as channel:
-            answer = await CriticServiceStub(channel).Critique(critique_request(), timeout=20)
-        return answer.assessment.provenance.usage
+            request = judge_request(TASK, [candidate(*STEPS)])
+            metadata = [(ROLE_METADATA, "critic")]
+            assessment = await judge_one(channel, request, timeout=20, metadata=metadata)
+        return assessment.provenance.usage
 
 
 @pytest.fixture

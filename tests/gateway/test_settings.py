@@ -16,7 +16,7 @@ def entry(role: str = "critic", name: str = "a", **fields: Any) -> dict[str, Any
 @pytest.mark.parametrize(
     ("judges", "message"),
     [
-        ([entry("poet")], "none of the roles synthesize, critic"),
+        ([entry("poet")], "unknown roles: poet; there are synthesize, critic"),
         ([entry(), entry()], "more than once: critic=a"),
         ([entry(default=True), entry(name="b", default=True)], "more than one default for a role: critic"),
         ([entry(colour="red")], "colour"),

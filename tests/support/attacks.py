@@ -15,10 +15,10 @@ from typing import Any
 
 import grpc
 
-from tests.support.grpc_servers import ARITIES, critique_request
+from tests.support.grpc_servers import ARITIES, synthesize_request
 from tests.support.hostile_target import WAIT
 
-_CRITIQUE = "/dramaturg.api.agents.v1.CriticService/Critique"
+_SYNTHESIZE = "/dramaturg.api.agents.v1.SynthesizeService/Synthesize"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # and empty SETTINGS
 _HELD_SECONDS = 5.0
 _UNKNOWN_FIELD = b"\xfa\x01"  # number 31, with a length before it
@@ -79,7 +79,7 @@ async def slow_streams(target: str, token: str) -> Ends:
         method: Any = channel.unary_stream(
             f"/{ARITIES}/UnaryStream", request_serializer=lambda message: message.SerializeToString()
         )
-        calls = [method(critique_request(), metadata=_metadata(token), timeout=60) for _ in range(200)]
+        calls = [method(synthesize_request(), metadata=_metadata(token), timeout=60) for _ in range(200)]
         await asyncio.sleep(_HELD_SECONDS)
         ends = Counter([(await call.code()).name if call.done() else "open" for call in calls])
         for call in calls:
@@ -89,7 +89,7 @@ async def slow_streams(target: str, token: str) -> Ends:
 
 async def _send(target: str, token: str, count: int, message: bytes, compression: grpc.Compression) -> Ends:
     async with _channel(target, compression) as channel:
-        method: Any = channel.unary_unary(_CRITIQUE)
+        method: Any = channel.unary_unary(_SYNTHESIZE)
         calls = [_ended(method(message, metadata=_metadata(token), timeout=60)) for _ in range(count)]
         return Counter(await asyncio.gather(*calls))
 
@@ -112,7 +112,7 @@ async def small_bombs(target: str, token: str) -> Ends:
     fields = {
         ":method": "POST",
         ":scheme": "http",
-        ":path": _CRITIQUE,
+        ":path": _SYNTHESIZE,
         ":authority": target,
         "content-type": "application/grpc",
         "te": "trailers",
@@ -145,7 +145,7 @@ def _text(text: str) -> bytes:
 
 async def flood(target: str, token: str) -> Ends:
     """5,000 calls at once, each of which takes a second."""
-    message = critique_request(goal=WAIT).SerializeToString()
+    message = synthesize_request(goal=WAIT).SerializeToString()
     return await _send(target, token, 5000, message, grpc.Compression.NoCompression)
 
 

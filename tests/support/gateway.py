@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from dramaturg.api.agents.v1 import (
-    commonsense_service_pb2,
-    commonsense_service_pb2_grpc,
-    critic_service_pb2,
-    critic_service_pb2_grpc,
-    execute_service_pb2,
-    execute_service_pb2_grpc,
-    synthesize_service_pb2,
-    synthesize_service_pb2_grpc,
-)
+from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
@@ -26,57 +16,28 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     EvaluateScriptsResponse,
     ScriptsResult,
 )
-from dramaturg.api.judging.v1 import script_judge_service_pb2, script_judge_service_pb2_grpc
+from dramaturg.api.judging.v1 import judge_service_pb2_grpc
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest, JudgeResponse
 from dramaturg.client import DramaturgClient
+from dramaturg.judge.contracts import JUDGE_SERVICE, SYNTHESIZE_SERVICE, implementation_contract
 from dramaturg.judge.roles import ROLES, JudgeRole
 from dramaturg.judge.verdicts import passed
-from dramaturg.service.server import Contract
+from dramaturg.service.contract import Contract
+from dramaturg.service.errors import ServiceError, to_error_status
+from dramaturg.testing.servers import as_ready
 from gateway.app import App
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.grpc_servers import serve
 
 Answer = Callable[[Any], Awaitable[Any]]
-"""Answers a request with a response message or an assessment."""
+"""Answers a request for a synthesis with a response, or one candidate (``Asked``) with an assessment."""
 
 GOLD_STEPS = ("Boil water.", "Pour it over the tea.")
 CALL = Usage(prompt_token_count=10, completion_token_count=2, provider_call_count=1)
 
-_SERVICES: dict[str, tuple[Any, Callable[..., None], str, Callable[..., Any]]] = {
-    "synthesize": (
-        synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"],
-        synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server,
-        "Synthesize",
-        synthesize_service_pb2.SynthesizeResponse,
-    ),
-    "critic": (
-        critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"],
-        critic_service_pb2_grpc.add_CriticServiceServicer_to_server,
-        "Critique",
-        critic_service_pb2.CritiqueResponse,
-    ),
-    "execute": (
-        execute_service_pb2.DESCRIPTOR.services_by_name["ExecuteService"],
-        execute_service_pb2_grpc.add_ExecuteServiceServicer_to_server,
-        "Execute",
-        execute_service_pb2.ExecuteResponse,
-    ),
-    "commonsense": (
-        commonsense_service_pb2.DESCRIPTOR.services_by_name["CommonsenseService"],
-        commonsense_service_pb2_grpc.add_CommonsenseServiceServicer_to_server,
-        "CheckCommonsense",
-        commonsense_service_pb2.CheckCommonsenseResponse,
-    ),
-    "script-judge": (
-        script_judge_service_pb2.DESCRIPTOR.services_by_name["ScriptJudgeService"],
-        script_judge_service_pb2_grpc.add_ScriptJudgeServiceServicer_to_server,
-        "JudgeScript",
-        script_judge_service_pb2.JudgeScriptResponse,
-    ),
-}
-
 
 def criteria_of(role: str) -> Sequence[str]:
-    judge = ROLES[role]
+    judge = ROLES.get(role)
     return judge.criteria if isinstance(judge, JudgeRole) else ()
 
 
@@ -86,6 +47,28 @@ def all_pass(role: str) -> Assessment:
         verdicts=[passed(criterion, rationale="Fine.") for criterion in criteria_of(role)],
         provenance=Provenance(name=f"fake-{role}", usage=CALL),
     )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One candidate of a request to judge."""
+
+    request: JudgeRequest
+    candidate: JudgeCandidate
+
+    @property
+    def pool(self) -> Sequence[JudgeCandidate]:
+        """The other candidates."""
+        others = [one for one in self.request.candidates if one.id != self.candidate.id]
+        return [*others, *self.request.pool]
+
+    @property
+    def task(self) -> Task:
+        return self.request.task
+
+    @property
+    def reference(self) -> Script:
+        return self.request.reference
 
 
 @dataclass
@@ -106,22 +89,14 @@ class Fake:
 
     def contract(self) -> Contract:
         role = self.serves or self.role
-        descriptor, add, method, response = _SERVICES[role]
+        if role != "synthesize":
+            add: Any = judge_service_pb2_grpc.add_JudgeServiceServicer_to_server
+            return implementation_contract(JUDGE_SERVICE, add, _JudgeServicer(self), _Identity(self))
+        add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
+        return implementation_contract(SYNTHESIZE_SERVICE, add, _SynthesizeServicer(self), _Identity(self))
 
-        async def handle(request: Any, context: Any) -> Any:
-            answer = await (self.answer or self._approve)(request)
-            return response(assessment=answer) if isinstance(answer, Assessment) else answer
-
-        return Contract.make(
-            descriptor,
-            add,
-            SimpleNamespace(**{method: handle}),
-            name=f"fake-{role}",
-            version="1.0.0",
-            description="A judge for tests.",
-            criteria=criteria_of(role) if self.criteria is None else self.criteria,
-            capabilities=self.capabilities,
-        )
+    async def respond(self, request: Any) -> Any:
+        return await (self.answer or self._approve)(request)
 
     async def _approve(self, request: Any) -> Any:
         if self.role == "synthesize":
@@ -131,6 +106,43 @@ class Fake:
                 provenance=Provenance(name="fake-synthesize", usage=CALL),
             )
         return all_pass(self.role)
+
+
+class _Identity:
+    version, description = "1.0.0", "A judge for tests."
+
+    def __init__(self, fake: Fake) -> None:
+        role = fake.serves or fake.role
+        self.name = f"fake-{role}"
+        self.criteria = criteria_of(role) if fake.criteria is None else fake.criteria
+        self.capabilities = fake.capabilities
+
+
+class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
+    """Judges all candidates side by side; a ServiceError is the candidate's, anything else ends the call."""
+
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    async def Judge(self, request: JudgeRequest, context: Any) -> AsyncIterator[JudgeResponse]:
+        async with aclosing(as_ready(self._judge(request, one) for one in request.candidates)) as responses:
+            async for response in responses:
+                yield response
+
+    async def _judge(self, request: JudgeRequest, candidate: JudgeCandidate) -> JudgeResponse:
+        try:
+            answer = await self._fake.respond(Asked(request, candidate))
+        except ServiceError as error:
+            return JudgeResponse(candidate_id=candidate.id, error=to_error_status(error))
+        return JudgeResponse(candidate_id=candidate.id, assessment=answer)
+
+
+class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer):
+    def __init__(self, fake: Fake) -> None:
+        self._fake = fake
+
+    async def Synthesize(self, request: Any, context: Any) -> Any:
+        return await self._fake.respond(request)
 
 
 def agents(*replaced: Fake) -> list[Fake]:

@@ -1,4 +1,4 @@
-"""Real servers on free ports: a critic made of a function, and a service with all four arities."""
+"""Real servers on free ports: a synthesizer made of a function, and a service with all four arities."""
 
 from __future__ import annotations
 
@@ -11,53 +11,52 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import ServiceDescriptor
 
-from dramaturg.api.agents.v1 import critic_service_pb2, critic_service_pb2_grpc
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ChannelSettings, ServerSettings
 
-CRITIC = critic_service_pb2.DESCRIPTOR.services_by_name["CriticService"]
+SYNTHESIZER = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
 ARITIES = "dramaturg.tests.v1.ArityService"
 
-Critique = Callable[[CritiqueRequest, Any], Awaitable[CritiqueResponse]]
+Synthesize = Callable[[SynthesizeRequest, Any], Awaitable[SynthesizeResponse]]
 Work = Callable[[], Awaitable[None]]
 
 
-def critique_request(**task: Any) -> CritiqueRequest:
+def synthesize_request(**task: Any) -> SynthesizeRequest:
     """A request that breaks no limit."""
-    request = CritiqueRequest(task=Task(**{"goal": "Bake a cake", **task}))
-    request.candidate.id = "a"
-    request.candidate.script.steps.add(text="Mix the dough.")
+    request = SynthesizeRequest(task=Task(**{"goal": "Bake a cake", **task}))
+    request.candidates.add(id="a").script.steps.add(text="Mix the dough.")
     return request
 
 
-class FunctionCritic(critic_service_pb2_grpc.CriticServiceServicer):
-    """A critic that does what the function does."""
+class FunctionSynthesizer(synthesize_service_pb2_grpc.SynthesizeServiceServicer):
+    """A synthesizer that does what the function does."""
 
-    def __init__(self, critique: Critique) -> None:
-        self._critique = critique
+    def __init__(self, synthesize: Synthesize) -> None:
+        self._synthesize = synthesize
 
-    async def Critique(self, request: CritiqueRequest, context: Any) -> CritiqueResponse:
-        return await self._critique(request, context)
+    async def Synthesize(self, request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+        return await self._synthesize(request, context)
 
 
-def critic(critique: Critique, *, name: str = "test-critic") -> Contract:
-    """The contract of a critic that does what the function does."""
+def synthesizer(synthesize: Synthesize, *, name: str = "test-synthesizer") -> Contract:
+    """The contract of a synthesizer that does what the function does."""
     return Contract.make(
-        CRITIC,
-        critic_service_pb2_grpc.add_CriticServiceServicer_to_server,
-        FunctionCritic(critique),
+        SYNTHESIZER,
+        synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server,
+        FunctionSynthesizer(synthesize),
         name=name,
         version="1.0.0",
-        description="A critic for tests.",
+        description="A synthesizer for tests.",
     )
 
 
-async def silent(request: CritiqueRequest, context: Any) -> CritiqueResponse:
-    """Critiques nothing."""
-    return CritiqueResponse()
+async def silent(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+    """Synthesizes nothing."""
+    return SynthesizeResponse()
 
 
 async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
@@ -80,23 +79,23 @@ async def serve(*contracts: Contract, **settings: Any) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def serve_critic(
-    critique: Critique, **settings: Any
-) -> AsyncIterator[critic_service_pb2_grpc.CriticServiceAsyncStub]:
-    """Serves a critic and yields a stub that calls it through a channel of the runtime."""
-    async with serve(critic(critique), **settings) as server, open_channel(server.target) as channel:
-        yield critic_service_pb2_grpc.CriticServiceStub(channel)
+async def serve_synthesizer(
+    synthesize: Synthesize, **settings: Any
+) -> AsyncIterator[synthesize_service_pb2_grpc.SynthesizeServiceAsyncStub]:
+    """Serves a synthesizer and yields a stub that calls it through a channel of the runtime."""
+    async with serve(synthesizer(synthesize), **settings) as server, open_channel(server.target) as channel:
+        yield synthesize_service_pb2_grpc.SynthesizeServiceStub(channel)
 
 
-def relay(target: str, settings: ChannelSettings | None = None) -> Critique:
-    """A critic that asks another one: the first of two hops."""
+def relay(target: str, settings: ChannelSettings | None = None) -> Synthesize:
+    """A synthesizer that asks another one: the first of two hops."""
     channel = open_channel(target, settings)
-    stub = critic_service_pb2_grpc.CriticServiceStub(channel)
+    stub = synthesize_service_pb2_grpc.SynthesizeServiceStub(channel)
 
-    async def critique(request: CritiqueRequest, context: Any) -> CritiqueResponse:
-        return await stub.Critique(request)
+    async def synthesize(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+        return await stub.Synthesize(request)
 
-    return critique
+    return synthesize
 
 
 def _arity_descriptor() -> ServiceDescriptor:
@@ -104,14 +103,14 @@ def _arity_descriptor() -> ServiceDescriptor:
         name="dramaturg/tests/v1/arity_service.proto",
         package="dramaturg.tests.v1",
         syntax="proto3",
-        dependency=[CRITIC.file.name],
+        dependency=[SYNTHESIZER.file.name],
     )
     service = file.service.add(name="ArityService")
     for name, requests, responses in METHODS:
         service.method.add(
             name=name,
-            input_type=f".{CritiqueRequest.DESCRIPTOR.full_name}",
-            output_type=f".{CritiqueResponse.DESCRIPTOR.full_name}",
+            input_type=f".{SynthesizeRequest.DESCRIPTOR.full_name}",
+            output_type=f".{SynthesizeResponse.DESCRIPTOR.full_name}",
             client_streaming=requests,
             server_streaming=responses,
         )
@@ -135,26 +134,30 @@ class ArityServicer:
     def __init__(self, work: Work) -> None:
         self._work = work
 
-    async def UnaryUnary(self, request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def UnaryUnary(self, request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         await self._work()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async def UnaryStream(self, request: CritiqueRequest, context: Any) -> AsyncIterator[CritiqueResponse]:
+    async def UnaryStream(
+        self, request: SynthesizeRequest, context: Any
+    ) -> AsyncIterator[SynthesizeResponse]:
         for _ in range(3):
-            yield CritiqueResponse()
+            yield SynthesizeResponse()
         await self._work()
 
-    async def StreamUnary(self, requests: AsyncIterator[CritiqueRequest], context: Any) -> CritiqueResponse:
+    async def StreamUnary(
+        self, requests: AsyncIterator[SynthesizeRequest], context: Any
+    ) -> SynthesizeResponse:
         async for _ in requests:
             pass
         await self._work()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async def StreamStream(
-        self, requests: AsyncIterator[CritiqueRequest], context: Any
-    ) -> AsyncIterator[CritiqueResponse]:
+        self, requests: AsyncIterator[SynthesizeRequest], context: Any
+    ) -> AsyncIterator[SynthesizeResponse]:
         async for _ in requests:
-            yield CritiqueResponse()
+            yield SynthesizeResponse()
         await self._work()
 
 
@@ -178,20 +181,22 @@ def _add_arities(servicer: ArityServicer, server: grpc.aio.Server) -> None:
         grpc.stream_stream_rpc_method_handler,
     )
     handlers: dict[str, Any] = {
-        name: make(getattr(servicer, name), CritiqueRequest.FromString, CritiqueResponse.SerializeToString)
+        name: make(
+            getattr(servicer, name), SynthesizeRequest.FromString, SynthesizeResponse.SerializeToString
+        )
         for (name, _, _), make in zip(METHODS, makers, strict=True)
     }
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(ARITIES, handlers)])
 
 
 async def call_arity(
-    channel: grpc.aio.Channel, method: str, *requests: CritiqueRequest, timeout: float | None = None
+    channel: grpc.aio.Channel, method: str, *requests: SynthesizeRequest, timeout: float | None = None
 ) -> int:
     """Calls one of the four methods; returns how many responses came."""
     index = [name for name, _, _ in METHODS].index(method)
     kinds = (channel.unary_unary, channel.unary_stream, channel.stream_unary, channel.stream_stream)
     make: Any = kinds[index]
-    multi = make(f"/{ARITIES}/{method}", CritiqueRequest.SerializeToString, CritiqueResponse.FromString)
+    multi = make(f"/{ARITIES}/{method}", SynthesizeRequest.SerializeToString, SynthesizeResponse.FromString)
     _, streams_requests, streams_responses = METHODS[index]
     call = multi(iter(requests) if streams_requests else requests[0], timeout=timeout)
     if not streams_responses:

@@ -1,7 +1,7 @@
 """A server to be attacked: ``python -m tests.support.hostile_target --port PORT``.
 
-Its critic answers at once, or, where the goal is WAIT, after a second; its streams of 100 kB messages have no
-end.
+Its synthesizer answers at once, or, where the goal is WAIT, after a second; its streams of 100 kB messages
+have no end.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 
 import grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.service.contract import Contract
 from dramaturg.service.server import run
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import QuotaSettings
-from tests.support.grpc_servers import ARITIES, arities, critic
+from tests.support.grpc_servers import ARITIES, arities, synthesizer
 
 WAIT = "wait"
 _PIECE = 100_000
 
 
-async def _critique(request: CritiqueRequest, context: object) -> CritiqueResponse:
+async def _synthesize(request: SynthesizeRequest, context: object) -> SynthesizeResponse:
     if request.task.goal == WAIT:
         await asyncio.sleep(1)
-    return CritiqueResponse()
+    return SynthesizeResponse()
 
 
-async def _endless(request: CritiqueRequest, context: object) -> AsyncIterator[CritiqueRequest]:
-    piece = CritiqueRequest()
+async def _endless(request: SynthesizeRequest, context: object) -> AsyncIterator[SynthesizeRequest]:
+    piece = SynthesizeRequest()
     piece.task.goal = "x" * _PIECE
     while True:
         yield piece
@@ -40,7 +40,7 @@ async def _endless(request: CritiqueRequest, context: object) -> AsyncIterator[C
 
 def _add_endless(servicer: object, server: grpc.aio.Server) -> None:
     handler: Any = grpc.unary_stream_rpc_method_handler(
-        _endless, CritiqueRequest.FromString, CritiqueRequest.SerializeToString
+        _endless, SynthesizeRequest.FromString, SynthesizeRequest.SerializeToString
     )
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler(ARITIES, {"UnaryStream": handler}),)
@@ -61,7 +61,7 @@ class App:
         """Its contracts, which evaluators may call."""
         gate = Quotas(QuotaSettings())
         streams = replace(arities(_nothing), add=_add_endless)
-        contracts = (critic(_critique), streams)
+        contracts = (synthesizer(_synthesize), streams)
         yield [replace(contract, permission="evaluate", gate=gate) for contract in contracts]
 
 

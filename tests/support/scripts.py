@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
+from dramaturg.judge.batches import JudgeBatch, JudgeItem
+from dramaturg.judge.steps import parse_candidate
 
 TEA = Task(goal="Make a cup of tea")
 
@@ -19,6 +22,16 @@ def candidate(steps: Sequence[str] | str, name: str = "judged") -> Candidate:
 def pool(*scripts: Sequence[str] | str) -> list[Candidate]:
     """Candidates by number."""
     return [candidate(script, f"other-{number}") for number, script in enumerate(scripts)]
+
+
+def judge_item(
+    task: Task, judged: Candidate, others: Sequence[Candidate] = (), criteria: Sequence[str] = ()
+) -> JudgeItem:
+    """A candidate as a judge gets it."""
+    candidates = tuple(map(parse_candidate, (judged, *others)))
+    return JudgeItem(
+        JudgeBatch(task, Script(), tuple(criteria), {}, JudgeOptions(), candidates), candidates[0]
+    )
 
 
 def tea_scripts(count: int) -> list[list[str]]:

@@ -65,7 +65,7 @@ def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> Dia
         *_check_script(request),
         *_check_replies(request),
         *_check_pairs(request),
-        *check_selections(request.judges, roles),
+        *check_selections(request.judges, roles, registry.roles),
         *check_alone(request.judges, (AUTHOR,)),
     ]
     if violations:

@@ -81,7 +81,7 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
             FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
     """
-    found = [*check_selections(request.judges, _ROLES), *check_alone(request.judges, _ROLES)]
+    found = [*check_selections(request.judges, _ROLES, registry.roles), *check_alone(request.judges, _ROLES)]
     if found:
         raise invalid_fields(found)
     author, challenge_judge = select_judges(request.judges, _ROLES, registry, "")

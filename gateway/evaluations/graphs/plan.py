@@ -94,7 +94,7 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
         *_check_given(request),
         *(_check_material(request, task) if models else ()),
         # A selection that this request turns out not to need is no mistake.
-        *check_selections(request.judges, _ROLES),
+        *check_selections(request.judges, _ROLES, registry.roles),
         *check_alone(request.judges, _ROLES),
         *_check_tested(request, asked),
     ]

@@ -10,7 +10,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1 import evaluation_service_pb2
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, GoldAnswer
-from dramaturg.judge.steps import parse_candidate
+from dramaturg.judge.steps import ParsedCandidate
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.scripts.plan import ScriptsPlan
@@ -18,22 +18,26 @@ from gateway.judges.selection import JudgeAssignment
 
 
 async def find_gold_answer(
-    plan: ScriptsPlan, pool: Sequence[Candidate], timeouts: Timeouts
+    plan: ScriptsPlan, readings: Sequence[ParsedCandidate], timeouts: Timeouts
 ) -> GoldAnswer | None:
-    """Takes the gold answer from the request or has it written; None where none is wanted.
+    """The gold answer: that of the request, or one that the synthesizer writes; None where none is wanted.
 
-    A gold answer that could not be had says so in ``failure``; it is never an error, since the candidates
-    can be judged without it.
+    A gold answer that could not be written has a ``failure``. It is not an error: the candidates are judged
+    without it.
 
     Args:
-        plan: What the evaluation does.
-        pool: The candidates to learn from, without the names of who wrote them.
-        timeouts: How long to wait.
+        plan: The evaluation.
+        readings: The candidates as they were read, in order.
+        timeouts: How long to wait for judges.
     """
     if plan.synthesizer is not None:
         pooled = plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
-        learned = [candidate for candidate in pool if pooled and not _is_empty(candidate)]
-        answer = await _write(plan.synthesizer, plan.request, learned, timeouts)
+        pool = [
+            _anonymous(candidate)
+            for candidate, read in zip(plan.request.candidates, readings, strict=True)
+            if pooled and read.reading != verdict_pb2.READING_EMPTY
+        ]
+        answer = await _write(plan.synthesizer, plan.request, pool, timeouts)
     elif plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN:
         answer = GoldAnswer(script=plan.request.gold_answer)
     else:
@@ -76,5 +80,11 @@ def _read(response: SynthesizeResponse) -> GoldAnswer:
     return answer
 
 
-def _is_empty(candidate: Candidate) -> bool:
-    return parse_candidate(candidate).reading == verdict_pb2.READING_EMPTY
+def _anonymous(candidate: Candidate) -> Candidate:
+    """The candidate without the model that wrote it."""
+    if not candidate.model:
+        return candidate
+    copy = Candidate()
+    copy.CopyFrom(candidate)
+    copy.ClearField("model")
+    return copy

@@ -37,7 +37,9 @@ class ScriptsPlan:
     synthesizer: JudgeAssignment | None
     """Who writes the gold answer. None where nobody needs to."""
     assignments: tuple[JudgeAssignment, ...]
-    """Who judges each candidate, in the order in which results list them."""
+    """The judges, in the order in which results list them."""
+    role_criteria: frozenset[str]
+    """The criteria that roles answer for, built-in and configured."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
@@ -67,11 +69,13 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
         else evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE
     )
     roles: Sequence[Role] = _AGENTS if agents else (SCRIPT_JUDGE,)
+    selected = {selection.role for selection in request.judges}
+    roles = (*roles, *(role for role in registry.configured_roles if role.name in selected))
     wanted = (SYNTHESIZE, *roles) if source in _WRITTEN else roles
     violations = [
         *_check_candidates(request),
         *_check_gold_answer(request),
-        *check_selections(request.judges, wanted),
+        *check_selections(request.judges, wanted, registry.roles),
     ]
     if violations:
         raise invalid_fields(violations)
@@ -82,6 +86,12 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
         source=source,
         synthesizer=next((assignment for assignment in assignments if assignment.role is SYNTHESIZE), None),
         assignments=tuple(assignment for assignment in assignments if isinstance(assignment.role, JudgeRole)),
+        role_criteria=frozenset(
+            criterion
+            for role in registry.roles.values()
+            if isinstance(role, JudgeRole)
+            for criterion in role.criteria
+        ),
     )
 
 

@@ -1,19 +1,20 @@
-"""Makes of whatever a judge answered exactly one sound verdict a criterion.
+"""Normalizes answers of judges to one valid verdict for each criterion.
 
-Judges are written by others. What one leaves out, says twice or makes up must not change how many verdicts
-there are, and an unclear verdict must not pass for a clear one: it becomes an abstention that says why.
+Missing, repeated and invented verdicts do not change the number of verdicts; an unclear verdict becomes an
+abstention with its reason.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import lt
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
-from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
 
@@ -23,14 +24,32 @@ CORRECTIONS = "gateway-corrections"
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 
 
-def expected_criteria(role: JudgeRole, identity: Identity | None) -> Sequence[str]:
+def expected_criteria(
+    role: JudgeRole, identity: Identity | None, role_criteria: AbstractSet[str]
+) -> Sequence[str]:
     """The criteria that a judge of a role answers for.
 
-    They are those of the role's contract, then what the judge declares of its own, by name. A criterion of
-    ABSEval belongs to the role whose contract promises it and to no other.
+    They are those of the role, then criteria of its own that the judge declares, by name.
+
+    Args:
+        role: The role.
+        identity: What the judge says of itself, if it does.
+        role_criteria: The criteria of all roles. One that belongs to another role is not the judge's own.
     """
     declared = set() if identity is None else set(identity.criteria)
-    return (*role.criteria, *sorted(declared - {""} - set(ABSEVAL)))
+    return (*role.criteria, *sorted(declared - {""} - role_criteria))
+
+
+def requested_criteria(expected: Sequence[str], identity: Identity | None) -> Sequence[str]:
+    """Those of the expected criteria that the judge is asked for: what it judges by its identity.
+
+    Empty where it says of none that it judges them; it is then asked for all that it has.
+    """
+    if identity is None:
+        return ()
+    if ANY_CRITERION in identity.capabilities:
+        return expected
+    return [criterion for criterion in expected if criterion in identity.criteria]
 
 
 def normalize(
@@ -87,7 +106,7 @@ def _are_steps(indices: Sequence[int], step_count: int) -> bool:
 def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | None) -> Verdict:
     """The one verdict, or the abstention that stands for none or several."""
     if not verdicts:
-        if identity is not None and criterion not in identity.criteria:
+        if identity is not None and not judges(identity, criterion):
             return abstained(
                 criterion,
                 verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
@@ -113,6 +132,11 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
     if first.outcome not in (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN):
         return _unclear(criterion, f"The judge's verdict has no outcome. {first.rationale}".rstrip())
     return first
+
+
+def judges(identity: Identity, criterion: str) -> bool:
+    """Whether a judge says of itself that it judges a criterion."""
+    return criterion in identity.criteria or ANY_CRITERION in identity.capabilities
 
 
 def _unclear(criterion: str, rationale: str) -> Verdict:

@@ -89,7 +89,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
         *_check_roles(request),
         *_check_baselines(request),
         # A selection that this request turns out not to need is no mistake.
-        *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE)),
+        *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE), registry.roles),
         *check_alone(request.judges, (ROLES_FINDER,)),
     ]
     if violations:

@@ -45,7 +45,7 @@ def check_spec(spec: RunSpec, registry: Registry) -> None:
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN.
     """
-    if found := list(_violations(spec)):
+    if found := list(_violations(spec, registry)):
         raise invalid_fields([Violation(f"spec.{field}", description) for field, description in found])
     for index, selection in enumerate(spec.judges):
         if selection.judge and registry.find(selection.role, selection.judge) is None:
@@ -64,13 +64,14 @@ def check_models(evaluation: str | None, models: Sequence[str]) -> Iterator[Viol
     yield from check_distinct("models", models)
 
 
-def _violations(spec: RunSpec) -> Iterator[Violation]:
+def _violations(spec: RunSpec, registry: Registry) -> Iterator[Violation]:
     evaluation = spec.WhichOneof("evaluation")
     if evaluation is None:
         yield Violation("evaluation", f"is required: one of {', '.join(_ROLES)}")
         return
     yield from check_models(evaluation, spec.models)
-    yield from check_selections(spec.judges, _ROLES[evaluation])
+    own = registry.configured_roles if evaluation == "scripts" else ()
+    yield from check_selections(spec.judges, (*_ROLES[evaluation], *own), registry.roles)
     if spec.policy.HasField("sample_timeout") and spec.policy.sample_timeout.ToNanoseconds() <= 0:
         yield Violation("policy.sample_timeout", "must be above 0")
     for index, pair in enumerate(spec.dialogues.pairs):

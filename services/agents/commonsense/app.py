@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
-from dramaturg.judge.contracts import commonsense_contract
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.criteria_judge import ALWAYS, CriteriaJudge
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
-from services.agents.commonsense.llm import LlmCommonsenseChecker
 from services.agents.commonsense.settings import CommonsenseSettings
 
 if TYPE_CHECKING:
@@ -27,12 +28,22 @@ class App(AgentApp[CommonsenseSettings]):
         super().__init__(settings or CommonsenseSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
-        return commonsense_contract(LlmCommonsenseChecker(asker, library, self._settings.excerpts))
+        """The contract, served by a model. The score is the share of steps that agree with common sense."""
+        criteria = roles.COMMONSENSE.criteria
+        return judge_contract(
+            CriteriaJudge(
+                name="llm-commonsense",
+                description="Has a language model check every step of a script against common sense.",
+                criteria=criteria,
+                asker=asker,
+                limits=self._settings.excerpts,
+                prompt=library.load("commonsense", placeholders=ALWAYS, criteria=criteria),
+            )
+        )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
         """The contract, served by rules alone."""
         del embeddings
-        from services.agents.commonsense.offline import OfflineCommonsenseChecker
+        from services.agents.commonsense.offline import OfflineCommonsense
 
-        return commonsense_contract(OfflineCommonsenseChecker())
+        return judge_contract(OfflineCommonsense())

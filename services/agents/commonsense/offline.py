@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles, verdicts
-from dramaturg.judge.steps import parse_candidate
+from dramaturg.judge.batches import JudgeItem
 from services.agents.offline.identity import DESCRIPTION, VERSION
 
 
-class OfflineCommonsenseChecker:
+class OfflineCommonsense:
     """Plays the role "commonsense" where no model is to be had, so that its verdict is accounted for."""
 
     name = "offline-commonsense"
@@ -19,10 +18,8 @@ class OfflineCommonsenseChecker:
     criteria = roles.COMMONSENSE.criteria
     capabilities: tuple[str, ...] = ()
 
-    async def check(self, request: CheckCommonsenseRequest) -> Assessment:
-        """Abstains from executable."""
-        if parse_candidate(request.candidate).reading == verdict_pb2.READING_EMPTY:
-            return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Abstains from every criterion."""
         return Assessment(
             verdicts=[
                 verdicts.abstained(
@@ -31,6 +28,6 @@ class OfflineCommonsenseChecker:
                     "Common sense cannot be judged by similarity: a step with one word changed is as like "
                     "the others as before.",
                 )
-                for criterion in self.criteria
+                for criterion in item.criteria
             ]
         )

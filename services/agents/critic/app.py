@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
-from dramaturg.judge.contracts import critic_contract
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.criteria_judge import ALWAYS, CONSTRAINTS, REFERENCE, CriteriaJudge
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
-from services.agents.critic.llm import LlmCritic
 from services.agents.critic.settings import CriticSettings
 
 if TYPE_CHECKING:
@@ -27,11 +28,25 @@ class App(AgentApp[CriticSettings]):
         super().__init__(settings or CriticSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
-        return critic_contract(LlmCritic(asker, library, self._settings.excerpts))
+        """The contract, served by a model, which compares with the reference where there is one."""
+        criteria = roles.CRITIC.criteria
+        placeholders = {*ALWAYS, CONSTRAINTS}
+        return judge_contract(
+            CriteriaJudge(
+                name="llm-critic",
+                description="Has a language model compare a script with a reference.",
+                criteria=criteria,
+                asker=asker,
+                limits=self._settings.excerpts,
+                prompt=library.load("critique_alone", placeholders=placeholders, criteria=criteria),
+                comparing_prompt=library.load(
+                    "critique", placeholders={*placeholders, REFERENCE}, criteria=criteria
+                ),
+            )
+        )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
         """The contract, served by embeddings and rules."""
         from services.agents.critic.offline import OfflineCritic
 
-        return critic_contract(OfflineCritic(embeddings))
+        return judge_contract(OfflineCritic(embeddings))

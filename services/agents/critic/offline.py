@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge import roles, verdicts
 from dramaturg.judge.abstentions import Abstention
+from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.criteria import NO_DUPLICATE_STEPS, NO_MISSING_STEPS, NO_REDUNDANT_STEPS
 from dramaturg.judge.protocols import USES_POOL
-from dramaturg.judge.steps import ParsedCandidate, parse_candidate
+from dramaturg.judge.steps import ParsedCandidate
 from services.agents.offline import calibration
 from services.agents.offline.duplicates import Repetition, grouped, repeated_meanings, repeated_wordings
 from services.agents.offline.embeddings import Embeddings
@@ -41,15 +41,13 @@ class OfflineCritic:
     def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub) -> None:
         self._embeddings = Embeddings(stub)
 
-    async def critique(self, request: CritiqueRequest) -> Assessment:
+    async def judge(self, item: JudgeItem) -> Assessment:
         """Judges missing, redundant and duplicate steps.
 
         Raises:
             ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
         """
-        candidate = parse_candidate(request.candidate)
-        if candidate.reading == verdict_pb2.READING_EMPTY:
-            return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
+        candidate = item.candidate
         if not candidate.steps:
             return Assessment(
                 verdicts=[
@@ -57,7 +55,7 @@ class OfflineCritic:
                     for criterion in self.criteria
                 ]
             )
-        material = await gather(request, self._embeddings)
+        material = await gather(item, self._embeddings)
         if isinstance(material, Abstention):
             return Assessment(verdicts=_without_vectors(candidate, material))
         return await asyncio.to_thread(_judge, material)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
-from dramaturg.judge.contracts import execute_contract
+from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.criteria_judge import ALWAYS, CONSTRAINTS, CriteriaJudge
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
-from services.agents.execute.llm import LlmExecutor
 from services.agents.execute.settings import ExecuteSettings
 
 if TYPE_CHECKING:
@@ -27,11 +28,21 @@ class App(AgentApp[ExecuteSettings]):
         super().__init__(settings or ExecuteSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
-        return execute_contract(LlmExecutor(asker, library, self._settings.excerpts))
+        """The contract, served by a model that walks through a script without a reference."""
+        criteria = roles.EXECUTE.criteria
+        return judge_contract(
+            CriteriaJudge(
+                name="llm-execute",
+                description="Has a language model walk through a script step by step.",
+                criteria=criteria,
+                asker=asker,
+                limits=self._settings.excerpts,
+                prompt=library.load("execute", placeholders={*ALWAYS, CONSTRAINTS}, criteria=criteria),
+            )
+        )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
         """The contract, served by embeddings and rules."""
         from services.agents.execute.offline import OfflineExecutor
 
-        return execute_contract(OfflineExecutor(embeddings))
+        return judge_contract(OfflineExecutor(embeddings))

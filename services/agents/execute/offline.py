@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 
-from dramaturg.api.agents.v1.execute_service_pb2 import ExecuteRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Task
@@ -14,9 +13,10 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.judge import roles, verdicts
 from dramaturg.judge.abstentions import Abstention
+from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.criteria import COMPLETES_GOAL, ORDER_CORRECT, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_POOL
-from dramaturg.judge.steps import is_blank, parse_candidate
+from dramaturg.judge.steps import is_blank
 from services.agents.offline import calibration
 from services.agents.offline.constraints import measure, undecidable_word
 from services.agents.offline.embeddings import Embeddings
@@ -44,22 +44,17 @@ class OfflineExecutor:
     def __init__(self, stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub) -> None:
         self._embeddings = Embeddings(stub)
 
-    async def execute(self, request: ExecuteRequest) -> Assessment:
+    async def judge(self, item: JudgeItem) -> Assessment:
         """Judges constraints, goal and order.
 
         Raises:
             ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
         """
-        candidate = parse_candidate(request.candidate)
-        if candidate.reading == verdict_pb2.READING_EMPTY:
-            return Assessment(verdicts=verdicts.empty_candidate(self.criteria))
-        constraints = _constraints(request.task)
-        material = await gather(
-            request, self._embeddings, [request.task.goal, *constraints], whole_scripts=True
-        )
+        constraints = _constraints(item.task)
+        material = await gather(item, self._embeddings, [item.task.goal, *constraints], whole_scripts=True)
         if isinstance(material, Abstention):
             return Assessment(verdicts=_without_vectors(constraints, material))
-        return await asyncio.to_thread(_judge, request.task.goal, constraints, material)
+        return await asyncio.to_thread(_judge, item.task.goal, constraints, material)
 
 
 def _constraints(task: Task) -> list[str]:

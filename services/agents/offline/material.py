@@ -9,8 +9,8 @@ import numpy as np
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.abstentions import Abstention, of_failure
-from dramaturg.judge.protocols import ScriptRequest
-from dramaturg.judge.steps import ParsedCandidate, parse_candidate
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.service.errors import ServiceError
 from services.agents.offline.embeddings import Embedded, Embeddings, Floats
 from services.agents.offline.language import UNSUPPORTED, is_latin
@@ -59,12 +59,12 @@ def joined(script: PooledScript) -> str:
 
 
 async def gather(
-    request: ScriptRequest, embeddings: Embeddings, extra: Iterable[str] = (), *, whole_scripts: bool = False
+    item: JudgeItem, embeddings: Embeddings, extra: Iterable[str] = (), *, whole_scripts: bool = False
 ) -> Material | Abstention:
-    """Reads and embeds what a request holds.
+    """Embeds a candidate and its pool.
 
     Args:
-        request: The request; its candidate is not empty.
+        item: The candidate and what it is compared with.
         embeddings: Where vectors come from.
         extra: Further texts to embed, such as the goal.
         whole_scripts: Whether scripts are embedded as one text too.
@@ -75,11 +75,11 @@ async def gather(
     Raises:
         ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
     """
-    candidate = parse_candidate(request.candidate)
+    candidate = item.candidate
     extra = list(extra)
     if not is_latin([whole(candidate)]) or not is_latin(extra):
         return Abstention(verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, UNSUPPORTED)
-    pool = read_pool(request.pool, without=request.candidate.id)
+    pool = read_pool(item.pool)
     texts = [*candidate.steps, *pool.steps, *extra]
     if whole_scripts:
         texts += [whole(candidate), *(joined(script) for script in pool.scripts)]

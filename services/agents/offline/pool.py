@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.judge.steps import is_blank, parse_candidate
+from dramaturg.judge.steps import ParsedCandidate, is_blank
 from services.agents.offline.language import is_latin
 
 MAX_STEPS = 4000
@@ -43,22 +42,19 @@ class Pool:
         return [step for script in self.scripts for step in script.steps]
 
 
-def read_pool(candidates: Iterable[Candidate], *, without: str | None = None) -> Pool:
+def read_pool(candidates: Iterable[ParsedCandidate]) -> Pool:
     """Reads a pool.
 
     Where it is over the limit, whole scripts are left out, chosen by the hash of their content.
 
     Args:
         candidates: The pool.
-        without: The id of the candidate that is judged, should it be among them.
     """
     scripts = []
     total = 0
     for candidate in candidates:
-        if candidate.id == without:
-            continue
         total += 1
-        steps = tuple(step for step in parse_candidate(candidate).steps if not is_blank(step))
+        steps = tuple(step for step in candidate.steps if not is_blank(step))
         if steps and is_latin(steps):
             scripts.append(PooledScript(candidate.id, steps))
     kept = []

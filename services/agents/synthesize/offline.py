@@ -10,6 +10,7 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
+from dramaturg.judge.steps import parse_candidate
 from services.agents.offline.consensus import script_similarities
 from services.agents.offline.embeddings import Embedded, Embeddings
 from services.agents.offline.identity import DESCRIPTION, VERSION
@@ -41,7 +42,7 @@ class OfflineSynthesizer:
         Raises:
             ServiceError: The embedding service failed.
         """
-        pool = read_pool(request.candidates)
+        pool = read_pool(map(parse_candidate, request.candidates))
         if not pool.scripts:
             return SynthesizeResponse(failure=_failure(len(request.candidates)))
         embedded = await self._embeddings.embed(pool.steps)

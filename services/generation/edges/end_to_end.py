@@ -9,7 +9,7 @@ from typing import Any
 from dramaturg.api.generation.v1 import edge_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.judge.answers import UnclearAnswerError
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, ask_or_abstain
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.shapes import Record, Text
 from services.generation.author import Author, with_defaults
@@ -71,13 +71,9 @@ class EndToEndPredictor:
         """
         numbered = NumberedEvents.of(request.scenario, request.events)
         shown = {"scenario": scenario_excerpt(request.scenario), "events": numbered.excerpt}
-        answer = await ask_or_abstain(
-            self._author.asker,
-            self._prompt,
-            shown,
-            EdgesForm(numbered.ids),
-            with_defaults(request.options, temperature=0.0),
-        )
+        question = Question(self._prompt, shown, EdgesForm(numbered.ids))
+        options = with_defaults(request.options, temperature=0.0)
+        answer = await self._author.asker.ask_or_abstain(question, options)
         response = pb.PredictEdgesResponse(provenance=answer.provenance, method=pb.EDGE_METHOD_END_TO_END)
         if answer.abstention is not None:
             response.abstain_reason = answer.abstention.reason

@@ -11,7 +11,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 from dramaturg.judge import VERSION
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
 from dramaturg.judge.excerpts import notices
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from services.judging.reasoned_number import ReasonedNumberForm, Scale
@@ -59,9 +59,8 @@ class LlmChallengeJudge:
             DIALOGUE: dialogue_excerpt(request.utterances, self._limits),
         }
         values = {TURN_COUNT: str(turn_count)}
-        answer = await ask_or_abstain(
-            self._asker, self._prompt, shown, turn_form(turn_count), request.options, values
-        )
+        question = Question(self._prompt, shown, turn_form(turn_count), values)
+        answer = await self._asker.ask_or_abstain(question, request.options)
         response = FindChallengingTurnResponse(provenance=answer.provenance)
         if answer.abstention is not None:
             response.abstain_reason, response.rationale = answer.abstention

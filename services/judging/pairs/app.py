@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dramaturg.api.judging.v1 import pair_judge_service_pb2_grpc
 from dramaturg.judge.apps import JudgeApp
-from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.contracts import implementation_contract
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
@@ -28,7 +28,7 @@ class App(JudgeApp[PairJudgeSettings]):
         """The contract, served by a model."""
         settings = self._settings
         judge = LlmPairJudge(asker, library, settings.excerpts, logprobs=settings.logprobs)
-        return judge_contract(
+        return implementation_contract(
             DESCRIPTOR,
             pair_judge_service_pb2_grpc.add_PairJudgeServiceServicer_to_server,
             PairJudgeServicer(judge),

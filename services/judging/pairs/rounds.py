@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.judge.llm import Asker, ask_or_abstain
+from dramaturg.judge.llm import Asker, Question
 from dramaturg.judge.provenance import merge
 from services.judging.pairs.confidences import confidences
 from services.judging.pairs.form import BatchForm, SingleForm
@@ -83,13 +83,9 @@ class Round:
         wording = self._prompts.choose(self._request, again=again)
         shown = {**self._shown, ROLES: roles_excerpt(roles, self._limits)} if roles else self._shown
         form = BatchForm(len(roles)) if roles else SingleForm()
-        answer = await ask_or_abstain(
-            self._asker,
-            wording.prompt,
-            shown,
-            form,
+        answer = await self._asker.ask_or_abstain(
+            Question(wording.prompt, shown, form, wording.values),
             self._request.options,
-            wording.values,
             logprobs=self._logprobs,
         )
         answer.provenance.prompts.extend(wording.also_used)

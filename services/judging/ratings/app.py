@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dramaturg.api.judging.v1 import rating_judge_service_pb2_grpc
 from dramaturg.judge.apps import JudgeApp
-from dramaturg.judge.contracts import judge_contract
+from dramaturg.judge.contracts import implementation_contract
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
@@ -27,7 +27,7 @@ class App(JudgeApp[RatingJudgeSettings]):
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
         """The contract, served by a model."""
         judge = LlmRatingJudge(asker, library, self._settings.excerpts)
-        return judge_contract(
+        return implementation_contract(
             DESCRIPTOR,
             rating_judge_service_pb2_grpc.add_RatingJudgeServiceServicer_to_server,
             RatingJudgeServicer(judge),

@@ -9,7 +9,7 @@ from dramaturg.judge import VERSION
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
 from dramaturg.judge.excerpts import Excerpt, notices
 from dramaturg.judge.fence import fence
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, ask_or_abstain
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
 from services.judging.reasoned_number import ReasonedNumberForm, Scale
@@ -56,7 +56,7 @@ class LlmRatingJudge:
             DIALOGUE: dialogue_excerpt(request.utterances, self._limits),
             RESPONSE: Excerpt((fence("last response", request.response, limit=self._limits.response),)),
         }
-        answer = await ask_or_abstain(self._asker, self._prompt, shown, FORM, request.options)
+        answer = await self._asker.ask_or_abstain(Question(self._prompt, shown, FORM), request.options)
         rating = Rating(provenance=answer.provenance)
         if answer.abstention is not None:
             rating.abstain_reason, rating.rationale = answer.abstention

@@ -9,7 +9,7 @@ from dramaturg.authoring.duplicates import find_duplicates, repeats
 from dramaturg.service.channel import open_channel
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
-from tests.support.grpc_servers import critic, serve, silent
+from tests.support.grpc_servers import serve, silent, synthesizer
 
 TEXTS = [
     "is a great fan of trains",
@@ -42,7 +42,7 @@ async def test_near_duplicates_are_found_by_their_vectors() -> None:
 
 
 async def test_without_embeddings_it_says_so() -> None:
-    async with serve(critic(silent)) as server, open_channel(server.target) as channel:
+    async with serve(synthesizer(silent)) as server, open_channel(server.target) as channel:
         found = await find_duplicates(channel, TEXTS, 0.7)
     assert found.unchecked
     assert found.earlier == [None, 0, None, None]

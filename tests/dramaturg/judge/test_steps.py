@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.judge.steps import is_blank, parse_candidate, parse_listing, reading_of, split_steps
+from dramaturg.judge.steps import is_blank, parse_candidate, parse_listing, split_steps
 from tests.support.judges import candidate
 
 ABC = ("a", "b", "c")
@@ -206,11 +206,3 @@ def test_blank_content_is_an_empty_candidate(empty: Candidate) -> None:
 def test_a_text_without_steps_is_read_as_text() -> None:
     read = parse_candidate(Candidate(id="a", text="Just heat it and eat it."))
     assert (read.reading, read.steps, read.text) == (verdict_pb2.READING_TEXT, (), "Just heat it and eat it.")
-
-
-@given(st.lists(st.sampled_from(["Stir.", "Wait.", "", " \t", "\u200b"])) | st.text())
-@example([])
-@example("1. Stir.\n2. Wait.")
-def test_how_a_candidate_is_read_is_known_without_reading_its_steps(content: list[str] | str) -> None:
-    given_candidate = candidate(*content) if isinstance(content, list) else Candidate(text=content)
-    assert reading_of(given_candidate) == parse_candidate(given_candidate).reading

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
 from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateRequest,
@@ -21,38 +21,45 @@ from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
 from dramaturg.service.settings import ChannelSettings
-from tests.support.grpc_servers import critic, critique_request, serve, serve_critic, server_settings, silent
+from tests.support.grpc_servers import (
+    serve,
+    serve_synthesizer,
+    server_settings,
+    silent,
+    synthesize_request,
+    synthesizer,
+)
 
 
 async def test_calls_are_balanced_over_all_replicas() -> None:
     calls = [0, 0]
 
     def counting(index: int) -> Any:
-        async def count(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        async def count(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
             calls[index] += 1
-            return CritiqueResponse()
+            return SynthesizeResponse()
 
         return count
 
     async with (
-        serve(critic(counting(0))) as first,
-        serve(critic(counting(1))) as second,
+        serve(synthesizer(counting(0))) as first,
+        serve(synthesizer(counting(1))) as second,
         open_channel(f"ipv4:{first.target},{second.target}") as channel,
     ):
-        stub = CriticServiceStub(channel)
+        stub = SynthesizeServiceStub(channel)
         async with asyncio.timeout(20):
             while not all(calls):  # until both are connected
-                await stub.Critique(critique_request())
+                await stub.Synthesize(synthesize_request())
         calls[:] = [0, 0]
         for _ in range(20):
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
     assert calls == [10, 10]
 
 
 async def test_a_server_that_is_not_there_fails_fast() -> None:
     async with open_channel("127.0.0.1:1") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await asyncio.wait_for(CriticServiceStub(channel).Critique(critique_request()), 15)
+            await asyncio.wait_for(SynthesizeServiceStub(channel).Synthesize(synthesize_request()), 15)
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -60,29 +67,29 @@ async def test_connections_are_a_channels_own() -> None:
     """Shared ones, the default of gRPC, let a new channel fail while an old one backs off."""
     peers: list[str] = []
 
-    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         peers.append(servicer_context.peer())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async with (
-        serve(critic(note)) as server,
+        serve(synthesizer(note)) as server,
         open_channel(server.target) as first,
         open_channel(server.target) as second,
     ):
         for channel in (first, second, first):
-            await CriticServiceStub(channel).Critique(critique_request())
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
     assert peers[0] == peers[2] != peers[1]
 
 
 async def test_a_server_that_comes_back_is_found_by_the_retries() -> None:
-    server = Server([critic(silent)], server_settings())
+    server = Server([synthesizer(silent)], server_settings())
     await server.start()
     async with open_channel(server.target) as channel:
-        stub = CriticServiceStub(channel)
-        await stub.Critique(critique_request())
+        stub = SynthesizeServiceStub(channel)
+        await stub.Synthesize(synthesize_request())
         await server.drain()
-        again = Server([critic(silent)], server_settings(port=server.port))
-        call = asyncio.ensure_future(stub.Critique(critique_request(), timeout=20, wait_for_ready=True))
+        again = Server([synthesizer(silent)], server_settings(port=server.port))
+        call = asyncio.ensure_future(stub.Synthesize(synthesize_request(), timeout=20, wait_for_ready=True))
         await again.start()
         await call
         await again.drain()
@@ -123,8 +130,8 @@ async def test_a_stream_is_made_again_where_it_is_lost_before_its_first_message_
 async def test_stubs_of_a_channel_share_what_calls_a_method() -> None:
     """Code that makes a stub for each call would bind all methods of the service each time."""
     async with open_channel("127.0.0.1:1") as channel:
-        first, second = CriticServiceStub(channel), CriticServiceStub(channel)
-    assert first.Critique is second.Critique
+        first, second = SynthesizeServiceStub(channel), SynthesizeServiceStub(channel)
+    assert first.Synthesize is second.Synthesize
 
 
 async def test_a_proxy_for_the_web_is_not_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,34 +139,34 @@ async def test_a_proxy_for_the_web_is_not_in_the_way(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "no_grpc_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    async with serve_critic(silent) as stub:
-        await stub.Critique(critique_request(), timeout=10)
+    async with serve_synthesizer(silent) as stub:
+        await stub.Synthesize(synthesize_request(), timeout=10)
 
 
 async def test_the_channels_own_timeout_bounds_a_call() -> None:
-    async def forever(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def forever(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         await asyncio.Event().wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     settings = ChannelSettings(timeout_seconds=0.2)
-    async with serve(critic(forever)) as server, open_channel(server.target, settings) as channel:
+    async with serve(synthesizer(forever)) as server, open_channel(server.target, settings) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await CriticServiceStub(channel).Critique(critique_request())
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_no_time_left_is_a_deadline_exceeded_without_a_call() -> None:
     calls = 0
 
-    async def count(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def count(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         nonlocal calls
         calls += 1
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(count) as stub:
+    async with serve_synthesizer(count) as stub:
         late = context.RequestContext(request_id="r", deadline=0.0)
         with context.scope(late), pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert calls == 0
 
@@ -167,14 +174,14 @@ async def test_no_time_left_is_a_deadline_exceeded_without_a_call() -> None:
 async def test_a_callers_own_metadata_stays() -> None:
     seen: dict[str, Any] = {}
 
-    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         seen.update(dict(servicer_context.invocation_metadata()))
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(note) as stub:
+    async with serve_synthesizer(note) as stub:
         with context.scope(context.RequestContext(request_id="outer")):
-            await stub.Critique(
-                critique_request(), metadata=grpc.aio.Metadata(("a", "1"), ("x-request-id", "mine"))
+            await stub.Synthesize(
+                synthesize_request(), metadata=grpc.aio.Metadata(("a", "1"), ("x-request-id", "mine"))
             )
     assert (seen["a"], seen["x-request-id"]) == ("1", "mine")
 
@@ -182,14 +189,14 @@ async def test_a_callers_own_metadata_stays() -> None:
 async def test_metadata_of_the_channel_comes_after_the_callers_own() -> None:
     seen: list[tuple[str, Any]] = []
 
-    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         seen.extend(servicer_context.invocation_metadata())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     given = (("a", "1"), ("b-bin", b"\x00"), ("a", "2"))
-    async with serve_critic(note) as stub:
+    async with serve_synthesizer(note) as stub:
         with context.scope(context.RequestContext(request_id="outer")), on_behalf_of("team-a"):
-            await stub.Critique(critique_request(), metadata=given)
+            await stub.Synthesize(synthesize_request(), metadata=given)
     added = ("x-request-id", "outer"), ("x-dramaturg-tenant", "team-a")
     assert [(pair[0], pair[1]) for pair in seen if pair[0] != "user-agent"] == [*given, *added]
 
@@ -197,21 +204,21 @@ async def test_metadata_of_the_channel_comes_after_the_callers_own() -> None:
 async def test_request_id_is_made_once_and_crosses_two_hops() -> None:
     seen: list[str] = []
 
-    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         current = context.current()
         assert current is not None
         seen.append(current.request_id)
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(note)) as second, open_channel(second.target) as inner:
+    async with serve(synthesizer(note)) as second, open_channel(second.target) as inner:
 
-        async def forward(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+        async def forward(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
             await note(request, servicer_context)
-            return await CriticServiceStub(inner).Critique(request)
+            return await SynthesizeServiceStub(inner).Synthesize(request)
 
-        async with serve_critic(forward) as stub:
-            await stub.Critique(critique_request())
-            await stub.Critique(critique_request())
+        async with serve_synthesizer(forward) as stub:
+            await stub.Synthesize(synthesize_request())
+            await stub.Synthesize(synthesize_request())
     assert seen[0] == seen[1]
     assert seen[2] == seen[3]
     assert seen[0] != seen[2]

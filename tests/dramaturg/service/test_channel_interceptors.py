@@ -10,7 +10,7 @@ import pytest
 
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import METHODS, arities, call_arity, critique_request, serve
+from tests.support.grpc_servers import METHODS, arities, call_arity, serve, synthesize_request
 from tests.support.telemetry import counted, traced
 
 each_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
@@ -62,7 +62,7 @@ async def test_one_sees_calls_of_every_arity_with_deadline_and_metadata(method: 
         open_channel(server.target, interceptors=[noting]) as channel,
     ):
         with context.scope(context.RequestContext(request_id="request-7")):
-            count = await call_arity(channel, method, *[critique_request()] * 3, timeout=7)
+            count = await call_arity(channel, method, *[synthesize_request()] * 3, timeout=7)
     assert count == (3 if method.endswith("Stream") else 1)
     (details,) = noting.calls
     assert details.timeout == 7
@@ -77,7 +77,7 @@ async def test_several_run_in_order(method: str) -> None:
         serve(arities(nothing)) as server,
         open_channel(server.target, interceptors=interceptors) as channel,
     ):
-        await call_arity(channel, method, critique_request())
+        await call_arity(channel, method, synthesize_request())
     assert notes == ["first", "second"]
 
 
@@ -90,7 +90,7 @@ async def test_what_one_changes_is_what_is_sent() -> None:
         open_channel(server.target, interceptors=[UnaryAlone()]) as channel,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await asyncio.wait_for(call_arity(channel, "UnaryUnary", critique_request()), 10)
+            await asyncio.wait_for(call_arity(channel, "UnaryUnary", synthesize_request()), 10)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -101,7 +101,7 @@ async def test_intercepted_calls_are_observed(method: str) -> None:
             serve(arities(nothing)) as server,
             open_channel(server.target, interceptors=[Noting()]) as channel,
         ):
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     assert counts.now().by("grpc_client_call_duration_seconds_count", "grpc_status") == {"OK": 1}
     assert [span.attributes["rpc.response.status_code"] for span in spans] == ["OK", "OK"]
     assert len({span.trace_id for span in spans}) == 1

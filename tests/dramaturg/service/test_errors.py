@@ -7,7 +7,7 @@ from grpc_status import rpc_status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service.errors import (
     ServiceError,
@@ -20,8 +20,8 @@ from dramaturg.service.errors import (
     to_error_status,
 )
 from dramaturg.service.status import PUSHBACK_METADATA, encode
-from tests.support.grpc_servers import critic as critic_contract
-from tests.support.grpc_servers import critique_request, relay, serve, serve_critic, silent
+from tests.support.grpc_servers import relay, serve, serve_synthesizer, silent, synthesize_request
+from tests.support.grpc_servers import synthesizer as synthesizer_contract
 
 Code = grpc.StatusCode
 
@@ -90,13 +90,13 @@ def test_a_status_always_fits_the_trailers(count: int, character: str) -> None:
 
 
 async def test_ten_thousand_violations_reach_the_client_as_invalid_argument() -> None:
-    request = critique_request()
-    request.candidate.script.steps.extend(
-        type(request.candidate.script.steps[0])(duration_minutes=-1) for _ in range(900)
+    request = synthesize_request()
+    request.candidates[0].script.steps.extend(
+        type(request.candidates[0].script.steps[0])(duration_minutes=-1) for _ in range(900)
     )
-    async with serve_critic(silent) as stub:
+    async with serve_synthesizer(silent) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(request)
+            await stub.Synthesize(request)
     error = from_rpc_error(raised.value)
     assert error.code is Code.INVALID_ARGUMENT
     assert len(error.violations) + int(error.metadata["omitted_violations"]) == 900
@@ -201,7 +201,7 @@ async def test_a_failure_behind_two_hops_is_asked_for_once_at_each() -> None:
     """Retries belong to one owner: the transport must not multiply a failure that a handler answered."""
     calls = 0
 
-    async def fail(request: CritiqueRequest, context: object) -> CritiqueResponse:
+    async def fail(request: SynthesizeRequest, context: object) -> SynthesizeResponse:
         nonlocal calls
         calls += 1
         raise ServiceError(
@@ -209,11 +209,11 @@ async def test_a_failure_behind_two_hops_is_asked_for_once_at_each() -> None:
         )
 
     async with (
-        serve(critic_contract(fail)) as second,
-        serve_critic(relay(second.target)) as stub,
+        serve(synthesizer_contract(fail)) as second,
+        serve_synthesizer(relay(second.target)) as stub,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
     assert from_rpc_error(raised.value).reason == reasons.ERROR_REASON_PROVIDER_UNAVAILABLE
     assert calls == 1
 

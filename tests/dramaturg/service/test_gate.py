@@ -11,7 +11,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.gate import Answered
-from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, critique_request, serve, until
+from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, serve, synthesize_request, until
 
 every_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
 
@@ -51,13 +51,13 @@ async def test_a_gate_stands_around_calls_of_every_arity(method: str) -> None:
 
     contract = replace(arities(work), gate=gate)
     async with serve(contract) as server, open_channel(server.target) as channel:
-        count = await call_arity(channel, method, critique_request())
+        count = await call_arity(channel, method, synthesize_request())
         await until(lambda: gate.within == 0)
         assert gate.passed == [f"/{ARITIES}/{method}"]
         assert gate.answers == count
         assert within == [1]
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     error = from_rpc_error(raised.value)
     assert error.reason == error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED
     assert error.retry_after == 7
@@ -74,5 +74,5 @@ async def test_a_call_that_fails_leaves_the_gate(method: str) -> None:
     contract = replace(arities(fail), gate=gate)
     async with serve(contract) as server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     assert gate.within == 0

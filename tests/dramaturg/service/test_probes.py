@@ -10,16 +10,16 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Server
-from tests.support.grpc_servers import critic, critique_request, serve, server_settings, silent
+from tests.support.grpc_servers import serve, server_settings, silent, synthesize_request, synthesizer
 from tests.support.ports import free_port
 
-CONTRACT = "dramaturg.api.agents.v1.CriticService"
+CONTRACT = "dramaturg.api.agents.v1.SynthesizeService"
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -39,7 +39,7 @@ async def code(call: Any) -> grpc.StatusCode:
 
 async def test_a_probe_asks_for_the_server_and_for_each_contract() -> None:
     port = free_port()
-    async with serve(critic(silent), probe_port=port):
+    async with serve(synthesizer(silent), probe_port=port):
         assert await probe(port) == await probe(port, CONTRACT) == SERVING
         assert await code(probe(port, "x.Y")) is grpc.StatusCode.NOT_FOUND
     assert await code(probe(port)) is grpc.StatusCode.UNAVAILABLE
@@ -48,7 +48,7 @@ async def test_a_probe_asks_for_the_server_and_for_each_contract() -> None:
 async def test_nothing_else_is_served_there() -> None:
     port = free_port()
     async with (
-        serve(critic(silent), probe_port=port),
+        serve(synthesizer(silent), probe_port=port),
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         listing = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
@@ -56,7 +56,7 @@ async def test_nothing_else_is_served_there() -> None:
             listing, timeout=10
         )
         for call in (
-            CriticServiceStub(channel).Critique(critique_request(), timeout=10),
+            SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=10),
             IdentityServiceStub(channel).GetIdentity(GetIdentityRequest(), timeout=10),
             anext(aiter(reflected)),
         ):
@@ -66,14 +66,16 @@ async def test_nothing_else_is_served_there() -> None:
 async def test_probes_hear_of_a_drain_until_the_last_call_has_ended() -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
-    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         entered.set()
         await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     port = free_port()
-    async with serve(critic(work), probe_port=port) as server, open_channel(server.target) as channel:
-        call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(), timeout=20))
+    async with serve(synthesizer(work), probe_port=port) as server, open_channel(server.target) as channel:
+        call = asyncio.ensure_future(
+            SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=20)
+        )
         await asyncio.wait_for(entered.wait(), 10)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as watching:
             watch = health_pb2_grpc.HealthStub(watching).Watch(health_pb2.HealthCheckRequest())
@@ -89,7 +91,7 @@ async def test_probes_hear_of_a_drain_until_the_last_call_has_ended() -> None:
 
 
 async def test_without_a_port_there_is_none_and_one_in_use_is_an_error() -> None:
-    async with serve(critic(silent)) as other:
-        taken = Server([critic(silent)], server_settings(probe_port=other.port))
+    async with serve(synthesizer(silent)) as other:
+        taken = Server([synthesizer(silent)], server_settings(probe_port=other.port))
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{other.port}"):
             await taken.start()

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import critic, critique_request, serve, silent
+from tests.support.grpc_servers import serve, silent, synthesize_request, synthesizer
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,19 +28,19 @@ PROGRAM = textwrap.dedent(
     import asyncio
     from contextlib import asynccontextmanager
     from dramaturg.service.server import run
-    from tests.support.grpc_servers import CritiqueResponse, critic
+    from tests.support.grpc_servers import SynthesizeResponse, synthesizer
 
     async def work(request, context):
         print("entered", flush=True)
         await asyncio.sleep(0.5 if request.task.id == "slow" else 0)
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     class App:
         name = "test"
 
         @asynccontextmanager
         async def open(self):
-            yield [critic(work)]
+            yield [synthesizer(work)]
             print("closed", flush=True)
 
     run(App)
@@ -88,7 +88,9 @@ async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Sign
     async with started("--port", "0") as service:
         target = (await service.log("listening"))["target"]
         async with open_channel(target) as channel:
-            call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(id="slow")))
+            call = asyncio.ensure_future(
+                SynthesizeServiceStub(channel).Synthesize(synthesize_request(id="slow"))
+            )
             assert await service.line() == "entered"
             service.process.send_signal(number)
             await service.log("draining")
@@ -104,7 +106,9 @@ async def test_a_dead_collector_holds_up_neither_the_drain_nor_the_end() -> None
         async with started("--port", "0", **variables) as service:
             target = (await service.log("listening"))["target"]
             async with open_channel(target) as channel:
-                call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request(id="slow")))
+                call = asyncio.ensure_future(
+                    SynthesizeServiceStub(channel).Synthesize(synthesize_request(id="slow"))
+                )
                 assert await service.line() == "entered"
                 service.process.send_signal(signal.SIGTERM)
                 await call
@@ -145,7 +149,7 @@ async def test_bad_settings_end_with_a_message_and_code_2(
 
 
 async def test_a_port_in_use_ends_with_a_message_and_code_1() -> None:
-    async with serve(critic(silent)) as server, started("--port", str(server.port)) as service:
+    async with serve(synthesizer(silent)) as server, started("--port", str(server.port)) as service:
         _, errors = await asyncio.wait_for(service.process.communicate(), 20)
     assert service.process.returncode == 1
     assert f"cannot listen on 127.0.0.1:{server.port}" in errors.decode().splitlines()[-1]

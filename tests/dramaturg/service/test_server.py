@@ -8,14 +8,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Contract
-from tests.support.grpc_servers import arities, critic, critique_request, serve, silent
+from tests.support.grpc_servers import arities, serve, silent, synthesize_request, synthesizer
 
 Status = health_pb2.HealthCheckResponse
 
@@ -31,28 +31,28 @@ async def identity_of(target: str, contract: str) -> Any:
 
 
 async def test_identity_is_the_only_contracts_or_the_one_named() -> None:
-    async with serve(critic(silent, name="my-critic")) as server:
-        for name in ("", "dramaturg.api.agents.v1.CriticService"):
+    async with serve(synthesizer(silent, name="my-synthesizer")) as server:
+        for name in ("", "dramaturg.api.agents.v1.SynthesizeService"):
             identity = await identity_of(server.target, name)
-            assert identity.name == "my-critic"
-            assert identity.contract == "dramaturg.api.agents.v1.CriticService"
+            assert identity.name == "my-synthesizer"
+            assert identity.contract == "dramaturg.api.agents.v1.SynthesizeService"
 
 
 @pytest.mark.parametrize("contract", ["", "dramaturg.api.agents.v1.ExecuteService"])
 async def test_identity_of_a_contract_that_is_not_clear_is_refused(contract: str) -> None:
-    async with serve(critic(silent), arities(nothing)) as server:
+    async with serve(synthesizer(silent), arities(nothing)) as server:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await identity_of(server.target, contract)
     error = from_rpc_error(raised.value)
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
     assert [violation.field for violation in error.violations] == ["contract"]
-    assert "CriticService" in error.violations[0].description
+    assert "SynthesizeService" in error.violations[0].description
 
 
 def test_a_contract_says_what_it_can_do() -> None:
     made = Contract.make(
-        critic(silent).descriptor,
-        critic(silent).add,
+        synthesizer(silent).descriptor,
+        synthesizer(silent).add,
         None,
         name="n",
         version="1",
@@ -61,7 +61,7 @@ def test_a_contract_says_what_it_can_do() -> None:
         capabilities=["uses-pool"],
         limits={"max_steps": 40},
     )
-    assert made.full_name == "dramaturg.api.agents.v1.CriticService"
+    assert made.full_name == "dramaturg.api.agents.v1.SynthesizeService"
     assert list(made.identity.criteria) == ["no_missing_steps"]
     assert dict(made.identity.limits) == {"max_steps": 40}
 
@@ -76,14 +76,14 @@ async def test_a_call_costs_no_more_for_methods_not_called(monkeypatch: pytest.M
         return wait(tasks, **options)
 
     monkeypatch.setattr(asyncio, "wait", counting)
-    async with serve(critic(silent)) as server:
+    async with serve(synthesizer(silent)) as server:
         await identity_of(server.target, "")
     # The other is reflection's, which gRPC adds by itself.
     assert max(waited_for) <= 2
 
 
 async def test_health_of_an_unknown_service_is_not_found() -> None:
-    async with serve(critic(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
+    async with serve(synthesizer(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="x.Y"))
         assert raised.value.code() is grpc.StatusCode.NOT_FOUND
@@ -93,20 +93,20 @@ async def test_health_of_an_unknown_service_is_not_found() -> None:
 
 async def test_a_drain_reports_not_serving_while_it_still_serves() -> None:
     async with (
-        serve(critic(silent), drain_delay_seconds=0.5) as server,
+        serve(synthesizer(silent), drain_delay_seconds=0.5) as server,
         open_channel(server.target) as channel,
     ):
-        health, stub = health_pb2_grpc.HealthStub(channel), CriticServiceStub(channel)
-        await stub.Critique(critique_request())
+        health, stub = health_pb2_grpc.HealthStub(channel), SynthesizeServiceStub(channel)
+        await stub.Synthesize(synthesize_request())
         draining = asyncio.create_task(server.drain())
         await asyncio.sleep(0)
         async with grpc.aio.insecure_channel(server.target) as other:
-            for name in ("", "dramaturg.api.agents.v1.CriticService"):
+            for name in ("", "dramaturg.api.agents.v1.SynthesizeService"):
                 answer = await health_pb2_grpc.HealthStub(other).Check(
                     health_pb2.HealthCheckRequest(service=name)
                 )
                 assert answer.status == Status.NOT_SERVING
-            await CriticServiceStub(other).Critique(critique_request())
+            await SynthesizeServiceStub(other).Synthesize(synthesize_request())
         await draining
         del health
 
@@ -114,13 +114,13 @@ async def test_a_drain_reports_not_serving_while_it_still_serves() -> None:
 async def test_a_drain_lets_calls_under_way_end() -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
-    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         entered.set()
         await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(work)) as server, open_channel(server.target) as channel:
-        call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request()))
+    async with serve(synthesizer(work)) as server, open_channel(server.target) as channel:
+        call = asyncio.ensure_future(SynthesizeServiceStub(channel).Synthesize(synthesize_request()))
         await asyncio.wait_for(entered.wait(), 10)
         draining = asyncio.create_task(server.drain())
         await asyncio.sleep(0.05)
@@ -133,17 +133,20 @@ async def test_a_drain_lets_calls_under_way_end() -> None:
 async def test_calls_that_outlast_the_grace_are_cancelled() -> None:
     entered, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         entered.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(work), drain_grace_seconds=0.1) as server, open_channel(server.target) as channel:
-        call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request()))
+    async with (
+        serve(synthesizer(work), drain_grace_seconds=0.1) as server,
+        open_channel(server.target) as channel,
+    ):
+        call = asyncio.ensure_future(SynthesizeServiceStub(channel).Synthesize(synthesize_request()))
         await asyncio.wait_for(entered.wait(), 10)
         await asyncio.wait_for(server.drain(), 10)
         await asyncio.wait_for(cancelled.wait(), 10)
@@ -153,29 +156,29 @@ async def test_calls_that_outlast_the_grace_are_cancelled() -> None:
 
 
 async def test_a_drain_twice_is_a_drain() -> None:
-    async with serve(critic(silent)) as server:
+    async with serve(synthesizer(silent)) as server:
         await server.drain()
         await server.drain()
 
 
 async def test_a_message_over_the_size_limit_is_refused() -> None:
     async with (
-        serve(critic(silent), max_message_bytes=2048) as server,
+        serve(synthesizer(silent), max_message_bytes=2048) as server,
         open_channel(server.target) as channel,
     ):
-        request = critique_request()
+        request = synthesize_request()
         for _ in range(100):
-            request.candidate.script.steps.add(text="x" * 100)
+            request.candidates[0].script.steps.add(text="x" * 100)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await CriticServiceStub(channel).Critique(request)
+            await SynthesizeServiceStub(channel).Synthesize(request)
     assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_a_method_that_the_servicer_leaves_out_is_not_implemented() -> None:
-    contract = critic(silent)
+    contract = synthesizer(silent)
     base = type(contract.servicer).__mro__[1]
     bare = Contract(contract.descriptor, contract.add, base(), contract.identity)
     async with serve(bare) as server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await CriticServiceStub(channel).Critique(critique_request())
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
     assert from_rpc_error(raised.value).reason_name == "ERROR_REASON_NOT_IMPLEMENTED"

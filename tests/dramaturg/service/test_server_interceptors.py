@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error, invalid
 from dramaturg.service.server import Server
-from tests.support.grpc_servers import METHODS, arities, call_arity, critique_request, server_settings
+from tests.support.grpc_servers import METHODS, arities, call_arity, server_settings, synthesize_request
 
 each_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
@@ -40,7 +40,7 @@ class Noting(grpc.aio.ServerInterceptor):
         def note(request: Any, servicer_context: Any) -> Any:
             request_context = context.current()
             assert request_context is not None
-            assert isinstance(request, CritiqueRequest) or handler.request_streaming
+            assert isinstance(request, SynthesizeRequest) or handler.request_streaming
             self._notes.append((self._name, request_context.request_id))
             return behaviour(request, servicer_context)
 
@@ -69,7 +69,7 @@ async def test_they_run_in_order_inside_the_request_context(method: str) -> None
     async with server, open_channel(server.target) as channel:
         for number in range(2):
             with context.scope(context.RequestContext(request_id=f"request-{number}")):
-                count = await call_arity(channel, method, *[critique_request()] * 3)
+                count = await call_arity(channel, method, *[synthesize_request()] * 3)
                 assert count == (3 if method.endswith("Stream") else 1)
     expected = [(name, f"request-{number}") for number in range(2) for name in ("first", "second")]
     assert notes == expected
@@ -81,7 +81,7 @@ async def test_a_request_that_breaks_a_limit_does_not_reach_their_handlers(metho
     server = Server([arities(nothing)], server_settings(), interceptors=[Noting("only", notes)])
     async with server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, method, critique_request(goal=" "))
+            await call_arity(channel, method, synthesize_request(goal=" "))
     assert from_rpc_error(raised.value).code is grpc.StatusCode.INVALID_ARGUMENT
     assert method.startswith("Stream") or not notes
 
@@ -91,7 +91,7 @@ async def test_an_error_that_one_raises_is_mapped_and_logged(caplog: pytest.LogC
     server = Server([arities(nothing)], server_settings(), interceptors=[Refusing()])
     async with server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, "UnaryUnary", critique_request())
+            await call_arity(channel, "UnaryUnary", synthesize_request())
     error = from_rpc_error(raised.value)
     assert [violation.field for violation in error.violations] == ["quota"]
     (line,) = [vars(record)["fields"] for record in caplog.records if record.name == "dramaturg.access"]

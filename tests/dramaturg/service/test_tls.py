@@ -10,12 +10,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
 from tests.support.certificates import Authority, Certificate
-from tests.support.grpc_servers import critic, critique_request, serve, silent
+from tests.support.grpc_servers import serve, silent, synthesize_request, synthesizer
 from tests.support.ports import free_port
 
 
@@ -40,9 +40,9 @@ def client_files(issuer: Authority, issued: Certificate | None = None) -> Channe
     )
 
 
-async def ask(target: str, settings: ChannelSettings | None = None) -> CritiqueResponse:
+async def ask(target: str, settings: ChannelSettings | None = None) -> SynthesizeResponse:
     async with open_channel(target, settings) as channel:
-        return await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+        return await SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=10)
 
 
 def served_name(port: int, ca: Path) -> str:
@@ -55,7 +55,7 @@ def served_name(port: int, ca: Path) -> str:
 
 
 async def test_a_call_over_tls(issuer: Authority) -> None:
-    async with serve(critic(silent), **server_files(issuer.issue("server"))) as server:
+    async with serve(synthesizer(silent), **server_files(issuer.issue("server"))) as server:
         await ask(server.target, client_files(issuer))
 
 
@@ -63,7 +63,7 @@ async def test_a_client_that_does_not_trust_the_authority_is_not_connected(
     issuer: Authority, tmp_path: Path
 ) -> None:
     stranger = Authority(tmp_path, "stranger")
-    async with serve(critic(silent), **server_files(issuer.issue("server"))) as server:
+    async with serve(synthesizer(silent), **server_files(issuer.issue("server"))) as server:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await ask(server.target, client_files(stranger))
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -72,12 +72,12 @@ async def test_a_client_that_does_not_trust_the_authority_is_not_connected(
 async def test_mutual_tls_wants_a_certificate_of_the_client(issuer: Authority, tmp_path: Path) -> None:
     seen: list[Any] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(context.auth_context()["x509_common_name"])
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     files = server_files(issuer.issue("server"), client_ca=issuer.certificate)
-    async with serve(critic(note), **files) as server:
+    async with serve(synthesizer(note), **files) as server:
         await ask(server.target, client_files(issuer, issuer.issue("gateway")))
         assert seen == [[b"gateway"]]
         foreign = Authority(tmp_path, "foreign").issue("gateway")
@@ -92,7 +92,7 @@ async def test_probes_bring_no_certificate(issuer: Authority) -> None:
     port = free_port()
     files = server_files(issuer.issue("server"), client_ca=issuer.certificate)
     async with (
-        serve(critic(silent), probe_port=port, **files) as server,
+        serve(synthesizer(silent), probe_port=port, **files) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         request = health_pb2.HealthCheckRequest()
@@ -106,7 +106,7 @@ async def test_probes_bring_no_certificate(issuer: Authority) -> None:
 
 async def test_a_renewed_server_certificate_is_served_without_a_restart(issuer: Authority) -> None:
     issued = issuer.issue("before")
-    async with serve(critic(silent), **server_files(issued)) as server:
+    async with serve(synthesizer(silent), **server_files(issued)) as server:
         assert await asyncio.to_thread(served_name, server.port, issuer.certificate) == "before"
         issued.replace(issuer.issue("after"))
         assert await asyncio.to_thread(served_name, server.port, issuer.certificate) == "after"
@@ -115,7 +115,7 @@ async def test_a_renewed_server_certificate_is_served_without_a_restart(issuer: 
 
 async def test_a_broken_renewal_leaves_the_old_certificate_in_service(issuer: Authority) -> None:
     issued = issuer.issue("kept")
-    async with serve(critic(silent), **server_files(issued)) as server:
+    async with serve(synthesizer(silent), **server_files(issued)) as server:
         issued.certificate.unlink()
         assert await asyncio.to_thread(served_name, server.port, issuer.certificate) == "kept"
 
@@ -123,44 +123,44 @@ async def test_a_broken_renewal_leaves_the_old_certificate_in_service(issuer: Au
 async def test_a_renewed_client_certificate_is_used_by_an_open_channel(issuer: Authority) -> None:
     seen: list[bytes] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.extend(context.auth_context()["x509_common_name"])
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     files = server_files(issuer.issue("server"), client_ca=issuer.certificate)
     issued = issuer.issue("monday")
     async with (
-        serve(critic(note), **files) as server,
+        serve(synthesizer(note), **files) as server,
         open_channel(server.target, client_files(issuer, issued)) as channel,
     ):
-        stub = CriticServiceStub(channel)
-        await stub.Critique(critique_request(), timeout=10)
+        stub = SynthesizeServiceStub(channel)
+        await stub.Synthesize(synthesize_request(), timeout=10)
         issued.replace(issuer.issue("tuesday"))
-        await stub.Critique(critique_request(), timeout=10)
+        await stub.Synthesize(synthesize_request(), timeout=10)
         issued.private_key.unlink()
-        await stub.Critique(critique_request(), timeout=10)
+        await stub.Synthesize(synthesize_request(), timeout=10)
     assert seen == [b"monday", b"tuesday", b"tuesday"]
 
 
 async def test_calls_under_way_end_when_the_certificate_changes(issuer: Authority) -> None:
     entered, release = asyncio.Event(), asyncio.Event()
 
-    async def wait(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         if request.task.id == "slow":
             entered.set()
             await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     issued = issuer.issue("client")
     async with (
-        serve(critic(wait), **server_files(issuer.issue("server"), issuer.certificate)) as server,
+        serve(synthesizer(wait), **server_files(issuer.issue("server"), issuer.certificate)) as server,
         open_channel(server.target, client_files(issuer, issued)) as channel,
     ):
-        stub = CriticServiceStub(channel)
-        slow = asyncio.ensure_future(stub.Critique(critique_request(id="slow"), timeout=10))
+        stub = SynthesizeServiceStub(channel)
+        slow = asyncio.ensure_future(stub.Synthesize(synthesize_request(id="slow"), timeout=10))
         await asyncio.wait_for(entered.wait(), 10)
         os.utime(issued.certificate, ns=(1, 1))
-        await stub.Critique(critique_request(), timeout=10)
+        await stub.Synthesize(synthesize_request(), timeout=10)
         release.set()
         await slow
 

@@ -15,9 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 import dramaturg.service
-from dramaturg.api.agents.v1 import critic_service_pb2_grpc
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1 import synthesize_service_pb2_grpc
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service import context
 from dramaturg.service.channel import SERVICE_CONFIG, open_channel
@@ -28,13 +28,13 @@ from tests.support.grpc_servers import (
     METHODS,
     arities,
     call_arity,
-    critic,
-    critique_request,
     relay,
     serve,
-    serve_critic,
+    serve_synthesizer,
     server_settings,
     silent,
+    synthesize_request,
+    synthesizer,
     until,
 )
 
@@ -44,16 +44,16 @@ ROOT = Path(__file__).resolve().parents[3]
 async def test_deadline_reaches_second_hop() -> None:
     seen: list[float] = []
 
-    async def note(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         seen.append(servicer_context.time_remaining())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async with (
-        serve(critic(note)) as second,
-        serve_critic(relay(second.target, ChannelSettings(deadline_reserve_seconds=0.5))) as stub,
+        serve(synthesizer(note)) as second,
+        serve_synthesizer(relay(second.target, ChannelSettings(deadline_reserve_seconds=0.5))) as stub,
     ):
-        await stub.Critique(critique_request(), timeout=5)
-        await stub.Critique(critique_request(), timeout=50)
+        await stub.Synthesize(synthesize_request(), timeout=5)
+        await stub.Synthesize(synthesize_request(), timeout=50)
     # The wire format of gRPC rounds a timeout up, by a percent at most.
     assert 4 < seen[0] < 4.6
     assert 49 < seen[1] < 50
@@ -72,11 +72,11 @@ async def test_deadline_reaches_second_hop_whatever_its_arity(method: str) -> No
     async with serve(arities(note)) as second, open_channel(second.target) as channel:
 
         async def forward() -> None:
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
 
         async with serve(arities(forward)) as first, open_channel(first.target) as outer:
             with context.scope(context.RequestContext(request_id="from-afar")):
-                await call_arity(outer, method, critique_request(), timeout=5)
+                await call_arity(outer, method, synthesize_request(), timeout=5)
     ((left, request_id),) = seen
     assert left is not None
     assert 4 < left < 5
@@ -86,17 +86,17 @@ async def test_deadline_reaches_second_hop_whatever_its_arity(method: str) -> No
 async def test_cancel_reaches_second_hop() -> None:
     entered, cancelled = asyncio.Event(), asyncio.Event()
 
-    async def wait(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         entered.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(wait)) as second, serve_critic(relay(second.target)) as stub:
-        call = asyncio.ensure_future(stub.Critique(critique_request()))
+    async with serve(synthesizer(wait)) as second, serve_synthesizer(relay(second.target)) as stub:
+        call = asyncio.ensure_future(stub.Synthesize(synthesize_request()))
         await asyncio.wait_for(entered.wait(), 10)
         call.cancel()
         await asyncio.wait_for(cancelled.wait(), 10)
@@ -105,17 +105,17 @@ async def test_cancel_reaches_second_hop() -> None:
 async def test_a_deadline_that_passes_cancels_the_second_hop() -> None:
     cancelled = asyncio.Event()
 
-    async def wait(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(wait)) as second, serve_critic(relay(second.target)) as stub:
+    async with serve(synthesizer(wait)) as second, serve_synthesizer(relay(second.target)) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(critique_request(), timeout=0.3)
+            await stub.Synthesize(synthesize_request(), timeout=0.3)
         await asyncio.wait_for(cancelled.wait(), 10)
     assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
@@ -127,25 +127,25 @@ def test_no_timeout_in_service_config() -> None:
 async def test_a_call_may_use_all_of_its_time() -> None:
     """A timeout of the service config would end it one to two seconds early."""
 
-    async def work(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         await asyncio.sleep(0.4)
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(work) as stub:
-        await stub.Critique(critique_request(), timeout=1.0)
+    async with serve_synthesizer(work) as stub:
+        await stub.Synthesize(synthesize_request(), timeout=1.0)
 
 
 async def burst(size: int) -> None:
     served = 0
 
-    async def count(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def count(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         nonlocal served
         served += 1
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(count) as stub:
-        request = critique_request()
-        await asyncio.gather(*(stub.Critique(request) for _ in range(size)))
+    async with serve_synthesizer(count) as stub:
+        request = synthesize_request()
+        await asyncio.gather(*(stub.Synthesize(request) for _ in range(size)))
     assert served == size
 
 
@@ -161,16 +161,16 @@ async def test_burst_of_3900_calls_loses_none() -> None:
 async def test_a_burst_beyond_the_limit_is_refused_with_a_reason() -> None:
     release = asyncio.Event()
 
-    async def wait(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    def note(call: asyncio.Future[CritiqueResponse]) -> None:
+    def note(call: asyncio.Future[SynthesizeResponse]) -> None:
         ended.append(call)
 
-    ended: list[asyncio.Future[CritiqueResponse]] = []
-    async with serve_critic(wait, max_concurrent_calls=100) as stub:
-        calls = [asyncio.ensure_future(stub.Critique(critique_request())) for _ in range(1500)]
+    ended: list[asyncio.Future[SynthesizeResponse]] = []
+    async with serve_synthesizer(wait, max_concurrent_calls=100) as stub:
+        calls = [asyncio.ensure_future(stub.Synthesize(synthesize_request())) for _ in range(1500)]
         for call in calls:
             call.add_done_callback(note)
         await until(lambda: len(ended) == 1400)
@@ -184,19 +184,19 @@ async def test_a_burst_beyond_the_limit_is_refused_with_a_reason() -> None:
 async def test_health_answers_when_saturated() -> None:
     release, entered = asyncio.Event(), asyncio.Event()
 
-    async def wait(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         entered.set()
         await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async with (
-        serve(critic(wait), max_concurrent_calls=1) as server,
+        serve(synthesizer(wait), max_concurrent_calls=1) as server,
         open_channel(server.target) as channel,
     ):
-        call = asyncio.ensure_future(CriticServiceStub(channel).Critique(critique_request()))
+        call = asyncio.ensure_future(SynthesizeServiceStub(channel).Synthesize(synthesize_request()))
         await asyncio.wait_for(entered.wait(), 10)
         health = health_pb2_grpc.HealthStub(channel)
-        for name in ("", "dramaturg.api.agents.v1.CriticService"):
+        for name in ("", "dramaturg.api.agents.v1.SynthesizeService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         release.set()
@@ -204,9 +204,9 @@ async def test_health_answers_when_saturated() -> None:
 
 
 async def test_unhandled_failure_of_a_dependency_keeps_its_meaning() -> None:
-    async with serve_critic(relay("127.0.0.1:1")) as stub:
+    async with serve_synthesizer(relay("127.0.0.1:1")) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(critique_request(), timeout=10)
+            await stub.Synthesize(synthesize_request(), timeout=10)
     error = from_rpc_error(raised.value)
     assert (error.code, error.reason_name) == (grpc.StatusCode.UNAVAILABLE, "ERROR_REASON_DEPENDENCY_FAILED")
     assert error.metadata["code"] == "UNAVAILABLE"
@@ -214,12 +214,12 @@ async def test_unhandled_failure_of_a_dependency_keeps_its_meaning() -> None:
 
 
 async def test_unhandled_exception_does_not_leak_from_the_second_hop() -> None:
-    async def fail(request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def fail(request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         raise ValueError("secret detail")
 
-    async with serve(critic(fail)) as second, serve_critic(relay(second.target)) as stub:
+    async with serve(synthesizer(fail)) as second, serve_synthesizer(relay(second.target)) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
     assert raised.value.code() is grpc.StatusCode.INTERNAL
     assert "secret" not in repr(raised.value)
 
@@ -232,12 +232,12 @@ class Replica:
         self.server = self._fresh(port=0)
 
     def _fresh(self, port: int) -> Server:
-        return Server([critic(self._work)], server_settings(port=port, drain_delay_seconds=0.3))
+        return Server([synthesizer(self._work)], server_settings(port=port, drain_delay_seconds=0.3))
 
-    async def _work(self, request: CritiqueRequest, servicer_context: Any) -> CritiqueResponse:
+    async def _work(self, request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         await asyncio.sleep(0.005)
         self.answered += 1
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async def restart(self) -> None:
         await self.server.drain()
@@ -258,10 +258,10 @@ async def test_rolling_restart_loses_no_call() -> None:
 
     async def caller(stub: Any) -> None:
         while not stopped.is_set():
-            await stub.Critique(critique_request(), timeout=10)
+            await stub.Synthesize(synthesize_request(), timeout=10)
 
     async with open_channel("ipv4:" + ",".join(replica.server.target for replica in replicas)) as channel:
-        callers = asyncio.gather(*(caller(CriticServiceStub(channel)) for _ in range(8)))
+        callers = asyncio.gather(*(caller(SynthesizeServiceStub(channel)) for _ in range(8)))
         for replica in replicas:
             await replica.answers()
         for replica in replicas:
@@ -275,7 +275,7 @@ async def test_rolling_restart_loses_no_call() -> None:
 
 async def test_a_watcher_that_leaves_does_not_deafen_the_others() -> None:
     """In the health servicer that comes with gRPC it does: the others never hear that the server drains."""
-    async with serve(critic(silent), drain_delay_seconds=0.05) as server:
+    async with serve(synthesizer(silent), drain_delay_seconds=0.05) as server:
         channels = [
             grpc.aio.insecure_channel(server.target, [("grpc.use_local_subchannel_pool", 1)])
             for _ in range(2)
@@ -296,7 +296,7 @@ async def test_a_watcher_that_leaves_does_not_deafen_the_others() -> None:
 
 async def test_watchers_do_not_hold_up_a_drain() -> None:
     async with (
-        serve(critic(silent), drain_grace_seconds=60) as server,
+        serve(synthesizer(silent), drain_grace_seconds=60) as server,
         grpc.aio.insecure_channel(server.target) as channel,
     ):
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
@@ -307,7 +307,7 @@ async def test_watchers_do_not_hold_up_a_drain() -> None:
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_reflection_lists_services(version: str) -> None:
     request = reflection_pb2.ServerReflectionRequest
-    async with serve(critic(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
+    async with serve(synthesizer(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
         ask: Any = channel.stream_stream(
             f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
             request.SerializeToString,
@@ -315,13 +315,13 @@ async def test_reflection_lists_services(version: str) -> None:
         )
         questions = [
             request(list_services=""),
-            request(file_containing_symbol="dramaturg.api.agents.v1.CriticService"),
+            request(file_containing_symbol="dramaturg.api.agents.v1.SynthesizeService"),
             request(file_containing_symbol="dramaturg.api.identity.v1.IdentityService"),
         ]
         answers = [answer async for answer in ask(iter(questions))]
     names = {service.name for service in answers[0].list_services_response.service}
     assert {
-        "dramaturg.api.agents.v1.CriticService",
+        "dramaturg.api.agents.v1.SynthesizeService",
         "dramaturg.api.identity.v1.IdentityService",
         "grpc.health.v1.Health",
     } <= names
@@ -334,8 +334,8 @@ async def test_reflection_lists_services(version: str) -> None:
 
 
 async def test_two_servers_never_share_a_port() -> None:
-    async with serve(critic(silent)) as first:
-        second = Server([critic(silent)], server_settings(port=first.port))
+    async with serve(synthesizer(silent)) as first:
+        second = Server([synthesizer(silent)], server_settings(port=first.port))
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{first.port}"):
             await second.start()
 
@@ -343,7 +343,7 @@ async def test_two_servers_never_share_a_port() -> None:
 def test_gencode_is_built_by_the_oldest_supported_tools() -> None:
     """Generated code refuses runtimes older than the tools that made it."""
     project = (ROOT / "pyproject.toml").read_text()
-    generated: str = critic_service_pb2_grpc.GRPC_GENERATED_VERSION
+    generated: str = synthesize_service_pb2_grpc.GRPC_GENERATED_VERSION
     assert f'"grpcio>={generated.rpartition(".")[0]},' in project
     assert f'"grpcio-tools=={generated}"' in project
 

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import limits_pb2, script_pb2
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
@@ -22,7 +22,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, JsonFormat
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.validation import MAX_VIOLATIONS, validate, violations
-from tests.support.grpc_servers import critique_request
+from tests.support.grpc_servers import synthesize_request
 
 FieldProto = descriptor_pb2.FieldDescriptorProto
 
@@ -39,7 +39,7 @@ def evaluation_request(*candidates: script_pb2.Candidate) -> EvaluateScriptsRequ
 
 
 def test_a_request_within_the_limits_passes() -> None:
-    validate(critique_request())
+    validate(synthesize_request())
     validate(evaluation_request())
 
 
@@ -89,11 +89,11 @@ def test_what_a_message_of_its_size_cannot_break_is_all_that_is_left_out(
 
 
 def test_one_wrong_element_among_many_is_found() -> None:
-    request = critique_request()
+    request = synthesize_request()
     for index in range(20):
-        request.candidate.script.steps.add(duration_minutes=index)
+        request.candidates[0].script.steps.add(duration_minutes=index)
     assert violations(request, request.ByteSize()) == ()
-    request.candidate.script.steps[13].duration_minutes = -1
+    request.candidates[0].script.steps[13].duration_minutes = -1
     assert [path for path, _ in violations(request, request.ByteSize())] == [
         "candidate.script.steps[13].duration_minutes"
     ]
@@ -107,28 +107,28 @@ def test_what_is_not_set_is_missed_in_a_small_message_too() -> None:
 
 def test_every_violation_is_raised_at_once() -> None:
     with pytest.raises(ServiceError) as raised:
-        validate(CritiqueRequest())
+        validate(SynthesizeRequest())
     assert [violation.field for violation in raised.value.violations] == ["task", "candidate"]
     assert "1 more" in raised.value.message
 
 
 @pytest.mark.parametrize("goal", ["", " ", "\t\n", "\u3000\u2003"])
 def test_white_space_alone_is_no_required_text(goal: str) -> None:
-    assert paths(critique_request(goal=goal)) == ["task.goal"]
+    assert paths(synthesize_request(goal=goal)) == ["task.goal"]
 
 
 def test_a_required_message_may_be_empty_but_not_absent() -> None:
-    request = critique_request()
+    request = synthesize_request()
     request.ClearField("candidate")
     assert paths(request) == ["candidate"]
-    request.candidate.SetInParent()
+    request.candidates[0].SetInParent()
     assert paths(request) == ["candidate.id"]
 
 
 @given(st.integers(0, 3), st.sampled_from(["a", "é", "漢", "😀", "e\u0301"]))
 def test_lengths_are_code_points(over: int, character: str) -> None:
     text = (character * 200)[: 200 + over] + "b" * over
-    wrong = paths(critique_request(topic=text))
+    wrong = paths(synthesize_request(topic=text))
     assert bool(wrong) == (len(text) > 200)
 
 
@@ -141,13 +141,13 @@ def test_numbers_pass_only_within_their_limits(temperature: float) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinities_never_pass(value: float) -> None:
-    request = critique_request()
-    request.candidate.script.steps[0].duration_minutes = value
+    request = synthesize_request()
+    request.candidates[0].script.steps[0].duration_minutes = value
     assert paths(request) == ["candidate.script.steps[0].duration_minutes"]
 
 
 def test_a_field_with_presence_is_checked_only_when_present() -> None:
-    request = critique_request()
+    request = synthesize_request()
     request.options.sampling.SetInParent()
     assert paths(request) == []
     request.options.sampling.max_output_tokens = 0
@@ -181,7 +181,7 @@ def test_map_keys_are_limited_and_never_echoed_whole() -> None:
 
 
 def test_long_values_are_never_echoed() -> None:
-    request = critique_request(id="s" * 5000)
+    request = synthesize_request(id="s" * 5000)
     with pytest.raises(ServiceError) as raised:
         validate(request)
     assert "sss" not in str(raised.value)
@@ -290,18 +290,18 @@ def node() -> Callable[..., Any]:
 
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_the_number_of_violations_is_the_number_of_faults(bad_steps: int, good_steps: int) -> None:
-    request = critique_request()
+    request = synthesize_request()
     for _ in range(bad_steps):
-        request.candidate.script.steps.add(text="x" * 20_001)
+        request.candidates[0].script.steps.add(text="x" * 20_001)
     for _ in range(good_steps):
-        request.candidate.script.steps.add(text="x" * 20_000)
+        request.candidates[0].script.steps.add(text="x" * 20_000)
     assert len(violations(request)) == bad_steps
 
 
 def test_a_typical_request_costs_microseconds() -> None:
-    request = critique_request(constraints=["Without an oven"])
+    request = synthesize_request(constraints=["Without an oven"])
     for index in range(12):
-        request.candidate.script.steps.add(text=f"Step {index} with some words in it.")
+        request.candidates[0].script.steps.add(text=f"Step {index} with some words in it.")
     validate(request)
     # About 10 microseconds on an idle machine; the bound catches a plan that is compiled anew each time.
     assert min(timeit.repeat(lambda: validate(request), number=200, repeat=5)) / 200 < 500e-6

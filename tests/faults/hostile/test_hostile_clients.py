@@ -19,12 +19,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from tests.support.attacks import ATTACKS
 from tests.support.auth import Holder, channel_of, holder, write_tokens
 from tests.support.command_line import ROOT
 from tests.support.fleet import report
-from tests.support.grpc_servers import critique_request, until
+from tests.support.grpc_servers import synthesize_request, until
 from tests.support.processes import ServiceProcess
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(240)]
@@ -75,7 +75,7 @@ async def watching(target: ServiceProcess, folder: Path) -> AsyncIterator[Watch]
     async def work() -> None:
         while True:
             try:
-                await critic.Critique(critique_request(), timeout=_PATIENCE_SECONDS)
+                await synthesizer.Synthesize(synthesize_request(), timeout=_PATIENCE_SECONDS)
             except grpc.aio.AioRpcError as error:
                 watch.wrong.append(f"call: {error.code().name} {error.details()}")
             watch.calls += 1
@@ -101,7 +101,7 @@ async def watching(target: ServiceProcess, folder: Path) -> AsyncIterator[Watch]
         channel_of(target.target, folder, GOOD) as channel,
         grpc.aio.insecure_channel(target.target) as probing,
     ):
-        critic, health = CriticServiceStub(channel), health_pb2_grpc.HealthStub(probing)
+        synthesizer, health = SynthesizeServiceStub(channel), health_pb2_grpc.HealthStub(probing)
         tasks = [asyncio.create_task(task) for task in (work(), probe(), measure())]
         try:
             yield watch

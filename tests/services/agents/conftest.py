@@ -13,6 +13,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
+from dramaturg.judge.client import judge_one, judge_request
 from services.agents.commonsense import app as commonsense
 from services.agents.commonsense.settings import CommonsenseSettings
 from services.agents.critic import app as critic
@@ -49,11 +50,11 @@ class Agents:
         options: JudgeOptions | None = None,
         **settings: Any,
     ) -> Assessment:
-        role, app, make_settings = AGENTS[agent]
+        _, app, make_settings = AGENTS[agent]
         service: Any = app(make_settings(**{"generation_target": self._target, **settings}))
-        question = roles.Question(task, candidate, reference, pool, options or JudgeOptions())
+        request = judge_request(task, [candidate], reference=reference, pool=pool, options=options)
         async with serve_app(service) as channel:
-            return await role.ask(channel, question, None)
+            return await judge_one(channel, request)
 
     async def synthesize(
         self, *candidates: Candidate, task: Task = TASK, options: JudgeOptions | None = None, **settings: Any

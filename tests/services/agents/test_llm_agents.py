@@ -14,7 +14,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
-from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.service.errors import ServiceError
 from tests.services.agents.conftest import AGENTS, Agents
 from tests.support.judges import STEPS, candidate, completion, items, section
 
@@ -154,7 +154,7 @@ async def test_hidden_characters_are_counted(agent: str, agents: Agents) -> None
         (generation_service_pb2.COMPLETION_STATUS_REFUSED, "REFUSED"),
         (generation_service_pb2.COMPLETION_STATUS_TRUNCATED, "TRUNCATED"),
         (generation_service_pb2.COMPLETION_STATUS_UNPARSABLE, "UNPARSABLE"),
-        (generation_service_pb2.COMPLETION_STATUS_EMPTY, "UNPARSABLE"),
+        (generation_service_pb2.COMPLETION_STATUS_EMPTY, "EMPTY"),
     ],
 )
 async def test_an_answer_of_no_use_makes_every_criterion_abstain(
@@ -208,14 +208,13 @@ async def test_a_failure_of_the_moment_makes_every_criterion_abstain(
         (grpc.StatusCode.NOT_FOUND, error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED),
     ],
 )
-async def test_a_failure_of_the_configuration_is_an_error_of_the_call(
+async def test_a_failure_of_the_configuration_is_the_candidates_error(
     agent: str, code: grpc.StatusCode, reason: Any, agents: Agents
 ) -> None:
     agents.generation.reply = failing(code, reason)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await agents.ask(agent, candidate(*STEPS))
-    error = from_rpc_error(caught.value)
-    assert (error.code, error.reason) == (code, reason)
+    assert (caught.value.code, caught.value.reason) == (code, reason)
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -7,7 +7,6 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
@@ -18,7 +17,7 @@ from dramaturg.service.errors import ServiceError
 from services.agents.critic.offline import OfflineCritic
 from services.embedding import weights
 from tests.support.embedding import embedding_stub, warm_embedding_stub
-from tests.support.scripts import TEA, candidate, pool, tea_scripts
+from tests.support.scripts import TEA, candidate, judge_item, pool, tea_scripts
 
 FAIL, PASS, ABSTAIN = verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_ABSTAIN
 NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
@@ -31,7 +30,7 @@ async def critic() -> AsyncIterator[OfflineCritic]:
 
 
 async def assess(critic: OfflineCritic, judged: Candidate, others: Sequence[Candidate] = ()) -> Assessment:
-    return await critic.critique(CritiqueRequest(task=TEA, candidate=judged, pool=others))
+    return await critic.judge(judge_item(TEA, judged, others))
 
 
 async def verdict(

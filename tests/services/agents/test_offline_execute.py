@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import pytest_asyncio
 
-from dramaturg.api.agents.v1.execute_service_pb2 import ExecuteRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
@@ -15,7 +14,7 @@ from dramaturg.judge.criteria import COMPLETES_GOAL, ORDER_CORRECT, SATISFIES_CO
 from dramaturg.service.channel import open_channel
 from services.agents.execute.offline import OfflineExecutor
 from tests.support.embedding import warm_embedding_stub
-from tests.support.scripts import TEA, candidate, pool, tea_scripts
+from tests.support.scripts import TEA, candidate, judge_item, pool, tea_scripts
 
 FAIL, PASS, ABSTAIN = verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_ABSTAIN
 NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
@@ -33,7 +32,7 @@ async def executor() -> AsyncIterator[OfflineExecutor]:
 async def assess(
     executor: OfflineExecutor, judged: Candidate, others: Sequence[Candidate] = (), task: Task = TEA
 ) -> Assessment:
-    return await executor.execute(ExecuteRequest(task=task, candidate=judged, pool=others))
+    return await executor.judge(judge_item(task, judged, others))
 
 
 async def verdict(

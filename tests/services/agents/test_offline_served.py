@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole, Question
+from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole
 from dramaturg.service.channel import open_channel
 from services.agents.commonsense.app import App as CommonsenseApp
 from services.agents.commonsense.settings import CommonsenseSettings
@@ -32,14 +32,14 @@ async def embedding_target() -> AsyncIterator[str]:
         yield server.target
 
 
-async def ask(app: Any, role: JudgeRole, judged: Candidate) -> Assessment:
-    question = Question(TEA, judged, None, pool(*tea_scripts(12)), JudgeOptions())
+async def ask(app: Any, judged: Candidate) -> Assessment:
+    request = judge_request(TEA, [judged], pool=pool(*tea_scripts(12)))
     async with (
         app.open() as contracts,
         serve(*contracts) as server,
         open_channel(server.target) as channel,
     ):
-        return await role.ask(channel, question, timeout=30)
+        return await judge_one(channel, request, timeout=30)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_an_offline_agent_answers_its_contract(
     embedding_target: str, role: JudgeRole, make: Callable[..., Any], name: str
 ) -> None:
     app = make(backend="offline", embedding_target=embedding_target)
-    assessment = await ask(app, role, candidate(["Fill the kettle.", "Fill the kettle.", "Drink the tea."]))
+    assessment = await ask(app, candidate(["Fill the kettle.", "Fill the kettle.", "Drink the tea."]))
     assert tuple(verdict.criterion for verdict in assessment.verdicts) == role.criteria
     assert assessment.provenance.name == name
     assert assessment.provenance.contract == role.contract
@@ -67,6 +67,6 @@ async def test_an_offline_agent_answers_its_contract(
 
 async def test_an_agent_whose_embedding_service_is_down_still_answers() -> None:
     app = CriticApp(CriticSettings(backend="offline", embedding_target="127.0.0.1:9"))
-    assessment = await ask(app, CRITIC, candidate(["Fill the kettle.", "Drink the tea.", "Wash up."]))
+    assessment = await ask(app, candidate(["Fill the kettle.", "Drink the tea.", "Wash up."]))
     reasons = {verdict.abstain_reason for verdict in assessment.verdicts}
     assert reasons == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}

@@ -6,16 +6,15 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from dramaturg.api.agents.v1.commonsense_service_pb2 import CheckCommonsenseRequest
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError
-from services.agents.commonsense.offline import OfflineCommonsenseChecker
+from services.agents.commonsense.offline import OfflineCommonsense
 from services.agents.synthesize.offline import OfflineSynthesizer
 from tests.support.embedding import warm_embedding_stub
-from tests.support.scripts import TEA, candidate, pool, tea_scripts
+from tests.support.scripts import TEA, candidate, judge_item, pool, tea_scripts
 
 GUITAR = ["Tune the guitar.", "Learn a few chords.", "Play a song."]
 
@@ -63,11 +62,9 @@ async def test_an_unreachable_embedding_service_is_an_error() -> None:
 
 
 async def test_common_sense_is_never_judged() -> None:
-    checker = OfflineCommonsenseChecker()
+    checker = OfflineCommonsense()
     for steps in (["Put the kettle into the fridge to boil it."], "Some prose.", ["烧水"]):
-        assessment = await checker.check(CheckCommonsenseRequest(task=TEA, candidate=candidate(steps)))
+        assessment = await checker.judge(judge_item(TEA, candidate(steps), criteria=checker.criteria))
         assert [found.abstain_reason for found in assessment.verdicts] == [
             verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
         ]
-    empty = await checker.check(CheckCommonsenseRequest(task=TEA, candidate=candidate("")))
-    assert empty.verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome
 from dramaturg.judge import roles
-from dramaturg.service.errors import from_rpc_error
+from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from services.agents.critic.app import App
 from services.agents.critic.settings import CriticSettings
@@ -30,14 +29,14 @@ async def critique(
     responder: Any, *, model: str = "", times: int = 1
 ) -> tuple[list[Assessment], OpenAIServer]:
     """Asks the critic so often, through every service on the way."""
-    question = roles.Question(TASK, candidate(*STEPS), Script(), (), JudgeOptions(model=model))
+    request = judge_request(TASK, [candidate(*STEPS)], options=JudgeOptions(model=model))
     async with (
         OpenAIServer(responder) as server,
         GenerationApp(generation_settings(providers={"p": endpoint(server)})).open() as contracts,
         Server(contracts, server_settings()) as generation,
         serve_app(App(CriticSettings(generation_target=generation.target))) as channel,
     ):
-        return [await roles.CRITIC.ask(channel, question, 20) for _ in range(times)], server
+        return [await judge_one(channel, request, timeout=20) for _ in range(times)], server
 
 
 def summary(assessment: Assessment) -> set[str]:
@@ -71,7 +70,7 @@ async def test_the_form_reaches_the_endpoint() -> None:
         (f"Here you are:\n```json\n{json.dumps(GOOD)}\n```", "OUTCOME_PASS"),
         (json.dumps(GOOD | {"no_missing_steps": True}), "ABSTAIN_REASON_UNPARSABLE"),
         ("I would say that it passes.", "ABSTAIN_REASON_UNPARSABLE"),
-        ("", "ABSTAIN_REASON_UNPARSABLE"),
+        ("", "ABSTAIN_REASON_EMPTY"),
         (Answer(refusal="I cannot help with that."), "ABSTAIN_REASON_REFUSED"),
         (Answer(json.dumps(GOOD)[:50], finish_reason="length"), "ABSTAIN_REASON_TRUNCATED"),
         (Answer("bad key", status=401), "UNAUTHENTICATED"),
@@ -80,19 +79,19 @@ async def test_the_form_reaches_the_endpoint() -> None:
 )
 async def test_what_the_endpoint_answers_decides_the_verdict(answer: str | Answer, expected: str) -> None:
     if expected == "UNAUTHENTICATED":
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
+        with pytest.raises(ServiceError) as caught:
             await critique(lambda _: answer)
-        reason = from_rpc_error(caught.value).reason
+        reason = caught.value.reason
         assert reason == error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED
         return
     [assessment], _ = await critique(lambda _: answer)
     assert summary(assessment) == {expected}
 
 
-async def test_an_unknown_model_is_an_error_of_the_call() -> None:
+async def test_an_unknown_model_is_the_candidates_error() -> None:
     def unknown(body: Body) -> Answer:
         return Answer("no such model", status=404, error_code="model_not_found")
 
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(ServiceError) as caught:
         await critique(unknown, model="p/unheard-of")
-    assert from_rpc_error(caught.value).reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN
+    assert caught.value.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN

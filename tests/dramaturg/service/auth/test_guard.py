@@ -16,8 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.auth.caller import ANONYMOUS, TENANT_METADATA, Caller, current
 from dramaturg.service.auth.credentials import is_loopback
 from dramaturg.service.auth.settings import AuthSettings, IdentityGrant
@@ -33,12 +33,12 @@ from tests.support.grpc_servers import (
     METHODS,
     arities,
     call_arity,
-    critic,
-    critique_request,
     relay,
     serve,
     server_settings,
     silent,
+    synthesize_request,
+    synthesizer,
 )
 
 GATEWAY, EVALUATOR = holder("", "service"), holder("team-a", "evaluator")
@@ -68,34 +68,34 @@ async def test_calls_of_every_arity_are_checked(tmp_path: Path, method: str) -> 
     contract = replace(arities(work), permission="evaluate")
     async with guarded(tmp_path, contract) as server:
         async with channel_of(server.target, tmp_path, None) as channel:
-            error = await refused(call_arity(channel, method, critique_request(goal=" ")))
+            error = await refused(call_arity(channel, method, synthesize_request(goal=" ")))
             assert error.code is grpc.StatusCode.UNAUTHENTICATED, "the message was looked at first"
         async with channel_of(server.target, tmp_path, GATEWAY) as channel:
-            error = await refused(call_arity(channel, method, critique_request()))
+            error = await refused(call_arity(channel, method, synthesize_request()))
             assert error.metadata == {"method": f"/{ARITIES}/{method}"}
         assert not seen
         async with channel_of(server.target, tmp_path, EVALUATOR) as channel:
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     assert [(caller.tenant, caller.roles) for caller in seen] == [("team-a", frozenset({"evaluator"}))]
 
 
 async def test_a_full_server_tells_strangers_nothing_of_its_load(tmp_path: Path) -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
-    async def wait(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def wait(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         begun.set()
         await release.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     auth = token_settings(tmp_path, GATEWAY)
     async with (
-        Server([critic(wait)], server_settings(max_concurrent_calls=1), auth) as server,
+        Server([synthesizer(wait)], server_settings(max_concurrent_calls=1), auth) as server,
         channel_of(server.target, tmp_path, GATEWAY) as known,
         channel_of(server.target, tmp_path, None) as unknown,
     ):
-        under_way = CriticServiceStub(known).Critique(critique_request(), timeout=20)
+        under_way = SynthesizeServiceStub(known).Synthesize(synthesize_request(), timeout=20)
         await begun.wait()
-        error = await refused(CriticServiceStub(unknown).Critique(critique_request(), timeout=20))
+        error = await refused(SynthesizeServiceStub(unknown).Synthesize(synthesize_request(), timeout=20))
         assert error.code is grpc.StatusCode.UNAUTHENTICATED
         release.set()
         await under_way
@@ -108,7 +108,7 @@ async def test_probes_need_no_credentials_and_reflection_does(tmp_path: Path) ->
         responses = stub.ServerReflectionInfo(iter([request]), timeout=10)
         return [one.name async for answer in responses for one in answer.list_services_response.service]
 
-    async with guarded(tmp_path, critic(silent)) as server:
+    async with guarded(tmp_path, synthesizer(silent)) as server:
         async with channel_of(server.target, tmp_path, None) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=10)
@@ -116,9 +116,9 @@ async def test_probes_need_no_credentials_and_reflection_does(tmp_path: Path) ->
             error = await refused(services(channel))
             assert error.code is grpc.StatusCode.UNAUTHENTICATED
         async with channel_of(server.target, tmp_path, EVALUATOR) as channel:
-            assert "dramaturg.api.agents.v1.CriticService" in await services(channel)
+            assert "dramaturg.api.agents.v1.SynthesizeService" in await services(channel)
     async with (
-        guarded(tmp_path, critic(silent), reflection_permission="open") as server,
+        guarded(tmp_path, synthesizer(silent), reflection_permission="open") as server,
         channel_of(server.target, tmp_path, None) as channel,
     ):
         assert await services(channel)
@@ -126,10 +126,10 @@ async def test_probes_need_no_credentials_and_reflection_does(tmp_path: Path) ->
 
 async def test_what_is_not_served_is_not_told_to_strangers(tmp_path: Path) -> None:
     async def ask(channel: grpc.aio.Channel) -> grpc.StatusCode:
-        nothing: Any = channel.unary_unary("/dramaturg.api.agents.v1.CriticService/Praise")
+        nothing: Any = channel.unary_unary("/dramaturg.api.agents.v1.SynthesizeService/Praise")
         return (await refused(nothing(b"", timeout=10))).code
 
-    async with guarded(tmp_path, critic(silent)) as server:
+    async with guarded(tmp_path, synthesizer(silent)) as server:
         async with channel_of(server.target, tmp_path, None) as channel:
             assert await ask(channel) is grpc.StatusCode.UNAUTHENTICATED
         async with channel_of(server.target, tmp_path, GATEWAY) as channel:
@@ -161,21 +161,21 @@ async def test_a_method_without_a_rule_keeps_the_server_from_starting(tmp_path: 
     ],
 )
 async def test_authorization_is_one_bearer_token(tmp_path: Path, authorization: list[str]) -> None:
-    async with guarded(tmp_path, critic(silent)) as server, open_channel(server.target) as channel:
+    async with guarded(tmp_path, synthesizer(silent)) as server, open_channel(server.target) as channel:
         metadata = [("authorization", value) for value in authorization]
-        call = CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
+        call = SynthesizeServiceStub(channel).Synthesize(synthesize_request(), metadata=metadata, timeout=10)
         assert (await refused(call)).code is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_token_that_is_taken_out_is_refused_on_an_open_connection(tmp_path: Path) -> None:
     async with (
-        guarded(tmp_path, critic(silent)) as server,
+        guarded(tmp_path, synthesizer(silent)) as server,
         channel_of(server.target, tmp_path, GATEWAY) as channel,
     ):
-        stub = CriticServiceStub(channel)
-        await stub.Critique(critique_request(), timeout=10)
+        stub = SynthesizeServiceStub(channel)
+        await stub.Synthesize(synthesize_request(), timeout=10)
         os.utime(write_tokens(tmp_path, EVALUATOR), ns=(0, 1))
-        error = await refused(stub.Critique(critique_request(), timeout=10))
+        error = await refused(stub.Synthesize(synthesize_request(), timeout=10))
         assert error.code is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -183,37 +183,39 @@ async def test_a_services_token_is_renewed_without_a_restart(tmp_path: Path) -> 
     file = tmp_path / "own.token"
     file.write_text("outdated")
     async with (
-        guarded(tmp_path, critic(silent)) as server,
+        guarded(tmp_path, synthesizer(silent)) as server,
         open_channel(server.target, ChannelSettings(token_file=file)) as channel,
     ):
-        stub = CriticServiceStub(channel)
-        await refused(stub.Critique(critique_request(), timeout=10))
+        stub = SynthesizeServiceStub(channel)
+        await refused(stub.Synthesize(synthesize_request(), timeout=10))
         file.write_text(GATEWAY.token)
         os.utime(file, ns=(0, 1))
-        await stub.Critique(critique_request(), timeout=10)
+        await stub.Synthesize(synthesize_request(), timeout=10)
 
 
 async def test_the_tenant_goes_along_from_service_to_service(tmp_path: Path) -> None:
     seen: list[Caller] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(current())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     file = tmp_path / "own.token"
     file.write_text(GATEWAY.token)
     own = ChannelSettings(token_file=file)
     async with (
-        guarded(tmp_path, critic(note)) as last,
-        guarded(tmp_path, critic(relay(last.target, own))) as middle,
+        guarded(tmp_path, synthesizer(note)) as last,
+        guarded(tmp_path, synthesizer(relay(last.target, own))) as middle,
     ):
-        first = replace(critic(relay(middle.target, own)), permission="evaluate")
+        first = replace(synthesizer(relay(middle.target, own)), permission="evaluate")
         async with (
             guarded(tmp_path, first) as gateway,
             channel_of(gateway.target, tmp_path, EVALUATOR) as channel,
         ):
             metadata = [(TENANT_METADATA, "team-b")]  # which an evaluator cannot choose
-            await CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
+            await SynthesizeServiceStub(channel).Synthesize(
+                synthesize_request(), metadata=metadata, timeout=10
+            )
     assert [(caller.principal, caller.tenant) for caller in seen] == [("service@platform", "team-a")]
 
 
@@ -221,35 +223,35 @@ async def test_the_tenant_goes_along_where_services_do_not_tell_callers_apart(tm
     """As in one process, or behind policies of the network: the gateway alone asks who calls."""
     seen: list[Caller] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(current())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(note)) as last, serve(critic(relay(last.target))) as middle:
-        first = replace(critic(relay(middle.target)), permission="evaluate")
+    async with serve(synthesizer(note)) as last, serve(synthesizer(relay(last.target))) as middle:
+        first = replace(synthesizer(relay(middle.target)), permission="evaluate")
         async with (
             guarded(tmp_path, first) as gateway,
             channel_of(gateway.target, tmp_path, EVALUATOR) as channel,
         ):
-            await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=10)
         async with open_channel(middle.target) as channel:
-            await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=10)
     assert seen == [Caller("", "team-a", frozenset()), ANONYMOUS]
 
 
 async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenant() -> None:
     seen: list[Caller] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(current())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async with (
-        serve(replace(critic(note), permission="evaluate")) as gateway,
+        serve(replace(synthesizer(note), permission="evaluate")) as gateway,
         open_channel(gateway.target) as channel,
     ):
         metadata = [(TENANT_METADATA, "team-a")]
-        await CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
+        await SynthesizeServiceStub(channel).Synthesize(synthesize_request(), metadata=metadata, timeout=10)
     assert seen == [ANONYMOUS]
 
 
@@ -258,10 +260,10 @@ async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenan
 async def test_a_service_calls_for_one_tenant_with_a_proper_name(
     tmp_path: Path, tenants: list[str], told_apart: bool
 ) -> None:
-    server = guarded(tmp_path, critic(silent)) if told_apart else serve(critic(silent))
+    server = guarded(tmp_path, synthesizer(silent)) if told_apart else serve(synthesizer(silent))
     async with server as made, channel_of(made.target, tmp_path, GATEWAY) as channel:
         metadata = [(TENANT_METADATA, tenant) for tenant in tenants]
-        call = CriticServiceStub(channel).Critique(critique_request(), metadata=metadata, timeout=10)
+        call = SynthesizeServiceStub(channel).Synthesize(synthesize_request(), metadata=metadata, timeout=10)
         assert (await refused(call)).code is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -269,9 +271,9 @@ async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
     issuer = Authority(tmp_path / "certificates")
     seen: list[Caller] = []
 
-    async def note(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(current())
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     served = issuer.issue("server")
     settings = server_settings(
@@ -294,12 +296,12 @@ async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
 
     async def ask(settings: ChannelSettings) -> None:
         async with open_channel(server.target, settings) as channel:
-            await CriticServiceStub(channel).Critique(critique_request(), timeout=10)
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request(), timeout=10)
 
     wrong = tmp_path / "wrong.token"
     wrong.write_text("wrong")
     spiffe_id = "spiffe://example.org/ns/dramaturg/sa/gateway"
-    async with Server([critic(note)], settings, auth) as server:
+    async with Server([synthesizer(note)], settings, auth) as server:
         await ask(client("gateway", spiffe_id))
         for stranger in (
             client("stranger", "spiffe://elsewhere.org/ns/dramaturg/sa/gateway"),
@@ -356,6 +358,6 @@ async def test_a_server_that_lets_everybody_in_says_so(
 ) -> None:
     auth = token_settings(tmp_path, GATEWAY) if known else AuthSettings()
     with caplog.at_level(logging.WARNING):
-        async with Server([critic(silent)], server_settings(host=host), auth):
+        async with Server([synthesizer(silent)], server_settings(host=host), auth):
             pass
     assert caplog.text.count("callers are not authenticated") == warned

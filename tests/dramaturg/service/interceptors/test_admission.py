@@ -11,27 +11,27 @@ from typing import Any
 import grpc
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
-from tests.support.grpc_servers import arities, call_arity, critique_request, serve
+from tests.support.grpc_servers import arities, call_arity, serve, synthesize_request
 
 LIMIT = 5
 batches = pytest.mark.parametrize("method", ["UnaryUnary", "UnaryStream"])
 
 
-def batch(items: int) -> CritiqueRequest:
+def batch(items: int) -> SynthesizeRequest:
     """A request with so many items."""
-    request = critique_request()
-    del request.candidate.script.steps[:]
+    request = synthesize_request()
+    del request.candidates[0].script.steps[:]
     for number in range(items):
-        request.candidate.script.steps.add(text=f"Step {number}.")
+        request.candidates[0].script.steps.add(text=f"Step {number}.")
     return request
 
 
-def count_steps(request: CritiqueRequest) -> int:
-    return len(request.candidate.script.steps)
+def count_steps(request: SynthesizeRequest) -> int:
+    return len(request.candidates[0].script.steps)
 
 
 class Work:

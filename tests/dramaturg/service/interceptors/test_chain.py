@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateRequest,
@@ -23,7 +23,7 @@ from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
 from dramaturg.service.interceptors.deadline import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
-from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, critique_request, serve, until
+from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, serve, synthesize_request, until
 
 NAMES = [name for name, _, _ in METHODS]
 every_arity = pytest.mark.parametrize("method", NAMES)
@@ -48,7 +48,7 @@ def replaced(servicer: Any) -> Contract:
 
     def add(_: Any, server: grpc.aio.Server) -> None:
         handler = grpc.unary_stream_rpc_method_handler(
-            servicer.UnaryStream, CritiqueRequest.FromString, CritiqueRequest.SerializeToString
+            servicer.UnaryStream, SynthesizeRequest.FromString, SynthesizeRequest.SerializeToString
         )
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(ARITIES, {"UnaryStream": handler})]
@@ -60,20 +60,20 @@ def replaced(servicer: Any) -> Contract:
 async def failure(
     method: str,
     work: Callable[[], Awaitable[None]],
-    *requests: CritiqueRequest,
+    *requests: SynthesizeRequest,
     timeout: float | None = None,
     **settings: Any,
 ) -> ServiceError:
     """What a call of the method fails with."""
     async with serve(arities(work), **settings) as server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, method, *(requests or [critique_request()]), timeout=timeout)
+            await call_arity(channel, method, *(requests or [synthesize_request()]), timeout=timeout)
     return from_rpc_error(raised.value)
 
 
 @every_arity
 async def test_a_call_passes_all_interceptors(method: str) -> None:
-    requests = [critique_request() for _ in range(3)]
+    requests = [synthesize_request() for _ in range(3)]
     async with serve(arities(nothing)) as server, open_channel(server.target) as channel:
         count = await call_arity(channel, method, *requests)
     assert count == (3 if method.endswith("Stream") else 1)
@@ -116,7 +116,7 @@ async def test_invalid_messages_are_refused_before_the_handler(method: str) -> N
         nonlocal worked
         worked = True
 
-    good, bad = critique_request(), critique_request(goal=" ", topic="x" * 201)
+    good, bad = synthesize_request(), synthesize_request(goal=" ", topic="x" * 201)
     error = await failure(method, work, *([good, bad] if method.startswith("Stream") else [bad]))
     assert [violation.field for violation in error.violations] == ["task.goal", "task.topic"]
     assert not worked
@@ -129,7 +129,7 @@ async def test_a_call_without_a_deadline_gets_the_servers(method: str) -> None:
         grpc.aio.insecure_channel(server.target) as channel,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     assert from_rpc_error(raised.value).reason == reasons.ERROR_REASON_DEADLINE_EXCEEDED
 
 
@@ -177,10 +177,10 @@ async def test_the_call_too_many_is_refused_and_the_next_one_served(method: str)
         serve(arities(work), max_concurrent_calls=1, overload_retry_seconds=3) as server,
         open_channel(server.target) as channel,
     ):
-        first = asyncio.create_task(call_arity(channel, method, critique_request()))
+        first = asyncio.create_task(call_arity(channel, method, synthesize_request()))
         await entered.wait()
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
         error = from_rpc_error(raised.value)
         assert (error.code, error.reason_name) == (
             grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -189,7 +189,7 @@ async def test_the_call_too_many_is_refused_and_the_next_one_served(method: str)
         assert (error.metadata, error.retry_after) == ({"limit": "1"}, 3.0)
         released.set()
         await first
-        await call_arity(channel, method, critique_request())
+        await call_arity(channel, method, synthesize_request())
 
 
 @every_arity
@@ -205,7 +205,7 @@ async def test_a_cancelled_call_frees_its_place(method: str) -> None:
 
     async with serve(arities(work), max_concurrent_calls=1) as server, open_channel(server.target) as channel:
         for _ in range(2):
-            call = asyncio.create_task(call_arity(channel, method, critique_request()))
+            call = asyncio.create_task(call_arity(channel, method, synthesize_request()))
             await asyncio.wait_for(entered.wait(), 10)
             call.cancel()
             await asyncio.wait_for(left.wait(), 10)
@@ -221,13 +221,13 @@ async def test_a_reader_slower_than_the_servers_deadline_still_gets_a_status() -
             while True:
                 yield request
 
-    request = critique_request(topic="x" * 200)
+    request = synthesize_request(topic="x" * 200)
     async with (
         serve(replaced(Endless()), default_deadline_seconds=0.2) as server,
         grpc.aio.insecure_channel(server.target) as channel,
     ):
         multi: Any = channel.unary_stream(
-            f"/{ARITIES}/UnaryStream", CritiqueRequest.SerializeToString, CritiqueRequest.FromString
+            f"/{ARITIES}/UnaryStream", SynthesizeRequest.SerializeToString, SynthesizeRequest.FromString
         )
         call = multi(request)
         await call.read()
@@ -271,10 +271,10 @@ async def test_a_stream_that_the_caller_leaves_while_it_waits_to_write_is_closed
     ):
         multi: Any = channel.unary_stream(
             f"/{ARITIES}/UnaryStream",
-            CritiqueRequest.SerializeToString,
-            CritiqueRequest.FromString,
+            SynthesizeRequest.SerializeToString,
+            SynthesizeRequest.FromString,
         )
-        call = multi(critique_request(id="x" * 200))
+        call = multi(synthesize_request(id="x" * 200))
         await call.read()
         call.cancel()
         await asyncio.wait_for(closed.wait(), 10)
@@ -299,7 +299,7 @@ async def test_an_abort_of_the_servicer_passes_unchanged() -> None:
     aborting = type(contract)(contract.descriptor, contract.add, Aborting(), contract.identity)
     async with serve(aborting) as server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await call_arity(channel, "UnaryUnary", critique_request())
+            await call_arity(channel, "UnaryUnary", synthesize_request())
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.DATA_LOSS, "by hand")
 
 
@@ -321,7 +321,7 @@ async def test_every_call_is_logged_once_without_its_contents(
             context.scope(context.RequestContext(request_id="request-7")),
             pytest.raises(grpc.aio.AioRpcError),
         ):
-            await call_arity(channel, method, critique_request(goal="Rob the bank"))
+            await call_arity(channel, method, synthesize_request(goal="Rob the bank"))
     (line,) = access_lines(caplog)
     assert line["method"] == f"/dramaturg.tests.v1.ArityService/{method}"
     assert (line["code"], line["reason"]) == ("INVALID_ARGUMENT", "ERROR_REASON_FIELD_INVALID")
@@ -373,7 +373,7 @@ async def test_a_cancelled_call_is_logged_as_cancelled(caplog: pytest.LogCapture
         await forever()
 
     async with serve(arities(work)) as server, open_channel(server.target) as channel:
-        call = asyncio.create_task(call_arity(channel, "UnaryUnary", critique_request()))
+        call = asyncio.create_task(call_arity(channel, "UnaryUnary", synthesize_request()))
         await entered.wait()
         call.cancel()
         await until(lambda: bool(access_lines(caplog)))
@@ -391,12 +391,12 @@ async def test_a_request_id_that_does_not_belong_into_logs_is_replaced(sent: str
 
     async with serve(arities(note)) as server, grpc.aio.insecure_channel(server.target) as channel:
         multi: Any = channel.unary_unary(
-            "/dramaturg.tests.v1.ArityService/UnaryUnary", CritiqueRequest.SerializeToString, bytes
+            "/dramaturg.tests.v1.ArityService/UnaryUnary", SynthesizeRequest.SerializeToString, bytes
         )
         if sent.isascii():
-            await multi(critique_request(), metadata=(("x-request-id", sent),))
+            await multi(synthesize_request(), metadata=(("x-request-id", sent),))
         else:
-            await multi(critique_request(), metadata=(("x-request-id-bin", sent.encode()),))
+            await multi(synthesize_request(), metadata=(("x-request-id-bin", sent.encode()),))
     assert len(seen) == 1
     assert seen[0] != sent
     assert len(seen[0]) == 32

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry
@@ -23,15 +23,15 @@ from tests.support.grpc_servers import (
     METHODS,
     arities,
     call_arity,
-    critic,
-    critique_request,
     serve,
-    serve_critic,
+    serve_synthesizer,
+    synthesize_request,
+    synthesizer,
 )
 from tests.support.ports import free_port
 from tests.support.telemetry import Counts, Scrape, counted, scrape
 
-METHOD = "dramaturg.api.agents.v1.CriticService/Critique"
+METHOD = "dramaturg.api.agents.v1.SynthesizeService/Synthesize"
 SERVED = "grpc_server_call_duration_seconds_count"
 MADE = "grpc_client_call_duration_seconds_count"
 
@@ -49,20 +49,20 @@ def declaring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_calls_are_counted_on_both_sides_by_how_they_ended(counts: Counts) -> None:
-    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         if request.task.goal == "refuse":
             raise invalid("task.goal", "is refused")
         if request.task.goal == "break":
             raise RuntimeError
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve(critic(work)) as server, open_channel(server.target) as channel:
+    async with serve(synthesizer(work)) as server, open_channel(server.target) as channel:
         call = channel.unary_unary(
-            f"/{METHOD}", CritiqueRequest.SerializeToString, CritiqueResponse.FromString
+            f"/{METHOD}", SynthesizeRequest.SerializeToString, SynthesizeResponse.FromString
         )
         for goal in ("work", "work", "refuse", "break"):
             try:
-                await call(critique_request(goal=goal))
+                await call(synthesize_request(goal=goal))
             except grpc.aio.AioRpcError:
                 assert goal != "work"
         target = server.target
@@ -80,7 +80,7 @@ async def test_calls_of_each_arity_are_counted(method: str, counts: Counts) -> N
 
     async with serve(arities(work)) as server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError):
-            await call_arity(channel, method, critique_request())
+            await call_arity(channel, method, synthesize_request())
     for name in (SERVED, MADE):
         assert counts.now().by(name, "grpc_status") == {"INVALID_ARGUMENT": 1}
     assert counts.now().sum("dramaturg_server_calls_in_flight") == 0
@@ -89,17 +89,17 @@ async def test_calls_of_each_arity_are_counted(method: str, counts: Counts) -> N
 async def test_calls_under_way_and_those_refused_are_counted(counts: Counts) -> None:
     entered, ready = asyncio.Event(), asyncio.Event()
 
-    async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         entered.set()
         await ready.wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(work, max_concurrent_calls=1) as stub:
-        first = stub.Critique(critique_request())
+    async with serve_synthesizer(work, max_concurrent_calls=1) as stub:
+        first = stub.Synthesize(synthesize_request())
         await entered.wait()
         assert counts.now().sum("dramaturg_server_calls_in_flight", grpc_method=METHOD) == 1
         with pytest.raises(grpc.aio.AioRpcError):
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
         ready.set()
         await first
     assert counts.now().sum("dramaturg_server_calls_shed_total", grpc_method=METHOD) == 1
@@ -108,7 +108,7 @@ async def test_calls_under_way_and_those_refused_are_counted(counts: Counts) -> 
 
 async def test_callers_cannot_make_up_methods(counts: Counts) -> None:
     async with (
-        serve(critic(_approve)) as server,
+        serve(synthesizer(_approve)) as server,
         grpc.aio.insecure_channel(server.target) as channel,
     ):
         for number in range(5):
@@ -122,8 +122,8 @@ async def test_metrics_are_served_on_their_port_while_the_process_works(
 ) -> None:
     port = free_port()
     monkeypatch.setenv("DRAMATURG_METRICS_PORT", str(port))
-    async with telemetry("test", "127.0.0.1"), serve_critic(_approve) as stub:
-        await stub.Critique(critique_request())
+    async with telemetry("test", "127.0.0.1"), serve_synthesizer(_approve) as stub:
+        await stub.Synthesize(synthesize_request())
         found = await scrape(port)
     assert found.sum(SERVED, grpc_method=METHOD, grpc_status="OK") == 1
     assert found.sum("process_start_time_seconds") > 0
@@ -196,16 +196,16 @@ for name in ("prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter")
     sys.modules[name] = None
 import asyncio, os
 os.environ |= {"DRAMATURG_METRICS_PORT": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://nowhere:1"}
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.service.telemetry import telemetry
-from tests.support.grpc_servers import critique_request, serve_critic
+from tests.support.grpc_servers import synthesize_request, serve_synthesizer
 
 async def approve(request, context):
-    return CritiqueResponse()
+    return SynthesizeResponse()
 
 async def main():
-    async with telemetry("test", "127.0.0.1"), serve_critic(approve) as stub:
-        await stub.Critique(critique_request())
+    async with telemetry("test", "127.0.0.1"), serve_synthesizer(approve) as stub:
+        await stub.Synthesize(synthesize_request())
 
 asyncio.run(main())
 """
@@ -217,5 +217,5 @@ asyncio.run(main())
     assert "OpenTelemetry's SDK is missing" in done.stderr
 
 
-async def _approve(request: CritiqueRequest, context: Any) -> CritiqueResponse:
-    return CritiqueResponse()
+async def _approve(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
+    return SynthesizeResponse()

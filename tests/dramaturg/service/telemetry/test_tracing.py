@@ -19,8 +19,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 from opentelemetry.trace import SpanKind, TraceFlags
 
-from dramaturg.api.agents.v1.critic_service_pb2 import CritiqueRequest, CritiqueResponse
-from dramaturg.api.agents.v1.critic_service_pb2_grpc import CriticServiceStub
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
@@ -28,30 +28,30 @@ from dramaturg.service.telemetry import tracing
 from dramaturg.service.telemetry.tracing import Ids
 from tests.support.grpc_servers import (
     METHODS,
-    Critique,
+    Synthesize,
     arities,
     call_arity,
-    critic,
-    critique_request,
     relay,
     serve,
-    serve_critic,
+    serve_synthesizer,
     silent,
+    synthesize_request,
+    synthesizer,
 )
 from tests.support.telemetry import Span, traced
 
-METHOD = "dramaturg.api.agents.v1.CriticService/Critique"
+METHOD = "dramaturg.api.agents.v1.SynthesizeService/Synthesize"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = ("traceparent", f"00-{TRACE}-{PARENT}-01")
 UNSAMPLED = ("traceparent", f"00-{TRACE}-{PARENT}-00")
 
 
 @asynccontextmanager
-async def two_hops(work: Critique = silent) -> AsyncIterator[Any]:
-    """A critic that asks another one; yields a call by a channel that is not ours, and traces nothing."""
+async def two_hops(work: Synthesize = silent) -> AsyncIterator[Any]:
+    """A synthesizer that asks another one; yields a call by an untraced channel."""
     async with (
-        serve(critic(work)) as inner,
-        serve(critic(relay(inner.target))) as outer,
+        serve(synthesizer(work)) as inner,
+        serve(synthesizer(relay(inner.target))) as outer,
         grpc.aio.insecure_channel(outer.target) as channel,
     ):
         yield bare(channel)
@@ -63,17 +63,19 @@ def flags(span: Span) -> int:
 
 
 def bare(channel: grpc.aio.Channel) -> Any:
-    return channel.unary_unary(f"/{METHOD}", CritiqueRequest.SerializeToString, CritiqueResponse.FromString)
+    return channel.unary_unary(
+        f"/{METHOD}", SynthesizeRequest.SerializeToString, SynthesizeResponse.FromString
+    )
 
 
 @asynccontextmanager
 async def behind_a_hop() -> AsyncIterator[tuple[Any, Sequence[Mapping[str, Any]]]]:
-    """Such a call, and what metadata comes out behind the first critic."""
+    """Such a call, and what metadata comes out behind the first synthesizer."""
     seen: list[Mapping[str, Any]] = []
 
-    async def look(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def look(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         seen.append(dict(context.invocation_metadata()))
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     async with two_hops(look) as call:
         yield call, seen
@@ -82,7 +84,7 @@ async def behind_a_hop() -> AsyncIterator[tuple[Any, Sequence[Mapping[str, Any]]
 async def test_every_hop_is_under_the_one_before_it() -> None:
     with traced() as spans:
         async with two_hops() as call:
-            await call(critique_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
+            await call(synthesize_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
     assert {span.name for span in spans} == {METHOD}
     by_parent = {span.parent_id: span for span in spans}
     outer = by_parent[PARENT]
@@ -103,8 +105,8 @@ async def test_every_hop_is_under_the_one_before_it() -> None:
 
 async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
     async with behind_a_hop() as (call, seen):
-        await call(critique_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
-        await call(critique_request())
+        await call(synthesize_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
+        await call(synthesize_request())
     assert seen[0]["traceparent"] == SAMPLED[1]
     assert seen[0]["tracestate"] == "vendor=1"
     assert "traceparent" not in seen[1]
@@ -114,7 +116,7 @@ async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
 async def test_a_trace_that_is_not_kept_is_passed_on_as_one(sent: tuple[str, str] | None) -> None:
     with traced(sample_ratio=0) as spans:
         async with behind_a_hop() as (call, seen):
-            await call(critique_request(), metadata=(sent,) if sent else ())
+            await call(synthesize_request(), metadata=(sent,) if sent else ())
     # Those behind it do not begin a trace of their own.
     _, trace_id, _, bits = seen[0]["traceparent"].split("-")
     assert not int(bits, 16) & TraceFlags.SAMPLED
@@ -130,7 +132,7 @@ async def test_each_arity_has_one_span_on_each_side(method: str) -> None:
     with traced() as spans:
         async with serve(arities(work)) as server, open_channel(server.target) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
-                await call_arity(channel, method, critique_request())
+                await call_arity(channel, method, synthesize_request())
     assert len(spans) == 2
     for span in spans:
         assert span.attributes["rpc.response.status_code"] == "INVALID_ARGUMENT"
@@ -145,14 +147,14 @@ async def test_each_arity_has_one_span_on_each_side(method: str) -> None:
 async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
     entered = asyncio.Event()
 
-    async def hang(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def hang(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         entered.set()
         await asyncio.Event().wait()
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
     with traced() as spans:
-        async with serve_critic(hang, drain_grace_seconds=0.1) as stub:
-            call = stub.Critique(critique_request())
+        async with serve_synthesizer(hang, drain_grace_seconds=0.1) as stub:
+            call = stub.Synthesize(synthesize_request())
             await entered.wait()
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -162,14 +164,14 @@ async def test_a_call_that_is_cancelled_ends_its_spans() -> None:
 
 
 async def test_callers_decide_what_is_sampled_and_the_ratio_where_a_trace_begins() -> None:
-    async with serve(critic(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
+    async with serve(synthesizer(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
         call = bare(channel)
         with traced(sample_ratio=0) as none:
-            await call(critique_request())
+            await call(synthesize_request())
         with traced(sample_ratio=0) as one:
-            await call(critique_request(), metadata=(SAMPLED,))
+            await call(synthesize_request(), metadata=(SAMPLED,))
         with traced(sample_ratio=1) as unsampled:
-            await call(critique_request(), metadata=(UNSAMPLED,))
+            await call(synthesize_request(), metadata=(UNSAMPLED,))
     assert (len(none), len(one), len(unsampled)) == (0, 1, 0)
 
 
@@ -219,15 +221,15 @@ def test_spans_of_opentelemetrys_api_are_in_the_trace() -> None:
 
 
 async def test_a_span_that_a_servicer_makes_with_the_api_joins_the_trace_of_the_call() -> None:
-    async with serve(critic(silent)) as inner, open_channel(inner.target) as channel:
+    async with serve(synthesizer(silent)) as inner, open_channel(inner.target) as channel:
 
-        async def work(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+        async def work(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
             with trace.get_tracer("a team's own").start_as_current_span("theirs"):
-                return await CriticServiceStub(channel).Critique(request)
+                return await SynthesizeServiceStub(channel).Synthesize(request)
 
         with traced() as spans:
-            async with serve_critic(work) as stub:
-                await stub.Critique(critique_request())
+            async with serve_synthesizer(work) as stub:
+                await stub.Synthesize(synthesize_request())
     (own,) = [span for span in spans if span.name == "theirs"]
     by_id = {span.span_id: span for span in spans}
     assert by_id[own.parent_id].kind is SpanKind.SERVER
@@ -299,16 +301,16 @@ async def test_a_span_that_fails_says_by_what_and_nothing_that_was_said() -> Non
 async def test_logs_name_the_trace_where_there_is_one() -> None:
     lines: list[dict[str, Any]] = []
 
-    async def log(request: CritiqueRequest, context: Any) -> CritiqueResponse:
+    async def log(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
         record = logging.LogRecord("test", logging.INFO, "", 0, "a message", None, None)
         lines.append(json.loads(JsonFormatter().format(record)))
-        return CritiqueResponse()
+        return SynthesizeResponse()
 
-    async with serve_critic(log) as stub:
-        await stub.Critique(critique_request())
-        await stub.Critique(critique_request(), metadata=(SAMPLED,))
+    async with serve_synthesizer(log) as stub:
+        await stub.Synthesize(synthesize_request())
+        await stub.Synthesize(synthesize_request(), metadata=(SAMPLED,))
         with traced() as spans:
-            await stub.Critique(critique_request())
+            await stub.Synthesize(synthesize_request())
     assert "trace_id" not in lines[0]
     assert (lines[1]["trace_id"], lines[1]["span_id"]) == (TRACE, PARENT)
     (served,) = [span for span in spans if span.kind is SpanKind.SERVER]

@@ -149,11 +149,11 @@ async def test_a_judge_that_raises_is_unavailable() -> None:
 
 
 async def test_a_judge_of_another_contract_is_unavailable_and_says_which_one_was_wanted() -> None:
-    async with gateway_client(*agents(Fake("commonsense", serves="critic"))) as client:
+    async with gateway_client(*agents(Fake("commonsense", serves="synthesize"))) as client:
         result = await evaluate_result(client, scripts_request(1))
     assert reasons(result, "executable") == {"JUDGE_UNAVAILABLE"}
     assert rationale(result, "executable") == (
-        "The judge 'fake' does not implement dramaturg.api.agents.v1.CommonsenseService."
+        "The judge 'fake' does not implement dramaturg.api.judging.v1.JudgeService."
     )
 
 
@@ -225,12 +225,17 @@ async def serve_garbage() -> AsyncIterator[str]:
 
     class Garbage(grpc.GenericRpcHandler):
         def service(self, details: grpc.HandlerCallDetails) -> Any:
-            if not str(details.method).startswith("/dramaturg.api.agents."):
+            if not str(details.method).startswith(("/dramaturg.api.agents.", "/dramaturg.api.judging.")):
                 return None
 
             async def answer(request: bytes, context: object) -> bytes:
                 return b"\xff\xff\xff\xff"
 
+            async def answers(request: bytes, context: object) -> AsyncIterator[bytes]:
+                yield b"\xff\xff\xff\xff"
+
+            if str(details.method).endswith("/Judge"):
+                return grpc.unary_stream_rpc_method_handler(answers)
             return grpc.unary_unary_rpc_method_handler(answer)
 
     server = grpc.aio.server()
@@ -243,12 +248,12 @@ async def serve_garbage() -> AsyncIterator[str]:
         await server.stop(0)
 
 
-async def test_bytes_that_are_no_answer_are_unparsable() -> None:
+async def test_bytes_that_are_no_answer_are_none() -> None:
     async with serve_garbage() as target:
         fakes = agents(Fake("critic", target=target), Fake("synthesize", target=target))
         async with gateway_client(*fakes) as client:
             result = await evaluate_result(client, scripts_request(1))
-    assert reasons(result, *CRITIC.criteria) == {"UNPARSABLE"}
+    assert reasons(result, *CRITIC.criteria) == {"JUDGE_UNAVAILABLE"}
     assert result.gold_answer.failure == "The synthesizer answered without steps."
     assert len(passes(result)) == 4
 

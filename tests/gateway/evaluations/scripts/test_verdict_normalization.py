@@ -40,7 +40,7 @@ identities = st.one_of(
 def test_whatever_a_judge_answers_each_criterion_has_one_sound_verdict(
     answered: list[Verdict], identity: Identity | None
 ) -> None:
-    expected = expected_criteria(CRITIC, identity)
+    expected = expected_criteria(CRITIC, identity, frozenset(ABSEVAL))
     settled = normalize(Assessment(verdicts=answered), expected, identity, STEPS)
     assert [verdict.criterion for verdict in settled.verdicts] == list(expected)
     for verdict in settled.verdicts:
@@ -102,7 +102,7 @@ def test_the_answer_itself_is_not_changed() -> None:
 
 def test_a_criterion_of_the_paper_belongs_to_its_own_role() -> None:
     identity = Identity(criteria=["order_correct", "tone", "executable", "brevity"])
-    assert expected_criteria(COMMONSENSE, identity) == ("executable", "brevity", "tone")
+    assert expected_criteria(COMMONSENSE, identity, frozenset(ABSEVAL)) == ("executable", "brevity", "tone")
 
 
 def test_an_unknown_reason_of_a_newer_judge_is_kept() -> None:

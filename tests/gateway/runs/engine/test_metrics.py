@@ -51,6 +51,6 @@ async def test_runs_are_shown_while_they_last_and_counted_when_they_end(tmp_path
     traces = {span.trace_id for span in samples}
     assert len(traces) == 3
     under = [span for span in spans if span.parent_id and span.trace_id in traces]
-    assert {span.name for span in under} >= {"dramaturg.api.agents.v1.CriticService/Critique"}
+    assert {span.name for span in under} >= {"dramaturg.api.judging.v1.JudgeService/Judge"}
     (orchestrated,) = [span for span in spans if span.name == "orchestrate run"]
     assert orchestrated.trace_id not in traces

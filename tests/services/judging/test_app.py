@@ -11,9 +11,8 @@ from dramaturg import conformance
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.judging.v1.script_judge_service_pb2 import JudgeScriptRequest
-from dramaturg.api.judging.v1.script_judge_service_pb2_grpc import ScriptJudgeServiceStub
 from dramaturg.judge import criteria, roles
+from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
 from services.judging.app import App
@@ -42,32 +41,26 @@ def generation() -> FakeGeneration:
 
 
 @pytest.fixture
-async def judge(generation: FakeGeneration) -> AsyncIterator[ScriptJudgeServiceStub]:
+async def judge(generation: FakeGeneration) -> AsyncIterator[grpc.aio.Channel]:
     async with (
         serve_generation(generation) as target,
         serve_app(App(ScriptJudgeSettings(generation_target=target))) as channel,
     ):
-        yield ScriptJudgeServiceStub(channel)
+        yield channel
 
 
 async def ask(
-    judge: ScriptJudgeServiceStub,
+    judge: grpc.aio.Channel,
     *asked: str,
     one: Candidate | None = None,
     task: Task = TASK,
     reference: Script | None = None,
 ) -> Assessment:
-    request = JudgeScriptRequest(
-        task=task, candidate=one or candidate(*STEPS), criteria=asked, reference=reference
-    )
-    response = await judge.JudgeScript(request)  # type: ignore[misc]  # the stub of an asyncio channel
-    assessment: Assessment = response.assessment
-    return assessment
+    request = judge_request(task, [one or candidate(*STEPS)], criteria=asked, reference=reference)
+    return await judge_one(judge, request)
 
 
-async def test_judges_all_seven_in_one_call(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
-) -> None:
+async def test_judges_all_seven_in_one_call(judge: grpc.aio.Channel, generation: FakeGeneration) -> None:
     assessment = await ask(judge)
     assert [verdict.criterion for verdict in assessment.verdicts] == list(criteria.ABSEVAL)
     assert {verdict.outcome for verdict in assessment.verdicts} == {verdict_pb2.OUTCOME_PASS}
@@ -77,7 +70,7 @@ async def test_judges_all_seven_in_one_call(
 
 
 async def test_judges_those_named_and_asks_for_no_others(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
+    judge: grpc.aio.Channel, generation: FakeGeneration
 ) -> None:
     assessment = await ask(judge, criteria.ORDER_CORRECT, criteria.EXECUTABLE)
     assert [verdict.criterion for verdict in assessment.verdicts] == ["order_correct", "executable"]
@@ -85,9 +78,7 @@ async def test_judges_those_named_and_asks_for_no_others(
     assert "completes_goal" not in generation.requests[0].json_format.schema
 
 
-async def test_every_kind_of_section_is_read(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
-) -> None:
+async def test_every_kind_of_section_is_read(judge: grpc.aio.Channel, generation: FakeGeneration) -> None:
     generation.reply = lambda _: completion(
         {
             "walk": "...",
@@ -115,7 +106,7 @@ async def test_every_kind_of_section_is_read(
 
 
 async def test_is_shown_a_reference_where_there_is_one(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
+    judge: grpc.aio.Channel, generation: FakeGeneration
 ) -> None:
     assessment = await ask(judge, reference=REFERENCE)
     assert "Step 2: Brew the tea.\n" in generation.messages[-1]
@@ -124,9 +115,7 @@ async def test_is_shown_a_reference_where_there_is_one(
     assert "eference" not in "".join(generation.messages)
 
 
-async def test_an_unknown_criterion_is_refused(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
-) -> None:
+async def test_an_unknown_criterion_is_refused(judge: grpc.aio.Channel, generation: FakeGeneration) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await ask(judge, "no_missing_steps", "witty")
     error = from_rpc_error(caught.value)
@@ -136,7 +125,7 @@ async def test_an_unknown_criterion_is_refused(
 
 
 async def test_only_constraints_without_any_need_no_model(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
+    judge: grpc.aio.Channel, generation: FakeGeneration
 ) -> None:
     assessment = await ask(judge, criteria.SATISFIES_CONSTRAINTS, task=Task(goal="Make tea"))
     assert [verdict.abstain_reason for verdict in assessment.verdicts] == [
@@ -146,7 +135,7 @@ async def test_only_constraints_without_any_need_no_model(
 
 
 async def test_an_empty_candidate_is_judged_on_the_criteria_asked(
-    judge: ScriptJudgeServiceStub, generation: FakeGeneration
+    judge: grpc.aio.Channel, generation: FakeGeneration
 ) -> None:
     assessment = await ask(judge, criteria.ORDER_CORRECT, criteria.COMPLETES_GOAL, one=Candidate(id="a"))
     assert [verdict.criterion for verdict in assessment.verdicts] == ["order_correct", "completes_goal"]

@@ -1,0 +1,125 @@
+"""The candidates of a request as judges get them, and the messages that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
+
+
+@dataclass(frozen=True, eq=False)
+class JudgeBatch:
+    """What all candidates of a request have in common."""
+
+    task: Task
+    """The task."""
+    reference: Script
+    """The script to compare with. Without steps: there is none."""
+    criteria: tuple[str, ...]
+    """The criteria to judge, in the order of the verdicts."""
+    definitions: Mapping[str, str]
+    """The definitions of criteria that the request defines, by id."""
+    options: JudgeOptions
+    """The model and its sampling."""
+    candidates: tuple[ParsedCandidate, ...]
+    """All candidates of the request, empty ones included, then those of its pool."""
+
+
+@dataclass(frozen=True, eq=False)
+class JudgeItem:
+    """One candidate to judge, which is not empty."""
+
+    batch: JudgeBatch
+    """What it has in common with the other candidates of the request."""
+    candidate: ParsedCandidate
+    """The candidate: its id, text and steps."""
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        return self.batch.task
+
+    @property
+    def reference(self) -> Script:
+        """The script to compare with. Without steps: there is none."""
+        return self.batch.reference
+
+    @property
+    def criteria(self) -> tuple[str, ...]:
+        """The criteria to judge, in the order of the verdicts."""
+        return self.batch.criteria
+
+    @property
+    def definitions(self) -> Mapping[str, str]:
+        """The definitions of criteria that the request defines, by id."""
+        return self.batch.definitions
+
+    @property
+    def options(self) -> JudgeOptions:
+        """The model and its sampling."""
+        return self.batch.options
+
+    @property
+    def pool(self) -> Sequence[ParsedCandidate]:
+        """The other candidates of the task, empty ones included."""
+        return [other for other in self.batch.candidates if other is not self.candidate]
+
+
+def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
+    """Decodes a request that is to be judged by these criteria."""
+    return JudgeBatch(
+        task=request.task,
+        reference=request.reference,
+        criteria=tuple(criteria),
+        definitions={one.id: one.definition for one in request.criteria if one.definition},
+        options=request.options,
+        candidates=tuple(map(decode_candidate, (*request.candidates, *request.pool))),
+    )
+
+
+def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
+    """Decodes a candidate. A text whose reading is unspecified, or lacks its steps, is read here."""
+    steps = tuple([step.text for step in message.script.steps])
+    if message.reading == verdict_pb2.READING_STEPS and steps:
+        return ParsedCandidate(
+            message.id,
+            steps,
+            message.text or "\n".join(steps),
+            message.reading,
+            message.preamble,
+            message.notes,
+            message.script.edges,
+        )
+    if message.reading in (verdict_pb2.READING_TEXT, verdict_pb2.READING_EMPTY):
+        return ParsedCandidate(message.id, (), message.text, message.reading)
+    if steps:
+        return parse_candidate(Candidate(id=message.id, script=message.script))
+    return parse_candidate(Candidate(id=message.id, text=message.text))
+
+
+def encode_candidate(candidate: Candidate, parsed: ParsedCandidate) -> JudgeCandidate:
+    """Encodes a candidate for judges, who do not learn which model wrote it.
+
+    Args:
+        candidate: The candidate.
+        parsed: The same as ``parse_candidate`` reads it.
+    """
+    message = JudgeCandidate(
+        id=candidate.id,
+        text=candidate.text,
+        reading=parsed.reading,
+        preamble=parsed.preamble,
+        notes=parsed.notes,
+    )
+    if parsed.reading == verdict_pb2.READING_STEPS:
+        if candidate.WhichOneof("content") == "script":
+            message.script.CopyFrom(candidate.script)
+        else:
+            for step in parsed.steps:
+                message.script.steps.add(text=step)
+    return message
