@@ -1,4 +1,4 @@
-"""The client's part for runs: evaluations of many samples that live in a gateway."""
+"""The client of RunService: durable evaluations of datasets."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ENDED = frozenset(
         run_pb2.RUN_STATE_CANCELLED,
     }
 )
-"""The states in which a run has ended."""
-LONGEST_PAUSE = 10.0
-"""The most seconds between two attempts to connect again."""
+"""The terminal states of a run."""
+MAX_RECONNECT_SECONDS = 10.0
+"""The longest wait between two attempts to reconnect."""
 
-# A stream ends with DEADLINE_EXCEEDED when it has lasted as long as the server lets any call last.
-_PASSING = frozenset(
+# A stream ends with DEADLINE_EXCEEDED at the time limit of the server.
+_TRANSIENT = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
 
@@ -48,14 +48,15 @@ Response = TypeVar("Response")
 class RunClient:
     """The runs of a gateway (``evaluation.v1.RunService``); ``DramaturgClient.runs`` is one.
 
-    Every method raises ``ServiceError``: NOT_FOUND for a run that is not there, FAILED_PRECONDITION for one
-    whose state the method does not fit, INVALID_ARGUMENT with every violation.
+    Each method raises ``ServiceError``: NOT_FOUND for a run that does not exist, FAILED_PRECONDITION for a
+    run in another state than the method requires, INVALID_ARGUMENT with all violations.
 
     Example:
         >>> async with DramaturgClient("localhost:50051") as client:
         ...     run = await client.runs.create(spec)
         ...     async for event in client.runs.watch(run.id):
-        ...         print(event.progress.succeeded_count)
+        ...         progress = event.run.progress if event.HasField("run") else event.progress
+        ...         print(progress.succeeded_count, "of", progress.sample_count)
 
     Args:
         channel: The channel to the gateway.
@@ -65,17 +66,18 @@ class RunClient:
         self._stub = RunServiceStub(channel)
 
     async def create(self, spec: RunSpec, *, request_id: str = "") -> Run:
-        """Creates a run; its dataset is read afterwards.
+        """Creates a run. Its dataset is read after the call returns.
 
         Args:
-            spec: What it does.
-            request_id: A UUID4. A second call with it and the same spec gives the run that is there.
+            spec: The specification.
+            request_id: A UUID4 that makes the call idempotent: a second call with it and the same spec
+                returns the existing run.
         """
         request = pb.CreateRunRequest(spec=spec, request_id=request_id)
         return (await _answer(self._stub.CreateRun(request))).run
 
     async def get(self, run_id: str) -> Run:
-        """A run, with its progress."""
+        """Returns a run with its progress."""
         return (await _answer(self._stub.GetRun(pb.GetRunRequest(run_id=run_id)))).run
 
     async def find(
@@ -118,30 +120,30 @@ class RunClient:
         return (await _answer(self._stub.UpdateRun(request))).run
 
     async def pause(self, run_id: str) -> Run:
-        """Begins no further sample of a run until it is resumed."""
+        """Pauses a running run: no further sample is started, samples in progress are finished."""
         return (await _answer(self._stub.PauseRun(pb.PauseRunRequest(run_id=run_id)))).run
 
     async def resume(self, run_id: str) -> Run:
-        """Goes on with a paused run."""
+        """Resumes a paused run."""
         return (await _answer(self._stub.ResumeRun(pb.ResumeRunRequest(run_id=run_id)))).run
 
     async def cancel(self, run_id: str) -> Run:
-        """Ends a run; calls under way are cancelled, what was judged is kept."""
+        """Cancels a run. Calls in progress are cancelled; results are kept."""
         return (await _answer(self._stub.CancelRun(pb.CancelRunRequest(run_id=run_id)))).run
 
     async def rerun(self, run_id: str, scope: pb.RerunScope.ValueType, *, fresh: bool = False) -> Run:
-        """Begins an ended run anew for some of its samples.
+        """Begins a new attempt of an ended run for some of its samples.
 
         Args:
             run_id: The run.
-            scope: Which samples.
-            fresh: Whether model calls are made anew instead of answered from what was bought.
+            scope: The samples.
+            fresh: Whether new completions are requested instead of those of the ledger.
         """
         request = pb.RerunRunRequest(run_id=run_id, scope=scope, fresh=fresh)
         return (await _answer(self._stub.RerunRun(request))).run
 
     async def extend(self, run_id: str, models: Sequence[str]) -> Run:
-        """Adds models under test to an ended run and begins it anew."""
+        """Adds models under test to an ended run and begins a new attempt."""
         request = pb.ExtendRunRequest(run_id=run_id, models=models)
         return (await _answer(self._stub.ExtendRun(request))).run
 
@@ -156,15 +158,15 @@ class RunClient:
         *,
         on_lost: Callable[[ServiceError], None] | None = None,
     ) -> AsyncGenerator[pb.WatchRunResponse]:
-        """Yields what happens to a run until it has ended; while it is running, every few seconds at least.
+        """Yields the events of a run until it has ended, at least one every few seconds while it is running.
 
-        A connection that is lost, or that the server ends after its longest time, is made again from the last
-        event on, for as long as it takes. Only what no waiting mends is raised.
+        Reconnects without limit after a lost connection or the time limit of a stream, and continues from the
+        last event. Permanent errors are raised.
 
         Args:
             run_id: The run.
-            cursor: The last event that was seen. 0: none.
-            on_lost: Is told each time when the gateway cannot be reached.
+            cursor: The cursor of the last event seen. 0: none.
+            on_lost: Called whenever the gateway is unreachable.
         """
         pause = 0.0
         while True:
@@ -176,21 +178,21 @@ class RunClient:
                         yield event
                         if event.HasField("run") and event.run.state in ENDED:
                             return
-                # A server that drains ends its streams as it does when there is nothing more to tell.
+                # A draining server ends its streams without an error.
                 if (await self.get(run_id)).state in ENDED:
                     return
             except ServiceError as error:
-                if error.code not in _PASSING:
+                if error.code not in _TRANSIENT:
                     raise
                 if on_lost is not None and error.code is grpc.StatusCode.UNAVAILABLE:
                     on_lost(error)
             await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2 or 0.2)
+            pause = min(MAX_RECONNECT_SECONDS, pause * 2 or 0.2)
 
     async def samples(
         self, run_id: str, states: Sequence[SampleState.ValueType] = ()
     ) -> AsyncGenerator[RunSample]:
-        """Yields samples with their results, by index; only those in some states where any are given."""
+        """Yields samples with their results, by index; only those in ``states``, if any are given."""
         request = pb.ListSamplesRequest(run_id=run_id, states=states)
         async with aclosing(_pages(self._stub.ListSamples, request)) as pages:
             async for page in pages:
@@ -209,9 +211,9 @@ class RunClient:
 
         Args:
             run_id: The run.
-            where: Which judgements. None: all.
-            numbers_only: Whether rationale, findings and provenance are left out.
-            page_size: How many are fetched at once. 0: as the server likes.
+            where: Restricts the judgements. None: all.
+            numbers_only: Whether rationale, findings and provenance are omitted.
+            page_size: The judgements of one request. 0: the default of the server.
         """
         request = pb.ListResultsRequest(
             run_id=run_id, filter=where, numbers_only=numbers_only, page_size=page_size
@@ -222,7 +224,7 @@ class RunClient:
                     yield result
 
     async def leaderboard(self, run_id: str, measure: str = "") -> pb.GetLeaderboardResponse:
-        """Ranks the models of a run by a measure; by default by the main one of its evaluation."""
+        """Ranks the models of a run by a measure, by default the primary one of its evaluation."""
         request = pb.GetLeaderboardRequest(run_id=run_id, measure=measure)
         return await _answer(self._stub.GetLeaderboard(request))
 
@@ -240,7 +242,7 @@ class RunClient:
 
         Args:
             run_id: The run.
-            sample_limit: The most samples that are shown one by one. 0: as the server likes.
+            sample_limit: The most samples in full. 0: the default of the server.
         """
         request = pb.GetReportRequest(run_id=run_id, sample_limit=sample_limit)
         async with aclosing(_stream(self._stub.GetReport(request))) as pieces:
@@ -256,7 +258,7 @@ async def _answer(call: Awaitable[Response]) -> Response:
 
 
 async def _stream(call: Any) -> AsyncGenerator[Any]:
-    """What a call streams; it is cancelled when closed."""
+    """The responses of a streaming call, which is cancelled when the generator is closed."""
     try:
         async for response in call:
             yield response

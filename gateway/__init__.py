@@ -1,1 +1,1 @@
-"""The public API: evaluates scripts through the judges that its configuration names."""
+"""The public API: evaluations through registered judges, and runs."""

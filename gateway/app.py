@@ -1,4 +1,4 @@
-"""Wires the gateway: the judges that its settings name, and the services that it offers."""
+"""Assembles the gateway from its settings: judges, evaluations, runs and quotas."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class App:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """Opens the channels to the judges and the store of runs, yields the contracts, and closes them.
+        """Opens the channels to the judges and the run store, yields the contracts, and closes them.
 
         Raises:
-            SettingsError: The store of runs cannot be used.
+            SettingsError: The run store is unavailable.
         """
         settings = self._settings
         directory = JudgeDirectory(
@@ -67,7 +67,7 @@ class App:
             quotas = Quotas(self._quotas)
             runs = []
             if self._runs.enabled:
-                # Here, since the engine takes longer to load than most commands to run.
+                # Imported here: loading the engine takes longer than most commands.
                 from gateway.runs.app import serve_runs
 
                 runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))]
@@ -78,7 +78,7 @@ class App:
                     EvaluationServicer(evaluations),
                     name="gateway",
                     version=version("dramaturg"),
-                    description="Evaluates what language models wrote through the registered judges.",
+                    description="Evaluates the output of language models through registered judges.",
                 ),
                 Contract.make(
                     judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
@@ -86,7 +86,7 @@ class App:
                     JudgeDirectoryServicer(registry, directory),
                     name="gateway",
                     version=version("dramaturg"),
-                    description="Tells which judges are registered and whether they answer.",
+                    description="Lists the registered judges and their health.",
                 ),
                 *runs,
                 *proxy_contracts([judge for judge in registry.all() if judge.default]),

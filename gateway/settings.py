@@ -1,4 +1,4 @@
-"""What can be configured of the gateway."""
+"""Settings of the gateway."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ class RoleEntry(BaseModel):
 
 
 class JudgeEntry(BaseModel):
-    """One ``[[gateway.judges]]`` table: a judge under a name."""
+    """One ``[[gateway.judges]]`` table: a registered judge."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: str
-    """The role it serves, such as "critic"."""
+    """The role it serves, for example "critic"."""
     name: str = Field(min_length=1, max_length=100)
-    """The name it is registered under, unique within its role."""
+    """Its registered name, unique within its role."""
     target: str = Field(min_length=1)
-    """Where it is reached, such as "critic.dramaturg.svc:50051"."""
+    """Its address, for example "critic.dramaturg.svc:50051"."""
     default: bool = False
-    """Whether it serves the role where a request names no judge. A role's only judge always does."""
+    """Whether it serves the role if a request names no judge. The only judge of a role always does."""
 
 
 class GatewaySettings(Settings):
@@ -83,22 +83,22 @@ class GatewaySettings(Settings):
     roles: tuple[RoleEntry, ...] = ()
     """Roles beside the built-in ones. A request asks the judges of one by naming it in its ``judges``."""
     judges: tuple[JudgeEntry, ...] = ()
-    """The registered judges. A panel's judges may stand at one target or at many."""
+    """The registered judges. Several may share a target."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
-    """The longest wait for a judge: from the call to its first answer, and from each answer to the next. The
-    deadline of the caller may cut it."""
+    """The timeout of a judge, from the call to its first answer and from each answer to the next, at most the
+    deadline of the caller."""
     gold_answer_timeout_seconds: float = Field(default=300, gt=0)
-    """The longest wait for the gold answer. Never more than half of the time left, so that the judges
-    that compare with it keep the other half."""
+    """The timeout of the gold answer, at most half of the time left: the judges that compare with it get
+    the other half."""
     deadline_reserve_seconds: float = Field(default=0.5, ge=0)
-    """The time before the call's deadline that is kept to send the result."""
+    """The time reserved before the deadline of the call to send the result."""
     calls_per_judge: int = Field(default=64, ge=1)
-    """How many calls one judge gets at once, of all evaluations together; further ones wait their turn, and
-    tenants take turns."""
+    """The most concurrent calls of one judge, over all evaluations. Further calls wait; tenants are served
+    equally."""
     identity_ttl_seconds: float = Field(default=60, ge=0)
-    """For how long a judge's identity is believed before it is asked again."""
+    """How long the identity of a judge is cached."""
     identity_timeout_seconds: float = Field(default=5, gt=0)
-    """The longest wait for a judge's identity or health."""
+    """The timeout of a request for the identity or health of a judge."""
 
     @field_validator("roles")
     @classmethod
