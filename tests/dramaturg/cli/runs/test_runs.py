@@ -15,6 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
+from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits
+from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import abstained, failed
 from tests.support.command_line import Finished, dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv, to_json_lines
@@ -196,17 +198,20 @@ async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judg
 
 async def test_a_run_is_steered(target: str, rows: Path, judges: Judges) -> None:
     judges.open.clear()
-    run = await create(rows, "--concurrency", "1", "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
-    assert (
-        await create(rows, "--concurrency", "1", "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
-        == run
-    )
+    options = ("--concurrency", "1", "--max-cost-usd", "7")
+    once = (*options, "--request-id", "5f0c7d34-51f5-4a6e-8a4f-2a0a6e0a4d11")
+    run = await create(rows, *once)
+    assert await create(rows, *once) == run
     await begun(judges)
     assert "FAILED_PRECONDITION" in (await runs("rerun", run, code=2)).err
     assert "FAILED_PRECONDITION" in (await runs("extend", run, "--model", "m", code=2)).err
     assert (await runs("pause", run, "--json")).json["state"] == "PAUSED"
     assert "nothing is to be changed" in (await runs("update", run, code=2)).err
     await runs("update", run, "--priority", "5", "--max-tokens", "100000")
+    async with DramaturgClient(target) as client:
+        spec = (await client.runs.get(run)).spec
+    assert spec.limits == RunLimits(max_concurrent_samples=1, priority=5)
+    assert spec.budget == RunBudget(max_cost_usd=7, max_token_count=100000)
     judges.open.set()
     ended = (await runs("resume", run, "--watch", "--json")).json
     assert (ended["state"], ended["succeeded"]) == ("SUCCEEDED", SAMPLES)

@@ -1,0 +1,76 @@
+"""Spending counts by tenant on the day on which it is added."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_CANCELLED,
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    DatasetManifest,
+)
+from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from gateway.runs.records import Spending
+from gateway.runs.store import RunStore
+from gateway.runs.store.database import Database
+from tests.support.runs import create, judged
+
+DAY = 24 * 3600 * 1_000_000
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time of the store in microseconds."""
+    made = [20_000 * DAY]
+    monkeypatch.setattr(Database, "now", lambda *_: made[0])
+    return made
+
+
+def test_amounts_add_up_by_tenant_and_day(store: RunStore, clock: list[int]) -> None:
+    store.add_spending("a", Spending(5, 0.5))
+    store.add_spending("b", Spending(7, 0))
+    clock[0] += DAY - 1
+    store.add_spending("a", Spending(1, 0.25))
+    assert store.spent_today("a") == Spending(6, 0.75)
+    assert store.spent_today("b") == Spending(7, 0)
+    assert store.spent_today("c") == Spending()
+    clock[0] += 1
+    assert store.spent_today("a") == Spending()
+    store.add_spending("a", Spending(2, 0))
+    assert store.spent_today("a") == Spending(2, 0)
+
+
+def test_a_run_counts_on_the_day_of_each_purchase(store: RunStore, clock: list[int]) -> None:
+    create(store, samples=2, tenant="a")
+    store.set_manifest("run", DatasetManifest(sha256="x"))
+    store.change_state("run", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    # A sample that is done already costs nothing again.
+    store.finish_samples("run", 1, [judged(0, {"m": [True]}, tokens=10)])
+    assert store.spent_today("a").tokens == 10
+    clock[0] += DAY
+    store.finish_samples("run", 1, [judged(1, {"m": [True]}, tokens=3)])
+    assert store.spent_today("a").tokens == 3
+    clock[0] += DAY
+    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.begin_again("run", RERUN_SCOPE_ALL, fresh=True)
+    store.finish_samples("run", 2, [judged(0, {"m": [True]}, tokens=4)])
+    assert store.spent_today("a").tokens == 4
+    store.change_state("run", RUN_STATE_CANCELLED, expected=[RUN_STATE_RUNNING])
+    store.delete_run("run")
+    assert store.spent_today("a").tokens == 4
+
+
+def test_gateways_that_add_at_once_lose_nothing(store: RunStore) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: store.add_spending("a", Spending(number, 0)), range(100)))
+    assert store.spent_today("a").tokens == sum(range(100))
+
+
+def test_a_tenant_of_any_text_is_found_again(store: RunStore) -> None:
+    store.add_spending("a\0b", Spending(1, 0))
+    store.add_spending("a\0b", Spending(1, 0))
+    assert store.spent_today("a\0b").tokens == 2
