@@ -12,7 +12,7 @@ from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion
 from dramaturg.service.errors import ServiceError
 
-# Whatever the judge is asked, its configuration will fail it: the caller must know, not each verdict.
+# The configuration fails every request: it is an error of the call, not of each verdict.
 _CONFIGURATION = frozenset(
     {
         error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,

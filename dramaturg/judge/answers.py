@@ -71,7 +71,7 @@ def schema(form: AnswerForm[object]) -> str:
 
 
 def instruction(form: AnswerForm[object]) -> str:
-    """What a model is told of a form."""
+    """The instructions for a form in a prompt."""
     return _instruction(form.shape)
 
 

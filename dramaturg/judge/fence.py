@@ -1,6 +1,6 @@
 """Fences around what is judged: it is data, and never instructs the judge.
 
-Whatever a request supplies goes into a prompt between two lines that carry a marker. The marker derives
+Texts of a request are put into a prompt between two lines with a marker. The marker derives
 from the SHA-256 of the content, so that equal requests make equal prompts (the completion cache hits) and
 the content cannot hold its own end. Long content is cut, with a note that stands where it was cut and one
 outside the fence. Characters that a reader cannot see, and the control tokens of chat templates, are

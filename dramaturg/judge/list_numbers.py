@@ -40,7 +40,7 @@ def _chain(text: str, family: Sequence[Marker]) -> list[Marker]:
 
 
 def _along_lines(markers: Sequence[Marker]) -> list[Marker]:
-    """The numbers at the starts of lines, at the outermost level; else whatever the indentation."""
+    """The numbers at the starts of lines, at the outermost level, otherwise at any indentation."""
     start = _first(markers)
     if start is None:
         return []

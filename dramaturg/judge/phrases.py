@@ -22,8 +22,8 @@ _FUNCTION_WORDS = frozenset(
 def names_phrase(text: str, phrase: str) -> bool:
     """Whether a text names a phrase, wholly or nearly.
 
-    It does where the phrase stands in it, whatever the case and the spaces, or where it has at least
-    ``NEARLY`` of the phrase's words in whatever order. English function words and endings do not count, so
+    It does if it contains the phrase, ignoring case and spaces, or if it has at least
+    ``NEARLY`` of the phrase's words in any order. English function words and endings do not count, so
     that "calling libraries" names "call the library". It is a check of words: "phones the library" does not.
 
     Args:

@@ -102,7 +102,7 @@ def by_rule(
     """A variant for each rule that can be applied to a script.
 
     What is drawn depends on the seed, the row, the candidate and the rule alone, so that a rule makes the
-    same of a script whatever other rules are asked for.
+    same of a script regardless of other requested rules.
     """
     task = original.request.task
     material = Material(original.steps, task.constraints, strangers[original.goal])

@@ -139,11 +139,11 @@ class ServerSettings(Settings):
     ERROR_REASON_OVERLOADED. Each waiting call takes about 25 kB.
     """
     overload_retry_seconds: float = Field(default=1.0, ge=0)
-    """The seconds after which a refused caller is told to retry."""
+    """The retry delay of refused calls, in seconds."""
     default_deadline_seconds: float = Field(default=120.0, gt=0)
     """The deadline of a call that brings none."""
     maximum_deadline_seconds: float = Field(default=600.0, gt=0)
-    """The longest that any call may take, whatever deadline it brings."""
+    """The maximum duration of a call, regardless of its deadline."""
     minimum_deadline_seconds: float = Field(default=0.05, ge=0)
     """A call that has less time than this left is refused before any work is done."""
     max_connection_age_seconds: float = Field(default=300.0, gt=0)

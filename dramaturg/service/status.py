@@ -107,7 +107,7 @@ def _fitting(violations: Sequence[Violation]) -> Sequence[Violation]:
 
 
 def _clipped(text: str, most_bytes: int) -> str:
-    """The text, cut so that it takes at most so many bytes percent-encoded, as it travels in a header."""
+    """The text, truncated to a number of bytes after percent-encoding for a header."""
     if len(quote(text)) <= most_bytes:
         return text
     room, end = most_bytes - len(quote("…")), 0

@@ -82,8 +82,8 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
         reply: Answers a request; or the answers themselves, in the order of the requests, each used once. A
             ``ServiceError`` among them fails its request. Default: ``plain_answer``.
         delay: Seconds before each answer. The requests of a batch wait side by side.
-        break_after: The first call of GenerateBatch ends with UNAVAILABLE after so many responses. None: no
-            call breaks.
+        break_after: The first call of GenerateBatch ends with UNAVAILABLE after this number of responses.
+            None: no call breaks.
 
     Attributes:
         reply: May be replaced while it serves.

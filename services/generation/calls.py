@@ -76,7 +76,7 @@ class Call:
     ask_index: int = 0
     """How often the very same question was asked before for this answer, because it came back empty."""
     omit: frozenset[str] = frozenset()
-    """The parameters that are not sent, whatever else says so, by name (see [providers.parameters])."""
+    """The parameters that are never sent, by name (see [providers.parameters])."""
     owner: str = ""
     """The tenant whose the answer is, kept or on its way: no other is given it. Empty: no tenant's."""
     fingerprints: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)

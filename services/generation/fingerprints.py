@@ -1,6 +1,6 @@
 """The content address of a call: equal calls have equal fingerprints, on every machine and for ever.
 
-A tenant's calls are told from those of others: whatever is found by a fingerprint is the tenant's own.
+Fingerprints include the tenant: everything found by a fingerprint belongs to the tenant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fingerprint(call: Call, address: str = "") -> str:
 
     Args:
         call: The call.
-        address: The endpoint that is asked. Empty: whichever, and for whomever, as recordings are addressed.
+        address: The endpoint. Empty: any endpoint and any tenant, the address of recordings.
 
     It is computed once for each call and endpoint.
     """

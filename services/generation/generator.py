@@ -35,7 +35,7 @@ class Generator:
         completer: Completes conversations.
         patience: How long a request may take.
         max_batch_requests: The most requests of all batches under way at once.
-        retry_seconds: After how many seconds the caller of a refused batch is told to try again.
+        retry_seconds: The retry delay of refused batches, in seconds.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class ModelSettings(_Part):
     max_output_tokens: int | None = Field(default=None, ge=1)
     """The cap where a request sets none. Absent: none is sent."""
     max_output_tokens_limit: int | None = Field(default=None, ge=1)
-    """The highest cap that is sent, whatever a request asks for. Absent: any."""
+    """The maximum cap that is sent, regardless of the request. Absent: any."""
     reasoning_effort: str = Field(default="", pattern="^[a-z]*$")
     """The reasoning effort where a request sets none. Empty: none is sent."""
     stream: bool | None = None
@@ -230,7 +230,7 @@ class GenerationSettings(Settings):
     by the time and by ``cached`` that another asked it before. Without tenants there is nothing to share.
     """
     doubled_default_tokens: int = Field(default=8192, ge=1)
-    """The cap with which an answer is asked for again that was cut off although nobody set a cap."""
+    """The cap of the second request after an answer without a cap was truncated."""
     prompts_dir: Path | None = None
     """A folder whose prompt files replace the service's own ones of the same name."""
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
@@ -255,6 +255,6 @@ class GenerationSettings(Settings):
         return "ledger_url" if self.ledger_url.get_secret_value() else "ledger"
 
     def ledger_address(self) -> str:
-        """The ledger's URL, whichever setting names it."""
+        """The ledger's URL, from either setting."""
         file = "sqlite://" if self.ledger == IN_MEMORY else f"sqlite:///{self.ledger}"
         return self.ledger_url.get_secret_value() or file

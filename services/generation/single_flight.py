@@ -38,7 +38,7 @@ class _SharedWork(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Work by key. It goes on as long as anyone waits for it, whoever asked first.
+    """Work by key. It continues while any caller waits for it.
 
     A waiter that is cancelled, or whose deadline passes, leaves the others the work that was begun; with
     the last waiter the work is cancelled. An outcome is given to those who wait for it and then forgotten.

@@ -50,7 +50,7 @@ class Guard:
         self._reflection = reflection
 
     def is_open(self, method: str) -> bool:
-        """Whether everybody may call the method."""
+        """Whether the method is open to all callers."""
         return self._authenticator is None or self._rule(method) == OPEN
 
     def authenticate(self, method: str, metadata: Metadata) -> bool:

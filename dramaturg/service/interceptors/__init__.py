@@ -14,7 +14,7 @@ They run in this order, the outermost first:
 9. ``Validation`` refuses a request that breaks a limit.
 
 Interceptors of gRPC that are given to the server follow, in their order, and then the servicer. Health, and
-reflection where everybody may call it, pass none of them: a full server must answer probes.
+reflection if it is open to all callers, pass none of them: a full server must answer probes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Admission:
 
     Args:
         limit: The most items at once.
-        retry_after: Seconds after which a refused caller is told to try again.
+        retry_after: The retry delay of refused calls, in seconds.
         weights: How many items the request of a method has, by the method's full name. Calls of other methods
             count as one item.
     """

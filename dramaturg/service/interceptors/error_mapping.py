@@ -68,5 +68,5 @@ def _mapped(raised: Exception, context: Context) -> ServiceError:
 
 
 def _code(context: Context) -> str:
-    code: object = context.code()  # a number at run time, whatever the stub's type says
+    code: object = context.code()  # a number at run time, unlike the stub's type
     return next((known.name for known in grpc.StatusCode if code in {known, known.value[0]}), "UNKNOWN")

@@ -30,7 +30,7 @@ OFF_TOPIC_MIN_POOL = 5
 REDUNDANT_MIN_POOL = 8
 """The fewest usable candidates for a verdict on redundant steps."""
 REDUNDANT_PERCENTILE = 95.0
-"""Of the pool's own scripts, judged by the rest of it, so many have a better backed weakest step."""
+"""The share of the pool's own scripts, each judged by the rest, with a better supported weakest step."""
 REDUNDANT_MARGIN = 0.15
 """By how much less backed, in cosine, a step must be besides. With pools of four to seven, smaller than is
 required, flags 3 % of scripts as they are and 36 % with a step of another script added."""
@@ -40,7 +40,7 @@ ORDER_MIN_POOL = 10
 ORDER_MIN_STEPS = 4
 """The fewest steps: of three, two in the wrong order are as bad as it gets, and common."""
 ORDER_PERCENTILE = 90.0
-"""Of the pool's own scripts, judged by the rest of it, so many are nearer to the usual order."""
+"""The share of the pool's own scripts, each judged by the rest, that are nearer to the usual order."""
 ORDER_MAX_CONSISTENCY = -0.25
 """The highest Kendall's tau with the usual order that is wrong: more pairs against it than for it. With pools
 of four to seven, smaller than is required, flags 5 % of scripts as they are, 23 % shuffled, 75 % reversed.

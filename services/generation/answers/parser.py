@@ -47,7 +47,7 @@ def _read(text: str, form: JsonForm) -> ParsedAnswer:
     lists = "array" in str(form.resolve(form.schema).get("type", ""))
     read = [_canonical(part, form) for part in extract(text, names=[*names], lists=lists)]
     if len(read) > 1:
-        # An example or a note in braces is no answer; whatever has a member of the form may be one.
+        # An example or a note in braces is not an answer; an object with a member of the form may be one.
         read = [part for part in read if not names or names.keys() & _members(part.value)] or read
     if len({part.text for part in read}) > 1:
         raise UnreadableError("the answer has several JSON values, which disagree")

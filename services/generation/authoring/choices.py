@@ -127,7 +127,7 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
         answer = answer[numbered.end() :]
     answer = _LABEL.sub(_marker(named), answer)
     named.update(int(number) - 1 for number in _LONE_NUMBER.findall(answer))
-    # Whoever says "either" speaks of the choice; whoever names an option may only be speaking of the option.
+    # "Either" refers to the choice; the name of an option may only refer to the option.
     if len(named) != 1 or not chooses(answer, in_any_form=named == {_EITHER}):
         return None
     choice = named.pop()

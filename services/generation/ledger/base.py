@@ -101,7 +101,7 @@ class Ledger(Protocol):
         """Removes the records of calls that were not charged, or whose answers are not kept."""
 
     def abandon(self, call_numbers: Collection[int]) -> None:
-        """Marks calls that nobody waits for any more; they may be answered and charged."""
+        """Marks abandoned calls, which may still be answered and charged."""
 
     async def status(self) -> LedgerStatus:
         """Counts completions and calls.

@@ -35,7 +35,7 @@ class BatchedLookup(Generic[Key, Value]):
             answer = self._asked[key] = asyncio.get_running_loop().create_future()
             if self._task is None:
                 self._task = asyncio.create_task(self._work())
-        # Shielded: one who leaves takes the answer from nobody else.
+        # Shielded: cancelling one caller must not affect the others.
         return await asyncio.shield(answer)
 
     async def _work(self) -> None:
@@ -59,7 +59,7 @@ class BatchedLookup(Generic[Key, Value]):
                 answer.set_result(values.get(key))
 
     async def close(self) -> None:
-        """Ends the work; whoever still waits is cancelled."""
+        """Stops the work and cancels waiting callers."""
         task = self._task
         if task is not None:
             task.cancel()

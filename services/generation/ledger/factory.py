@@ -75,5 +75,5 @@ async def _keep_beating(beat: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(RENEWAL_SECONDS)
         try:
             await beat()
-        except Exception as error:  # whatever it is, the next beat may succeed
+        except Exception as error:  # any error: the next beat may succeed
             logger.warning("the ledger's lease could not be renewed: %s", error)

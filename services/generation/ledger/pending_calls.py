@@ -20,7 +20,7 @@ class PendingCalls:
     settled: list[int] = field(default_factory=list)
     """In the store, to be removed there."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
-    """To be marked there: nobody waits for them any more."""
+    """Abandoned calls, to be marked there."""
 
     def add(self, number: int, sent: Sent) -> None:
         self._fresh[number] = sent

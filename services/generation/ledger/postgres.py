@@ -229,7 +229,7 @@ class PostgresLedger(Ledger):
                 await self._writer
                 await self._store.leave(self._process)
                 complete = True
-        except Exception as error:  # the spool is left, whatever it is
+        except Exception as error:  # any error: the spool is kept
             logger.error("the ledger %s could not be closed in order: %r", self._store.place, error)
         self._spool.close(remove=complete)
         await self._reads.close()

@@ -1,8 +1,9 @@
 """Which processes use a ledger, and which of them are dead.
 
-A process holds a lease and renews it. On the machine of whoever asks, the operating system knows better:
-there a process is dead as soon as its number is free or another's. Whoever lost a lease by mistake (a process
-that was stopped for a while) gets it back with the next renewal; nothing depends on it but counts.
+A process holds a lease and renews it. For processes of the same machine the operating system is
+authoritative: there a process is dead as soon as its number is free or another's. A process that lost a lease
+by mistake (a process that was stopped for a while) gets it back with the next renewal; nothing depends on it
+but counts.
 """
 
 from __future__ import annotations
@@ -68,4 +69,4 @@ def _started(pid: int) -> str:
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]  # a zombie has ended; nobody has asked how yet
+    return "" if fields[0] == "Z" else fields[19]  # a zombie has ended and was not waited for

@@ -1,6 +1,6 @@
 """A file beside the process that holds what the shared store does not have yet.
 
-Lines of JSON are appended to it by single writes, so that whatever was written outlives the process. Who
+Lines of JSON are appended to it by single writes, so that written lines outlive the process. Who
 opens a spool locks it (flock(2)), and the lock ends with the process: a spool that can be locked is orphaned,
 and what it holds can be adopted.
 """
@@ -206,6 +206,6 @@ def _read(path: Path) -> Contents:
             try:
                 contents.read(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                # The process died in writing it, so nobody was told of what it says.
+                # The process died while writing it, so its content was not used.
                 logger.warning("%s, line %d cannot be read: %r", path, number, error)
     return contents

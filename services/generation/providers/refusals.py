@@ -81,7 +81,7 @@ class Refusal:
 
     @classmethod
     def read(cls, response: Response) -> Refusal:
-        """Reads a response, whatever it holds."""
+        """Reads any response."""
         try:
             body = json.loads(response.content)
         except (ValueError, RecursionError):

@@ -27,8 +27,8 @@ class RecordingError(ValueError):
 class ReplayProvider(Provider):
     """Plays back a recording: a JSON Lines file with a completion a line.
 
-    A line has ``fingerprint`` (of the call, whichever endpoint answered), ``model`` (as asked for) and
-    ``answer`` (see [records]). Of lines with the same fingerprint the last one counts. Whatever was answered
+    A line has ``fingerprint`` (of the call, for any endpoint), ``model`` (as asked for) and
+    ``answer`` (see [records]). Of lines with the same fingerprint the last one counts. Everything answered
     is recorded, a refusal and an unusable answer too, so that a replayed run goes the same way; failures
     are not.
     """
@@ -118,4 +118,4 @@ class ReplayProvider(Provider):
         return sorted(self._models)
 
     async def close(self) -> None:
-        """Nothing is held open. The source belongs to whoever configured it."""
+        """Holds no resources. The source belongs to its owner."""

@@ -24,7 +24,7 @@ _KEEP_ALIVE_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response, whatever its status."""
+    """A response of any status."""
 
     status: int
     headers: Mapping[str, str]

@@ -71,7 +71,7 @@ class LlmChallengeJudge:
 
 
 def turn_form(turn_count: int) -> ReasonedNumberForm:
-    """The form of the answer for a dialogue of so many turns."""
+    """The form of the answer for a dialogue of a number of turns."""
     return ReasonedNumberForm(
         "turn",
         "go through the turns: what was asked, and what is right or wrong in the answer",

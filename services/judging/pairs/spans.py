@@ -2,7 +2,7 @@
 
 What is read out of an answer is JSON that was perhaps mended and put in order; the tokens belong to the text
 as it came. This module finds the ballots in that text: objects with a "reason" and a "vote" that are strings,
-wherever they stand. It reads proper JSON and looks past whatever stands around it. What had to be mended it
+wherever they stand. It reads proper JSON and ignores text around it. What had to be mended it
 does not find, so that no confidence is made of the wrong tokens.
 """
 
