@@ -17,7 +17,7 @@ def read_goals(file: str, limit: int | None) -> Sequence[Row[ExpandConstraintsRe
     Args:
         file: JSON Lines of ExpandConstraintsRequest where the first character is ``{``, else plain text: a
             goal a line, its topic after a tab where it has one. "-" is standard input, JSON Lines only.
-        limit: Only the first so many. None: all.
+        limit: The number of goals to read. None: all.
 
     Raises:
         OSError: The file cannot be read.

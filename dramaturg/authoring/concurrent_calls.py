@@ -1,4 +1,4 @@
-"""Makes many calls, so many at once; a call that fails is an answer that says so."""
+"""Concurrent calls. A failed call is an answer that states the failure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ async def call_each(
     failed: Callable[[str], Response],
     concurrency: int,
 ) -> list[Response]:
-    """The answers, in the order of the requests.
+    """Makes the calls and returns the answers, in the order of the requests.
 
     Args:
         requests: The requests.
         call: Makes a call.
-        failed: Makes an answer of what went wrong, such as "UNAVAILABLE: connection refused".
-        concurrency: How many calls are made at once.
+        failed: Makes an answer from the failure, such as "UNAVAILABLE: connection refused".
+        concurrency: The maximum number of concurrent calls.
     """
     slots = asyncio.Semaphore(concurrency)
 

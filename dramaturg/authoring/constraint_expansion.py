@@ -1,4 +1,4 @@
-"""Has constraints added to abstract goals, and finds tasks that repeat each other."""
+"""Adds constraints to abstract goals through AuthoringService and finds duplicate tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Draft(NamedTuple):
 
 @dataclass(frozen=True)
 class Expansion:
-    """What came of a file of goals."""
+    """The expansion of a file of goals."""
 
     answers: Mapping[str, ExpandConstraintsResponse]
     """The answers, by the id that their tasks begin with."""
@@ -42,13 +42,13 @@ class Expansion:
     repeated: Mapping[str, str]
     """The id of the earlier task that a task nearly repeats, by its own."""
     unchecked: str
-    """Why only equal words were looked for. Empty: the tasks were embedded and compared."""
+    """Why only equal words count as duplicates. Empty: the tasks were embedded and compared."""
 
 
 def spread(
     rows: Sequence[Row[ExpandConstraintsRequest]], count: int, model: str, constraints: int | None
 ) -> Mapping[str, ExpandConstraintsRequest]:
-    """The requests for so many draws of each goal, by the id that their tasks begin with."""
+    """The requests for ``count`` draws of each goal, by the prefix of the ids of their tasks."""
     asked = {}
     for line, request in rows:
         for index in range(count):
@@ -74,8 +74,8 @@ async def expand_goals(
         channel: A channel to AuthoringService and EmbeddingService.
         asked: The requests, by the id that their tasks begin with.
         near: The cosine from which goals repeat each other.
-        concurrency: How many calls are made at once.
-        timeout: The most seconds for one call.
+        concurrency: The maximum number of concurrent calls.
+        timeout: The timeout of one call, in seconds.
     """
     author = AuthoringServiceStub(channel)
     answers = await call_each(

@@ -1,4 +1,4 @@
-"""Finds texts that say nearly what an earlier one says."""
+"""Finds near-duplicates of earlier texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Duplicates:
     earlier: Sequence[int | None]
     """For each text the index of the earlier text that it repeats. None: it is new."""
     unchecked: str
-    """Why only equal words were looked for. Empty: the texts were embedded and compared."""
+    """Why only equal words count as duplicates. Empty: the texts were embedded and compared."""
 
 
 async def find_duplicates(
@@ -37,7 +37,7 @@ async def find_duplicates(
         channel: Where EmbeddingService may be reached.
         texts: The texts.
         threshold: The cosine, in [-1, 1].
-        timeout: The most seconds for one call.
+        timeout: The timeout of one call, in seconds.
     """
     try:
         vectors = await _embed(channel, texts, timeout)

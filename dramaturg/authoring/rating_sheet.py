@@ -1,4 +1,4 @@
-"""The sheet on which people check ratings, and what they found (SimulBench, section 4.3)."""
+"""The sheet on which people check ratings, and their answers (SimulBench, section 4.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _YES, _NO = frozenset({"yes", "y"}), frozenset({"no", "n"})
 
 
 class Checked(NamedTuple):
-    """What people found."""
+    """The answers of people."""
 
     reasonable: int
     """Ratings that are reasonable."""
@@ -46,7 +46,7 @@ class Checked(NamedTuple):
 
 
 def draw(rows: Iterator[Mapping[str, str]], count: int, seed: int) -> Sequence[Mapping[str, str]]:
-    """Draws so many of the rows, each equally likely, in one pass (Vitter 1985, algorithm R)."""
+    """Draws ``count`` rows with equal probability, in one pass (Vitter 1985, algorithm R)."""
     chance = random.Random(seed)  # noqa: S311 - which ratings are checked is no secret
     kept: list[Mapping[str, str]] = []
     for index, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""What people made of a sheet of scenarios: rows to evaluate, and labels to compare."""
+"""The review sheet of scenarios: its rows, and the decisions and labels that people return."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reviewed:
     statuses: Counter[str] = field(default_factory=Counter)
     """Rows by status."""
     problems: list[str] = field(default_factory=list)
-    """What is not in order, each with its line."""
+    """The problems, each with its line."""
 
 
 def read_review(rows: Sequence[tuple[int, Mapping[str, str]]]) -> Reviewed:
@@ -80,7 +80,7 @@ def read_review(rows: Sequence[tuple[int, Mapping[str, str]]]) -> Reviewed:
 
 
 def agreement_request(found: Reviewed, resamples: int) -> MeasureAgreementRequest:
-    """Asks how far the annotators agree, over all scenarios that one of them labelled and by format."""
+    """The request for the annotators' agreement, over all labelled scenarios and by format."""
     return MeasureAgreementRequest(
         items=[
             AnnotatedItem(
@@ -97,7 +97,7 @@ def agreement_request(found: Reviewed, resamples: int) -> MeasureAgreementReques
 
 
 def accuracy_request(found: Reviewed) -> MeasureAccuracyRequest:
-    """Asks how often annotators choose the right option, by format and level (Choice-75, Table 4)."""
+    """The request for the annotators' accuracy, by format and level (Choice-75, Table 4)."""
     return MeasureAccuracyRequest(
         items=[
             LabelledItem(gold=choice_name(request.gold), predicted=label, tags=request.tags)
@@ -198,9 +198,9 @@ class Draft:
     id: str
     """Its id, of the row's line, the option and the number."""
     request: WriteScenarioRequest
-    """What was asked."""
+    """The request."""
     response: WriteScenarioResponse
-    """What came; a failure says why there is no scenario."""
+    """The response; its failure states why there is no scenario."""
 
 
 def sheet_row(draft: Draft, repeated: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The sheet on which people accept and edit expanded tasks, and the tasks that they leave."""
+"""The review sheet of expanded tasks, and the reviewed tasks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from dramaturg.service.validation import violations
 MOST = 3
 """The most constraints of a task (ABSEval, section 2)."""
 SEPARATOR = "|"
-"""What stands between edited constraints."""
+"""The separator of edited constraints."""
 EDITED_COLUMNS = ("edited_goal", "edited_constraints")
-"""The columns that hold what people wrote instead."""
+"""The columns of people's edits."""
 COLUMNS = (
     "id",
     "topic",
@@ -45,7 +45,7 @@ class ReviewedTasks:
     unworded: list[str] = field(default_factory=list)
     """Tasks kept with a constraint that does not stand in their goal, in words."""
     problems: list[str] = field(default_factory=list)
-    """What is not in order, each with its line."""
+    """The problems, each with its line."""
 
 
 def sheet_row(name: str, expanded: ExpandedTask, repeated: str, model: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Sheets that people review what models wrote on: the same rows as CSV and as JSON Lines."""
+"""Review sheets: the same rows as CSV and as JSON Lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dramaturg.datasets.json_lines import LineError
 from dramaturg.datasets.spreadsheet import read_table, write_table
 
 ACCEPTED, EDITED, REJECTED = "accepted", "edited", "rejected"
-"""What can stand in the column "status"."""
+"""The values of the column "status"."""
 STATUSES = (ACCEPTED, EDITED, REJECTED)
 """All of these."""
 REQUIRED = ("id", "status")

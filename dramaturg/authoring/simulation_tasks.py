@@ -1,4 +1,4 @@
-"""The sheet on which people accept and edit simulation tasks, and the tasks that they leave."""
+"""The review sheet of simulation tasks, the requests that write them, and the reviewed tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dramaturg.service.validation import violations
 from dramaturg.summaries.dialogues import KIND_NAMES
 
 EDITABLE = ("name", "description", "request_type")
-"""What people may write anew, each in a column of its own."""
+"""The editable members, each with a column of its own."""
 EDITED_COLUMNS = tuple(f"edited_{name}" for name in EDITABLE)
 COLUMNS = ("id", "kind", *EDITABLE, "near_duplicate_of", "model", "status", *EDITED_COLUMNS)
 """The columns. Those after "model" are for people; docs/dialogues.md says what goes where."""
@@ -35,7 +35,7 @@ class ReviewedTasks:
     statuses: Counter[str] = field(default_factory=Counter)
     """Rows by status."""
     problems: list[str] = field(default_factory=list)
-    """What is not in order, each with its line."""
+    """The problems, each with its line."""
 
 
 def sheet_row(task: SimulationTask, repeated: str, model: str) -> dict[str, str]:

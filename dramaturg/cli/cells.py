@@ -59,7 +59,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def named(name: str, absent: str = "(none)") -> str:
-    """A name, or what stands for one that is empty."""
+    """A name, or a placeholder for an empty one."""
     return name or absent
 
 

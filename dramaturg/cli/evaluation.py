@@ -1,7 +1,7 @@
-"""What every command has in common that evaluates the rows of a file.
+"""Shared by the commands that evaluate the rows of a file.
 
-All rows are checked before anything is asked; results and errors are written as they come; what was counted
-is reported also when the command is interrupted.
+All rows are checked before the first call; results and errors are written as they come; counts are reported
+also when the command is interrupted.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Request = TypeVar("Request", bound=Message)
 Kept = TypeVar("Kept", bound=SampleAggregator[Any])
 
 WINDOW = 16
-"""How many rows a slow one may hold up, for each that is evaluated at once."""
+"""The number of rows that may wait for a slow one, for each concurrent row."""
 
 
 @dataclass(frozen=True)
 class Job(SamplingOptions):
-    """What every such command is told: the options that all have (``dramaturg.cli.option_groups``)."""
+    """The options of every such command (``dramaturg.cli.option_groups``)."""
 
     file: File
     """The file of rows; "-" is standard input."""
     format: FileFormat = None
     """How it is written. None: as the end of its name tells, else JSON Lines."""
     limit: Limit = None
-    """Only the first N samples. None: all."""
+    """The number of samples to read. None: all."""
     target: Target = None
     """The gateway. None: one is started for the command."""
     out: Out = None
@@ -55,37 +55,37 @@ class Job(SamplingOptions):
     as_json: AsJson = False
     """Whether one JSON object is printed, and no table."""
     concurrency: Concurrency = 8
-    """How many samples are evaluated at once."""
+    """The maximum number of concurrent samples."""
     timeout: Timeout = 600.0
     """Timeout of one sample, in seconds."""
 
 
 @dataclass(frozen=True)
 class Evaluation(Generic[Request, Kept]):
-    """What one such command does with a row."""
+    """The evaluation of one such command."""
 
     request: type[Request]
-    """What a row is."""
+    """The type of a row."""
     evaluate: Callable[[DramaturgClient, Request, float], AsyncGenerator[Any]]
-    """Evaluates a request within so many seconds."""
+    """Evaluates a request within a timeout in seconds."""
     apply: Callable[[Request], None]
-    """Sets in a request what the command line sets."""
+    """Applies the command line's settings to a request."""
     noun: str
-    """What judgements are called, such as "verdicts"."""
+    """The noun for judgements, such as "verdicts"."""
     judged: Callable[[Any], JudgementCount]
-    """How many judgements an event brings."""
+    """Counts the judgements of an event."""
     aggregator: Kept
     """Counts the results."""
     show: Callable[[Terminal, Kept], None]
     """Prints the tables."""
     roles: Sequence[str] = ()
-    """The roles that it asks; a gateway started for the command serves no others. Empty: all."""
+    """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
     judges: Sequence[tuple[str, str]] = ()
-    """The (role, judge) pairs that the command line names; they are looked up before anything is asked."""
+    """The (role, judge) pairs that the command line names; they are looked up before the first call."""
     unjudged: bool = False
-    """Whether nobody judges: nothing is said of judges, then."""
+    """Whether no judge is called: the notice about judges is then omitted."""
     conclude: Callable[[str], Awaitable[None]] | None = None
-    """Works out the figures when every row is done, given the gateway's address."""
+    """Computes the figures after the last row, given the gateway's address."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None
     """The requests that are made of a row, always equally many. None: the row's own."""
     spread_count: int = 1
@@ -93,7 +93,7 @@ class Evaluation(Generic[Request, Kept]):
 
 
 def default_folder() -> Path:
-    """The folder of results that nobody named, by the time."""
+    """The default folder for results, named by the time."""
     return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
@@ -159,14 +159,14 @@ def _spread(
 
 
 async def _check_judges(client: DramaturgClient, judges: Sequence[tuple[str, str]]) -> None:
-    """Refuses a judge that nobody knows before every row fails of it."""
+    """Refuses an unknown judge before any sample fails because of it."""
     for role, name in judges:
         try:
             await client.check_judge(role, name)
         except ServiceError as error:
             if error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN:
                 raise UsageError(f"--judge {role}={name}: {error.message}") from error
-            # Whatever else is wrong may pass, or shows in every sample.
+            # Other errors may be transient, or show in every sample.
             return
 
 

@@ -1,4 +1,4 @@
-"""What the command line sets in every row: judges, models, mechanism, gold answer."""
+"""Settings of the command line for every row: judges, models, mechanism, gold answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 
 
 class MechanismName(StrEnum):
-    """Who judges (``evaluation.v1.Mechanism``)."""
+    """The judging mechanism (``evaluation.v1.Mechanism``)."""
 
     AGENTS = "agents"
     SINGLE_JUDGE = "single-judge"
@@ -39,7 +39,7 @@ _SOURCES = {
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line sets; what it leaves out stays as the row has it."""
+    """Settings of the command line; absent ones keep the row's value."""
 
     judges: Sequence[tuple[str, str]] = ()
     """(role, judge) pairs. They replace the row's judges of the same roles; several of one are a panel."""
@@ -48,7 +48,7 @@ class Overrides:
     model: str = ""
     """The model of all other judges."""
     mechanism: MechanismName | None = None
-    """Who judges."""
+    """The judging mechanism."""
     gold_answer: GoldAnswerName | None = None
     """Where the gold answer comes from. A gold answer that the row brings is then left out."""
 
@@ -97,7 +97,7 @@ def parse_judges(texts: Iterable[str]) -> Sequence[tuple[str, str]]:
 
 
 def parse_models(option: str, texts: Iterable[str]) -> dict[str, str]:
-    """Reads ROLE=MODEL or MODEL into models by role; the empty role stands for all others.
+    """Reads ROLE=MODEL or MODEL into models by role; the empty role: all others.
 
     Args:
         option: The option's name, for messages.

@@ -14,7 +14,7 @@ from dramaturg.service.installed import UnknownServiceError, find_app
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ChannelSettings, ServerSettings
 
-# Calls within a process are not encrypted, whatever certificates the environment names for other servers.
+# Calls within a process are not encrypted, regardless of the certificates for other servers.
 _PLAIN = ChannelSettings.model_construct()
 
 

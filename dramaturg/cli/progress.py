@@ -13,7 +13,7 @@ from dramaturg.summaries.samples import SampleAggregator
 
 
 class JudgementCount(NamedTuple):
-    """How many judgements an event brings."""
+    """Counts the judgements of an event."""
 
     total: int
     """All of them."""
@@ -26,7 +26,7 @@ class ProgressBar:
 
     Args:
         total: How many samples there are.
-        noun: What judgements are called, such as "verdicts". Empty: there are none.
+        noun: The noun for judgements, such as "verdicts". Empty: there are none.
         judged: How many of them an event brings.
     """
 

@@ -1,4 +1,4 @@
-"""``dramaturg roles``: who should judge a text."""
+"""``dramaturg roles``: judging roles for texts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Text(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What is asked of RoleService for every text."""
+    """The settings of the request to RoleService."""
 
     objective: str
     """The set of objective roles. Empty: none."""
@@ -157,7 +157,7 @@ async def _find_all(
 
 
 async def _find(channel: grpc.aio.Channel, text: Text, wish: Wish) -> RolesKnown:
-    """The roles of one text; what fails is told in ``failure``, and the roles that are there stand."""
+    """The roles of one text; after a failure, which ``failure`` states, those that were found."""
     stub = RoleServiceStub(channel)
     known = RolesKnown(roles=role_set(wish.objective) if wish.objective else ())
     try:

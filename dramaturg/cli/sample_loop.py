@@ -1,4 +1,4 @@
-"""Evaluates rows: so many at once, each one's result written and counted as it comes."""
+"""Evaluates rows concurrently and writes each result as it comes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Evaluate = Callable[[Request], AsyncGenerator[Any]]
 
 
 class Watcher(Protocol):
-    """Is told what happens."""
+    """Receives events and ends of samples."""
 
     def happened(self, event: Any) -> None:
-        """An event has come that is not the result."""
+        """Receives an event other than the result."""
 
     def finished(self, aggregator: SampleAggregator[Any]) -> None:
-        """A sample has ended, with a result or without."""
+        """Receives the end of a sample, with or without a result."""
 
 
 async def evaluate_rows(
@@ -49,13 +49,13 @@ async def evaluate_rows(
     Args:
         evaluate: Evaluates a request.
         rows: The rows, checked.
-        writer: Writes what comes of them.
-        aggregator: Counts it.
-        watcher: Is told of it.
-        concurrency: How many samples are evaluated at once.
+        writer: Writes results and errors.
+        aggregator: Counts results and failures.
+        watcher: Receives events and ends of samples.
+        concurrency: The maximum number of concurrent samples.
 
     Raises:
-        ModelsUnavailableError: The models of the first sample cannot be called. It is written all the same.
+        ModelsUnavailableError: The models of the first sample cannot be called. Its result is written.
     """
     source = enumerate(rows)
     models_answer = asyncio.Event()

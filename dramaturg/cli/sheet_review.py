@@ -13,18 +13,18 @@ from dramaturg.datasets.json_lines import LineError
 
 
 class Review(Protocol):
-    """What people said of a sheet's rows."""
+    """The review of a sheet."""
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is wrong, with the row each."""
+        """The problems, each with its row."""
 
 
 SomeReview = TypeVar("SomeReview", bound=Review)
 
 
 def reviewed(file: Path, read: Callable[[list[tuple[int, Mapping[str, str]]]], SomeReview]) -> SomeReview:
-    """What a sheet says.
+    """Reads a completed sheet.
 
     Args:
         file: The sheet.

@@ -38,7 +38,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True)
 class Simulation(Job):
-    """What the command is told that others are too; a dialogue takes longer than a sample of theirs."""
+    """The shared options, with a longer timeout for a dialogue."""
 
     timeout: Timeout = 1800.0
 

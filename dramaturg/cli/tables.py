@@ -21,12 +21,12 @@ GAP = 2
 
 
 class Noted(NamedTuple):
-    """A cell with something to say that stands below the table, once for all cells of which it is true."""
+    """A cell with a note, which is printed once below the table."""
 
     text: str
     """The cell."""
     note: str
-    """What is to be said."""
+    """The note."""
 
 
 Cell = str | Noted

@@ -1,4 +1,4 @@
-"""What is wrong with a dataset as a whole."""
+"""Errors of a dataset as a whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ EXTRA = "dramaturg[datasets]"
 
 
 class DatasetError(Exception):
-    """A dataset that cannot be read to its end, whatever its rows: a wrong header, a damaged file.
+    """A dataset that cannot be read to its end, e.g. because of a wrong header or a damaged file.
 
     The message is what is to be said of the dataset, such as "is damaged: ...".
 

@@ -1,4 +1,4 @@
-"""Reads a dataset: its rows as requests, one after another, and what there is to say of it as a whole."""
+"""Reads a dataset: its rows as requests, and its manifest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dramaturg.datasets.csv_rows import read_csv
 from dramaturg.datasets.errors import DatasetError
 from dramaturg.datasets.formats import Format
 from dramaturg.datasets.json_lines import read_json_lines
-from dramaturg.datasets.metering import CHUNK_BYTES, Meter, read_to_end
+from dramaturg.datasets.meter import CHUNK_BYTES, Meter, read_to_end
 from dramaturg.datasets.parquet import read_parquet
 from dramaturg.datasets.records import Record
 from dramaturg.datasets.requests import read_request
@@ -33,7 +33,7 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was read of a dataset: enough to tell whether another one is the same."""
+    """The identity and the counts of a dataset."""
 
     format: Format
     """How it is written."""
@@ -60,8 +60,8 @@ class DatasetReader(Generic[Request]):
         file: The file, open in binary.
         request: The type of request that each row is.
         format: How the rows are written.
-        row_limit: Only the first so many rows, valid or not. None: all.
-        filled: Top-level fields that may be empty whatever the contract says: who uses the rows fills them.
+        row_limit: The number of rows to read, valid or not. None: all.
+        filled: Required top-level fields that may be empty here, because the caller fills them.
 
     Raises:
         DatasetError: From the iteration: the dataset cannot be read to its end.
@@ -89,7 +89,7 @@ class DatasetReader(Generic[Request]):
 
     @property
     def manifest(self) -> Manifest:
-        """What was read so far; of the whole dataset once the iteration has ended."""
+        """The manifest of the rows read so far; after the iteration, of the whole dataset."""
         return Manifest(
             format=self._format,
             sha256=self._meter.sha256,

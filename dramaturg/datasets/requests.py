@@ -1,4 +1,4 @@
-"""Turns a row's value, in the shape of protobuf's JSON, into a request, or says what is wrong with it."""
+"""Makes a request, or violations, from a row's value in the shape of protobuf's JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dramaturg.service.errors import Violation
 from dramaturg.service.validation import violations
 
 SHOWN_LENGTH = 300
-"""How much of a fault is told, in characters: it may quote what the row holds."""
+"""The maximum number of characters of a violation, which may quote the row."""
 
 TOO_DEEP = "is nested too deeply"
 
@@ -53,8 +53,7 @@ def read_request(
     Args:
         value: The value.
         kind: The type of the request.
-        filled: Top-level fields that may be empty whatever the contract says: who uses the request fills
-            them.
+        filled: Required top-level fields that may be empty here, because the caller fills them.
 
     Returns:
         The request; or what is wrong, at least one violation.

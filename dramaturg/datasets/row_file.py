@@ -26,12 +26,12 @@ Request = TypeVar("Request", bound=Message)
 
 
 class Problem(NamedTuple):
-    """What is wrong with a line, or with the file."""
+    """A problem of a line, or of the file."""
 
     line: int
     """The number of the line, from 1. 0: it is about the file as a whole."""
     description: str
-    """The field, where one is at fault, and what is wrong with it."""
+    """The field, if there is one, and the problem."""
 
 
 class RowsError(Exception):
@@ -60,7 +60,7 @@ class RowFile(Generic[Request]):
     Args:
         file: The file, open in binary, at its start.
         request: The type of request that each row is.
-        limit: Only the first so many rows count. None: all.
+        limit: The number of rows to read. None: all.
         format: How the rows are written.
     """
 
@@ -129,7 +129,7 @@ def open_rows(
         source: A path or an address that ``dramaturg.datasets`` opens; "-" is standard input, which is kept
             in a temporary file while it is used.
         request: The type of request that each row is.
-        limit: Only the first so many rows count. None: all.
+        limit: The number of rows to read. None: all.
         format: How the rows are written. None: as the end of the name tells, else JSON Lines.
 
     Raises:

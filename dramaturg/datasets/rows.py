@@ -29,11 +29,11 @@ class InvalidRow(NamedTuple):
     line: int
     """As a row's."""
     violations: Sequence[Violation]
-    """What is wrong, at least one; a violation without a field is about the row as a whole."""
+    """The violations, at least one; one without a field is about the row as a whole."""
 
 
 def sample_id(request: Any) -> str:
-    """The id of what a request evaluates, such as its task, or its own. May be empty."""
+    """The id of the subject of a request, such as its task, or its own. May be empty."""
     fields = request.DESCRIPTOR.fields_by_name
     # A request may have a field of the name that is no message, such as the task of a graph's evaluation.
     parts = (getattr(request, name) for name in _SUBJECTS if name in fields and fields[name].message_type)

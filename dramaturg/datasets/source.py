@@ -56,7 +56,7 @@ def open_source(address: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def spooled(file: BinaryIO) -> Iterator[BinaryIO]:
-    """A temporary file with what is left of another one, at its start."""
+    """Yields a temporary file with the rest of another file."""
     with tempfile.TemporaryFile() as kept:
         shutil.copyfileobj(file, kept)
         kept.seek(0)

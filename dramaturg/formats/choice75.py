@@ -27,7 +27,7 @@ SOURCE_TAG, SOURCE = "source", "choice75"
 FORMATS = ("verb_phrase_manual", "verb_phrase_machine", "user_profile")
 """The forms of a scenario, as the folders are named (Table 1)."""
 TRAIN, DEV, ALL = "train", "dev", "all"
-"""The splits; what is scored is dev, what is shown as a demonstration is train."""
+"""The splits: dev is scored, train provides demonstrations."""
 LEVELS = ("easy", "medium", "hard", "either")
 """The levels of difficulty (section 2.2); "either" where no option is better."""
 
@@ -36,24 +36,24 @@ _LEVELS = {"easy": "easy", "medium": "medium", "hard": "hard", "na": "either"}
 
 
 class Note(NamedTuple):
-    """What is to be said of a file or of a row of it."""
+    """A note on a file or a row."""
 
     place: str
     """The file's path below the folder, and the row from 0, such as "user_profile/dev/82.json, row 3"."""
     text: str
-    """What is to be said."""
+    """The note."""
 
 
 @dataclass
 class Reading:
-    """What came of the files."""
+    """The result of a conversion."""
 
     requests: list[EvaluateDecisionsRequest] = field(default_factory=list)
     """One for each scenario, by format, split, file and row; tagged "source", "format", "split", "level"."""
     doubtful: list[Note] = field(default_factory=list)
-    """Rows that contradict themselves; they are kept as they are labelled."""
+    """Contradictory rows, which are kept as labelled."""
     skipped: list[Note] = field(default_factory=list)
-    """Files and rows that do not fit."""
+    """Invalid files and rows."""
 
 
 def read_folder(folder: Path) -> Reading:

@@ -22,24 +22,24 @@ _NUMBER = re.compile(r"\s*\d{1,3}\s*[.):、．](?!\d)\s*")
 
 
 class Skipped(NamedTuple):
-    """A row that does not fit."""
+    """An invalid row."""
 
     source: str
     """The file's name."""
     row: int
     """Which row of the file it is, from 0."""
     reason: str
-    """Why it does not fit."""
+    """The reason."""
 
 
 @dataclass
 class Conversion:
-    """What came of the files."""
+    """The result of a conversion."""
 
     requests: list[EvaluateScriptsRequest] = field(default_factory=list)
     """One request a task, in the order of their first rows."""
     skipped: list[Skipped] = field(default_factory=list)
-    """The rows that do not fit."""
+    """The invalid rows."""
 
 
 def read_file(file: Path) -> Sequence[Any]:

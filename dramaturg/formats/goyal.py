@@ -40,7 +40,7 @@ class LeftOut(NamedTuple):
 
 @dataclass
 class Study:
-    """What came of a file."""
+    """The result of a conversion."""
 
     requests: list[CompareTextsRequest] = field(default_factory=list)
     """One for each article with a best and a worst summary, in the order of the file."""

@@ -20,24 +20,24 @@ DOMAIN = "domain"
 
 
 class Skipped(NamedTuple):
-    """A record that does not fit."""
+    """An invalid record."""
 
     source: str
     """The file's name."""
     id: str
     """The record's id."""
     reason: str
-    """Why it does not fit."""
+    """The reason."""
 
 
 @dataclass
 class Conversion:
-    """What came of the files."""
+    """The result of a conversion."""
 
     requests: list[EvaluateGraphsRequest] = field(default_factory=list)
     """One for each record, in order."""
     skipped: list[Skipped] = field(default_factory=list)
-    """The records, and the predictions, that do not fit."""
+    """The invalid records and predictions."""
 
 
 def convert_rows(

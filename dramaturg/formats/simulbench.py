@@ -30,32 +30,32 @@ _STRATEGIES = frozenset({"request_type", "strategy_type"})
 
 
 class Skipped(NamedTuple):
-    """A row that does not fit."""
+    """An invalid row."""
 
     line: int
     """The number of its line, from 1. 0: it is about no line."""
     reason: str
-    """Why it does not fit."""
+    """The reason."""
 
 
 @dataclass
 class Scripts:
-    """What came of a file of scripts."""
+    """The result of a conversion of scripts."""
 
     requests: list[EvaluateDialoguesRequest] = field(default_factory=list)
     """One for each script, in order; tagged "subset" and "kind"."""
     skipped: list[Skipped] = field(default_factory=list)
-    """The rows that do not fit."""
+    """The invalid rows."""
 
 
 @dataclass
 class Tasks:
-    """What came of a file of tasks."""
+    """The result of a conversion of tasks."""
 
     requests: list[SimulateDialogueRequest] = field(default_factory=list)
     """One for each task, in order; tagged "kind"."""
     skipped: list[Skipped] = field(default_factory=list)
-    """The rows and overrides that do not fit."""
+    """The invalid rows and overrides."""
 
 
 def read_scripts(rows: Sequence[tuple[int, Any]]) -> Scripts:

@@ -1,4 +1,4 @@
-"""Has a model put faults into scripts (ABSEval, Table 10)."""
+"""Inserts faults into scripts through AuthoringService (ABSEval, Table 10)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from dramaturg.perturbations.variants import Skipped, Variant
 
 @dataclass(frozen=True)
 class Perturber:
-    """How a model is asked."""
+    """The settings of the calls to AuthoringService."""
 
     model: str
     """The model. Empty: the author's default."""
     concurrency: int
-    """How many calls are made at once."""
+    """The maximum number of concurrent calls."""
     timeout: float
-    """The most seconds for one call."""
+    """The timeout of one call, in seconds."""
 
     async def perturb(
         self,

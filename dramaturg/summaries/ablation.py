@@ -1,4 +1,4 @@
-"""How well each variant goes with people, or with the base variant where there are no labels."""
+"""Agreement of each variant with human labels, or with the base variant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figures:
-    """What came of one variant."""
+    """The figures of one variant."""
 
     name: str
     """The variant's name."""

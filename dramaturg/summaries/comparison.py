@@ -40,7 +40,7 @@ def read_run(path: Path, name: str, *, by_sample: bool) -> Run:
     Args:
         path: The folder or file.
         name: What the run is called.
-        by_sample: Whether a sample has one thing judged, whatever it is called, such as the script of the
+        by_sample: Whether a sample has one judged item, regardless of its name, such as the script of the
             one model that the run is of.
 
     Raises:

@@ -58,7 +58,7 @@ class Figures:
     level: str
     """The level, "binary" or "all"."""
     group: AccuracyGroup
-    """What was measured."""
+    """The measured figures."""
     released: bool = False
     """Whether every decision of it comes from the released data of Choice-75."""
 
@@ -69,7 +69,7 @@ class Figures:
 
     @property
     def at_best(self) -> float | None:
-        """The accuracy if every abstention were right: with the two others it bounds what is not known."""
+        """The accuracy with every abstention counted as right: an upper bound."""
         group = self.group
         abstained = group.item_count - group.answered_count
         return (group.correct_count + abstained) / group.item_count if group.item_count else None

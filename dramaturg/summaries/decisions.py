@@ -1,4 +1,4 @@
-"""Collects what models chose, and what MeasureAccuracy needs of it."""
+"""Collects the choices of models as items for MeasureAccuracy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
         """The formats and levels of decisions that are not of the released data of Choice-75."""
         self.figures: Sequence[Figures] = ()
         self.missing_figures = ""
-        """Why there are no figures. Empty: there are, or nothing can be scored."""
+        """Why figures are missing. Empty: they are not."""
 
     def add(self, result: DecisionResult) -> None:
         """Counts a decision."""

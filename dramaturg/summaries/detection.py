@@ -1,4 +1,4 @@
-"""How many faults are detected, and how many are seen where there is none."""
+"""Detection rates of faults and false-alarm rates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BEFORE = "untouched"
 
 
 class NotPerturbedError(ValueError):
-    """A result that is not of a row of ``perturb write``; the message says what it lacks."""
+    """A result of a row that ``perturb write`` did not write; the message states what is missing."""
 
 
 @dataclass
@@ -97,12 +97,12 @@ class Findings:
 
 @dataclass(frozen=True)
 class Detection:
-    """What was found of one kind of fault."""
+    """The detection of one kind of fault."""
 
     category: Category
     """What went wrong."""
     operation: str
-    """How it was made. "all": in whatever way."""
+    """The operation that made it. "all": any."""
     faults: AccuracyGroup
     """What judges said of the scripts with the fault; an accuracy is a share that is flagged."""
     passed_before: AccuracyGroup
@@ -177,7 +177,7 @@ def read_detections(
 
 
 def _read(result: ScriptsResult) -> tuple[tuple[str, str], Category | None, Mapping[str, Verdict]]:
-    """Which script a result is of, what is wrong with it, and its verdicts by criterion."""
+    """The script of a result, its fault, and its verdicts by criterion."""
     for tag in (CATEGORY_TAG, CANDIDATE_TAG, LINE_TAG):
         if tag not in result.tags:
             raise NotPerturbedError(f"has no tag {tag!r}: it is not of a row of 'perturb write'")

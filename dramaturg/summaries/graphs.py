@@ -1,4 +1,4 @@
-"""Collects measured graphs, and what ScoreEdges needs to sum them up. It keeps numbers, no graph."""
+"""Collects measured graphs as counts for ScoreEdges. It keeps numbers only."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class Counts:
 
 
 class Figures(NamedTuple):
-    """What there is to say of a setup, or of one group of it."""
+    """The figures of a setup, or of one group of it."""
 
     counts: Counts
-    """What became of its graphs."""
+    """The counts of its graphs."""
     scores: ScoreSummary | None
     """The scores of their edges. None: nothing was scored, or the scores are not summed up."""
 

@@ -1,4 +1,4 @@
-"""What the results of an evaluation say of each thing that was judged, whichever evaluation it was."""
+"""Judgements of all evaluations in one form."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Judgement:
     sample: str
     """The id of the sample; of a task without one, its goal. May be empty."""
     subject: str
-    """What of the sample was judged, such as the candidate."""
+    """The judged part of the sample, such as the candidate."""
     model: str
     """The model that wrote it."""
     aspect: str

@@ -18,7 +18,7 @@ class HumanLabels:
     """What of the file was not used, in words."""
 
     def of(self, sample: str, subject: str, aspect: str) -> bool | None:
-        """The label of what was judged: of the item SAMPLE/SUBJECT, else of SUBJECT, else of SAMPLE."""
+        """The label of an item: SAMPLE/SUBJECT, else SUBJECT, else SAMPLE."""
         for item in (f"{sample}/{subject}", subject, sample):
             for criterion in (aspect, ""):
                 if (item, criterion) in self.labels:

@@ -27,7 +27,7 @@ class Script(NamedTuple):
     id: str
     """The script."""
     task: str
-    """The name of what is simulated."""
+    """The name of the task."""
     subset: str
     """Which kind of script it is; empty where that is not stated."""
     kind: str
@@ -55,7 +55,7 @@ class Rated(NamedTuple):
     script: Script
     """The script."""
     model: str
-    """Who replied."""
+    """The model that replied."""
     value: float | None
     """The rating. None: every judge abstained."""
 
@@ -99,7 +99,7 @@ class PairCount:
 
     @property
     def difference(self) -> float | None:
-        """Wins less losses as a share of what was judged (Table 1)."""
+        """Wins less losses as a share of the judged comparisons (Table 1)."""
         judged = self.win + self.tie + self.lose
         return (self.win - self.lose) / judged if judged else None
 

@@ -1,4 +1,4 @@
-"""Scores of replies for attributes such as toxicity (SimulBench, Table 3), by whoever was asked for them."""
+"""Scores of replies for attributes such as toxicity (SimulBench, Table 3), by scorer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AttributeScore(NamedTuple):
     """How one model's replies score for one attribute, all scripts taken together."""
 
     model: str
-    """Who replied."""
+    """The model that replied."""
     judge: str
     """The registered name of the scorer."""
     attribute: str
@@ -73,7 +73,7 @@ class ReplyScoreAggregator:
             key = one.model, one.judge
             abstentions = self._abstentions[key]
             if one.attribute:
-                # Where a scorer failed, nobody says what it scores; elsewhere it does.
+                # A failed score does not state its attribute; the scorer's other scores do.
                 self._attributes.setdefault(one.judge, one.attribute)
             if one.score.HasField("value"):
                 self._values[key].append(one.score.value)

@@ -47,7 +47,7 @@ class SampleAggregator(Generic[SomeResult]):
 
 
 def usage_summary(usage: Usage) -> dict[str, int | float | None]:
-    """What was consumed, every member as a number; a cost that is not known is None."""
+    """The consumption, every member as a number; an unknown cost is None."""
     members: dict[str, int | float | None] = {
         field.name: getattr(usage, field.name) for field in usage.DESCRIPTOR.fields
     }

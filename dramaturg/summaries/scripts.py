@@ -1,4 +1,4 @@
-"""Counts of verdicts on scripts. It keeps numbers only, whatever the number of samples."""
+"""Counts of verdicts on scripts. It keeps numbers only, in constant memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far every method agrees with people, as AlignmentService measures it.
+"""Agreement of every method with human labels, measured by AlignmentService.
 
 Accuracy is over the pairs whose better text people name; a tie against a preference is a wrong answer, and
 abstentions are left out and counted. A correlation is between what speaks for the first text and 1, 0.5 or 0

@@ -1,4 +1,4 @@
-"""What was said of each pair, by every method. It keeps numbers only."""
+"""The judgements of each pair, by method. It keeps numbers only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Judgement(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """What is known of a pair besides."""
+    """A pair's human preference and group."""
 
     human: pb.Preference.ValueType
     """Which text people prefer."""

@@ -32,13 +32,8 @@ CODE = ("dramaturg/**/*.py", "services/**/*.py", "gateway/**/*.py", "examples/**
 
 PENDING = (
     "bench/",
-    "docs/cli.md",
     "docs/runs.md",
-    "dramaturg/authoring/",
-    "dramaturg/cli/",
     "dramaturg/conformance/",
-    "dramaturg/datasets/",
-    "dramaturg/summaries/",
     "gateway/",
 )
 """Files and folders that are not yet checked."""

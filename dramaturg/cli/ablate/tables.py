@@ -1,4 +1,4 @@
-"""Prints variants side by side."""
+"""Tables of variants."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _table(
 
 
 def _overall(figures: Figures) -> Sequence[str]:
-    """What stands beside the agreement of all verdicts; the last says over how many criteria that is."""
+    """The figures beside the agreement of all verdicts; the last is the number of criteria."""
     group = figures.groups.get(ALL)
     if group is None:
         return (ABSENT,) * 5

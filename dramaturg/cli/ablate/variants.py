@@ -18,7 +18,7 @@ FORMS = "model:ROLE=MODEL, model:MODEL, judge:ROLE=NAME, prompts:ROLE=DIR"
 """How the variants are written that name what they change."""
 
 JOINED = "+"
-"""What stands between the changes of a variant that makes several."""
+"""The separator of the changes of a variant."""
 
 _SINGLE = MechanismName.SINGLE_JUDGE
 _NAMED: Mapping[str, tuple[MechanismName | None, GoldAnswerName | None]] = MappingProxyType(
@@ -61,7 +61,7 @@ class Variant:
         }
 
     def apply(self, request: EvaluateScriptsRequest) -> None:
-        """Sets it in a request. Judges of roles that nobody plays then are left out."""
+        """Applies the variant to a request. Judges of roles that are not called are left out."""
         self.overrides.apply(request)
         played = _played(request)
         kept = [selection for selection in request.judges if selection.role in played]
@@ -135,7 +135,7 @@ def _check_roles(roles: Sequence[str] | Mapping[str, str]) -> None:
 
 
 def _played(request: EvaluateScriptsRequest) -> frozenset[str]:
-    """The roles that somebody plays in the evaluation of a request."""
+    """The roles that the evaluation of a request calls."""
     single = request.mechanism == pb.MECHANISM_SINGLE_JUDGE
     source = request.gold_answer_source
     judges = {

@@ -1,4 +1,4 @@
-"""``dramaturg align``: how measures go with people, and how far annotators agree."""
+"""``dramaturg align``: correlation with human labels, and agreement of annotators."""
 
 from __future__ import annotations
 

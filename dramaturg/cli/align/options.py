@@ -38,7 +38,7 @@ GroupBy = Annotated[str, typer.Option(metavar="COLUMN", help="Column of groups. 
 
 @dataclass(frozen=True)
 class Asked:
-    """What every such command is told."""
+    """The options of every such command."""
 
     target: AlignmentTarget = None
     level: Level = 0.95
@@ -79,7 +79,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Resampled(Asked):
-    """What the commands are told besides that resample."""
+    """The further options of commands that resample."""
 
     resamples: Resamples = 2000
     seed: Seed = 0
@@ -100,7 +100,7 @@ class Resampled(Asked):
 
 
 def tell(left_out: Sequence[str]) -> None:
-    """Says on standard error what was not used."""
+    """Reports on standard error what was not used."""
     for one in left_out:
         Terminal(stderr=True).print(f"left out: {one}")
 

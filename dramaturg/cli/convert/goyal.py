@@ -65,7 +65,7 @@ def goyal(
 
 
 async def _alphas(study: Study, target: str | None) -> dict[str, Estimate]:
-    """Krippendorff's alpha of each choice; undefined, with the reason, where nobody can measure it."""
+    """Krippendorff's alpha of each choice; undefined, with the reason, if the service fails."""
     try:
         async with service_channel("alignment", target) as channel:
             stub = AlignmentServiceStub(channel)

@@ -1,4 +1,4 @@
-"""Prints what models chose."""
+"""Tables of the choices of models."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _ORDERS = {
 
 @dataclass(frozen=True)
 class DecisionOverrides:
-    """What the command line sets in every row; what it leaves out stays as the row has it."""
+    """Settings of the command line for every row; absent ones keep the row's value."""
 
     judges: tuple[tuple[str, str], ...]
     """(role, judge) pairs."""

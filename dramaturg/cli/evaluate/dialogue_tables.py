@@ -1,4 +1,4 @@
-"""Prints ratings, comparisons and scores of replies."""
+"""Tables of ratings, comparisons and scores of replies."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ from dramaturg.judge.roles import TEXT_SCORER
 from dramaturg.summaries.dialogues import DialoguesAggregator
 
 EVERY_PAIR = "all"
-"""The pair that stands for all pairs of a row's models and given replies."""
+"""The value for all pairs of a row's models and given replies."""
 
 
 @dataclass(frozen=True)
 class DialogueOverrides:
-    """What the command line sets in every row; what it leaves out stays as the row has it."""
+    """Settings of the command line for every row; absent ones keep the row's value."""
 
     judges: Sequence[tuple[str, str]] = ()
     """(role, judge) pairs."""
@@ -42,7 +42,7 @@ class DialogueOverrides:
     pairs: Sequence[tuple[str, str]] = ()
     """The pairs to compare."""
     every_pair: bool = False
-    """Whether every two who reply are compared."""
+    """Whether all pairs of models are compared."""
     ratings_omitted: bool = False
     """Whether replies are not rated."""
 

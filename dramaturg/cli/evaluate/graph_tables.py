@@ -1,4 +1,4 @@
-"""Prints how models ordered and wrote script graphs."""
+"""Tables of measured script graphs."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class DistanceModeName(StrEnum):
 
 @dataclass(frozen=True)
 class GraphOverrides:
-    """What the command line sets in every row; what it leaves out stays as the row has it."""
+    """Settings of the command line for every row; absent ones keep the row's value."""
 
     judges: tuple[tuple[str, str], ...] = ()
     """(role, judge) pairs."""
@@ -75,7 +75,7 @@ class GraphOverrides:
     cycle_policy: CyclePolicyName | None = None
     """How cycles are broken."""
     distance_mode: DistanceModeName | None = None
-    """What counts as an edit; the distance is then measured whatever the task."""
+    """The mode of the edit distance, which is then measured for every task."""
     reduce: bool | None = None
     """Whether graphs are reduced before they are compared."""
 

@@ -1,4 +1,4 @@
-"""Prints how far every method agrees with people."""
+"""Tables of the agreement of every method with human labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command line makes of each row: judges, roles, order, and one request for each number of roles."""
+"""The requests of each row: judges, roles, order, and one request for each number of roles."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _ORDERS = {
 
 @dataclass(frozen=True)
 class Variants:
-    """What the command line sets; what it leaves out stays as the row has it."""
+    """Settings of the command line; absent ones keep the row's value."""
 
     judges: Sequence[tuple[str, str]] = ()
     """(role, judge) pairs."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """The model of every judge of a role, by role; the empty role stands for all others."""
+    """The model of every judge of a role, by role; the empty role: all others."""
     order: OrderName | None = None
     """In which order the texts are shown."""
     baselines: Sequence[BaselineName] = ()
@@ -58,10 +58,10 @@ class Variants:
     counts: Sequence[int] = ()
     """How many subjective roles; several are a sweep. Of an odd number one more is coarse than fine."""
     seed: int | None = None
-    """Decides which text stands first. None: the first of the row."""
+    """Seed of the presentation order. None: the order of the row."""
 
     def spread(self, row: Row[CompareTextsRequest]) -> Sequence[CompareTextsRequest]:
-        """The requests that a row stands for: one for each number of roles, the baselines in the first."""
+        """The requests of a row: one for each number of roles, the baselines in the first."""
         request = row.request
         request.tags[LINE_TAG] = str(row.line)
         if self.seed is not None:

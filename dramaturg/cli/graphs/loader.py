@@ -1,4 +1,4 @@
-"""What the graph commands read: records, or text that the service parses."""
+"""Input of the graph commands: records, or text that the service parses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the graph commands print what they found."""
+"""Output of the graph commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN = {
     "iou": "IoU",
     "edge_difference": "difference",
 }
-"""The measures that the table shows, with their headings; what else there is stands in the JSON."""
+"""The measures of the table, with their headings; the JSON has all measures."""
 
 
 def print_json(value: object) -> None:
@@ -115,7 +115,7 @@ def check_entry(loaded: Loaded, report: pb.GraphReport | None) -> dict[str, Any]
 
 
 def print_reports(console: Terminal, checked: Sequence[tuple[Loaded, pb.GraphReport | None]]) -> None:
-    """Prints what is to be said of each graph, well-formed ones in a line together."""
+    """Prints the report of each graph; well-formed graphs are counted in one line."""
     print_tables(console, *_reported(checked))
 
 

@@ -36,7 +36,7 @@ LEGEND = (
     "of the scripts that passed untouched; J: of all, less the false alarms of all (Youden 1950).\n"
     "Intervals are Wilson's (1927)."
 )
-"""What stands under the tables."""
+"""The legend of the tables."""
 
 
 def report(

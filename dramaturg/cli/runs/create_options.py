@@ -157,7 +157,7 @@ def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[.
                 fail(str(error))
             _create(evaluation, row, **taken)
 
-        # One option may be both's: what a row is told of the models under test.
+        # An option may belong to both: the models under test.
         names = {one.name for one in common}
         parameters = [*common, *(one for one in mine if one.name not in names)]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it

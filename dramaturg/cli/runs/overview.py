@@ -32,7 +32,7 @@ app = typer.Typer()
 
 
 class StateName(StrEnum):
-    """Where a run stands (``evaluation.v1.RunState``)."""
+    """The state of a run (``evaluation.v1.RunState``)."""
 
     PREPARING = "preparing"
     RUNNING = "running"

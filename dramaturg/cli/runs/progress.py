@@ -1,4 +1,4 @@
-"""Shows how far a run is: live on a terminal, else a line every few seconds in which something changed."""
+"""Shows the progress of a run: live on a terminal, else as lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunDisplay:
             self._task = self._live.add_task("", total=None, state="")
 
     def show_run(self, run: Run) -> None:
-        """Shows the state, and how far it is."""
+        """Shows state and progress."""
         if run.state != self._state:
             self._state = run.state
             if self._live is None:
@@ -50,7 +50,7 @@ class RunDisplay:
         self.show_progress(run.progress)
 
     def show_progress(self, progress: RunProgress) -> None:
-        """Shows how far it is, and what keeps it from getting further."""
+        """Shows the progress, and the incident that hinders it."""
         described = describe_progress(progress, self._state)
         hindrance = describe_hindrance(progress, time.time())
         if self._live is not None:

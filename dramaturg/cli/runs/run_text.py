@@ -11,7 +11,7 @@ from dramaturg.cli.cells import consumption, duration, percent
 from dramaturg.summaries.samples import usage_summary
 
 IDLE_SECONDS = 30.0
-"""From then on it is told that no sample was done."""
+"""Seconds without an ended sample after which this is reported."""
 KINDS = {"texts": "pairs"}
 """The evaluations that the command line calls by another name than the contract."""
 
@@ -78,7 +78,7 @@ def describe(run: Run) -> dict[str, Any]:
 
 
 def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUNNING) -> str:
-    """How far a run is, in one line; how fast only while it runs."""
+    """The progress of a run in one line; the rate only while it runs."""
     running = state == RunState.RUN_STATE_RUNNING
     done = progress.succeeded_count + progress.failed_count
     share = f" ({percent(done / progress.sample_count)})" if progress.sample_count else ""

@@ -74,7 +74,7 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
     Args:
         file: What they are called.
         dataset: The dataset. Nothing is looked at where it has an address.
-        kind: What a row is.
+        kind: The type of a row.
         filled: Fields that rows may leave out.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``dramaturg scenarios``: has scenarios written, and reads back what people made of them (Choice-75)."""
+"""``dramaturg scenarios``: writes scenarios and reads their review (Choice-75)."""
 
 from __future__ import annotations
 

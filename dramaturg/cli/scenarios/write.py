@@ -116,7 +116,7 @@ def write(
 def _spread(
     line: int, request: WriteScenarioRequest, count: int, form: FormName | None, model: str
 ) -> Sequence[tuple[str, WriteScenarioRequest]]:
-    """The requests of a row: so many for each option that it wants."""
+    """The requests of a row: ``count`` for each option that it targets."""
     wanted = [request.target] if request.target in TARGETS else list(TARGETS)
     spread = []
     for target in wanted:

@@ -36,9 +36,9 @@ class Written(NamedTuple):
     line: int
     """The number of its task's line, from 1."""
     request: WriteScriptRequest
-    """What was asked."""
+    """The request."""
     response: WriteScriptResponse
-    """What came; a failure says why there is no script."""
+    """The response; its failure states why there is no script."""
 
     @property
     def model(self) -> str:
@@ -46,7 +46,7 @@ class Written(NamedTuple):
         return self.request.options.model or DEFAULT_MODEL
 
     def describe(self) -> dict[str, Any]:
-        """What came as a JSON object, with its provenance."""
+        """The response as a JSON object, with its provenance."""
         return {
             "line": self.line,
             "task_id": self.request.task.id,

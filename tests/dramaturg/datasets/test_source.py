@@ -8,7 +8,7 @@ import pytest
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import DatasetError, DatasetReader, Format, is_remote, local_path, open_source
-from dramaturg.datasets.metering import Meter
+from dramaturg.datasets.meter import Meter
 
 
 @pytest.mark.parametrize(

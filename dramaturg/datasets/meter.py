@@ -1,4 +1,4 @@
-"""Counts and hashes what is read of a file."""
+"""Counts and hashes the bytes read from a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Meter(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object) -> int:
-        """Fills the buffer; less only at the end, so that what is read does not depend on the medium."""
+        """Fills the buffer, except at the end of the file, so that reads do not depend on the medium."""
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]  # a buffer, which 3.11 cannot say
         count = 0
         while count < len(view) and (piece := self._file.read(len(view) - count)):
@@ -42,6 +42,6 @@ class Meter(io.RawIOBase):
 
 
 def read_to_end(file: BinaryIO) -> None:
-    """Reads what is left, for its count and hash."""
+    """Reads the rest of a file, for its count and hash."""
     while file.read(CHUNK_BYTES):
         pass
