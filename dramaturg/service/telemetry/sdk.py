@@ -81,7 +81,11 @@ def _resource(service: str) -> Resource:
 
 def _number(variable: str, default: int) -> int:
     # The SDK takes its default for a value that is no number.
-    return int(os.environ.get(variable) or default)
+    value = os.environ.get(variable) or default
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{variable} is no whole number") from None
 
 
 class _CountingExporter(SpanExporter):

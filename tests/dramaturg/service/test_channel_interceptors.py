@@ -81,7 +81,7 @@ async def test_several_run_in_order(method: str) -> None:
     assert notes == ["first", "second"]
 
 
-async def test_what_one_changes_is_what_is_sent() -> None:
+async def test_a_changed_timeout_is_sent() -> None:
     async def forever() -> None:
         await asyncio.Event().wait()
 

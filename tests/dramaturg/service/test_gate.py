@@ -43,7 +43,7 @@ class Turnstile:
 
 
 @every_arity
-async def test_a_gate_stands_around_calls_of_every_arity(method: str) -> None:
+async def test_a_gate_encloses_calls_of_every_arity(method: str) -> None:
     gate, within = Turnstile(1), []
 
     async def work() -> None:

@@ -41,7 +41,7 @@ def kept() -> Kept:
 
 @pytest.fixture
 def logger(kept: Kept) -> logging.Logger:
-    """A logger that nobody else hears."""
+    """A logger of the test alone."""
     made = logging.getLogger("dramaturg.tests.logs")
     made.setLevel(logging.INFO)
     made.propagate = False
@@ -87,7 +87,7 @@ def test_a_line_is_one_line_and_names_what_was_raised() -> None:
     assert "no\ngood" in json.loads(line)["exception"]
 
 
-def test_what_is_written_is_a_record_like_any_other(logger: logging.Logger, kept: Kept) -> None:
+def test_a_written_line_is_a_record_like_any_other(logger: logging.Logger, kept: Kept) -> None:
     """Whatever handler a deployment adds, with whatever format."""
     for _ in range(2):
         before = time.time()
@@ -104,6 +104,6 @@ def test_what_is_written_is_a_record_like_any_other(logger: logging.Logger, kept
         assert place <= vars(written).keys()
 
 
-def test_what_is_not_severe_enough_is_not_written(logger: logging.Logger, kept: Kept) -> None:
+def test_a_line_below_the_level_is_not_written(logger: logging.Logger, kept: Kept) -> None:
     logs.write(logger, logging.DEBUG, "call", {})
     assert not kept.records

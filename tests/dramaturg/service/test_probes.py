@@ -1,4 +1,4 @@
-"""Health on a port of its own: what a probe is told, and what nobody is."""
+"""Health on a port of its own."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def test_identity_of_a_contract_that_is_not_clear_is_refused(contract: str
     assert "SynthesizeService" in error.violations[0].description
 
 
-def test_a_contract_says_what_it_can_do() -> None:
+def test_a_contract_names_its_capabilities() -> None:
     made = Contract.make(
         synthesizer(silent).descriptor,
         synthesizer(silent).add,
@@ -67,7 +67,7 @@ def test_a_contract_says_what_it_can_do() -> None:
 
 
 async def test_a_call_costs_no_more_for_methods_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC waits for calls by one task, and by one more for each method that it is told of beforehand."""
+    """gRPC waits for calls by one task, and by one more for each registered method."""
     waited_for: list[int] = []
     wait = asyncio.wait
 

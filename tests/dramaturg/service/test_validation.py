@@ -99,7 +99,7 @@ def test_one_wrong_element_among_many_is_found() -> None:
     ]
 
 
-def test_what_is_not_set_is_missed_in_a_small_message_too() -> None:
+def test_a_missing_field_is_found_in_a_small_message_too() -> None:
     request = EvaluateScriptsRequest(judges=[JudgeSelection(judge="mine")])
     found = violations(request, request.ByteSize())
     assert [path for path, _ in found] == ["task", "candidates", "judges[0].role"]

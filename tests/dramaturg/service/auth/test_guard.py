@@ -124,7 +124,7 @@ async def test_probes_need_no_credentials_and_reflection_does(tmp_path: Path) ->
         assert await services(channel)
 
 
-async def test_what_is_not_served_is_not_told_to_strangers(tmp_path: Path) -> None:
+async def test_strangers_do_not_learn_which_methods_are_served(tmp_path: Path) -> None:
     async def ask(channel: grpc.aio.Channel) -> grpc.StatusCode:
         nothing: Any = channel.unary_unary("/dramaturg.api.agents.v1.SynthesizeService/Praise")
         return (await refused(nothing(b"", timeout=10))).code
@@ -219,7 +219,7 @@ async def test_the_tenant_goes_along_from_service_to_service(tmp_path: Path) -> 
     assert [(caller.principal, caller.tenant) for caller in seen] == [("service@platform", "team-a")]
 
 
-async def test_the_tenant_goes_along_where_services_do_not_tell_callers_apart(tmp_path: Path) -> None:
+async def test_the_tenant_is_passed_on_where_services_do_not_authenticate_callers(tmp_path: Path) -> None:
     """As in one process, or behind policies of the network: the gateway alone asks who calls."""
     seen: list[Caller] = []
 
@@ -239,7 +239,7 @@ async def test_the_tenant_goes_along_where_services_do_not_tell_callers_apart(tm
     assert seen == [Caller("", "team-a", frozenset()), ANONYMOUS]
 
 
-async def test_a_gateway_that_does_not_tell_callers_apart_believes_nobodys_tenant() -> None:
+async def test_a_gateway_that_does_not_authenticate_callers_accepts_no_tenant() -> None:
     seen: list[Caller] = []
 
     async def note(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
@@ -267,7 +267,7 @@ async def test_a_service_calls_for_one_tenant_with_a_proper_name(
         assert (await refused(call)).code is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_a_certificate_says_who_calls(tmp_path: Path) -> None:
+async def test_a_certificate_identifies_the_caller(tmp_path: Path) -> None:
     issuer = Authority(tmp_path / "certificates")
     seen: list[Caller] = []
 
@@ -338,7 +338,7 @@ def test_a_token_does_not_pass_a_network_in_plain_text(tmp_path: Path, target: s
         ("dns://10.0.0.1/localhost:1", False),
     ],
 )
-def test_what_is_this_machine(target: str, here: bool) -> None:
+def test_loopback_targets(target: str, here: bool) -> None:
     assert is_loopback(target) is here
 
 
@@ -353,7 +353,7 @@ def test_a_token_is_one_word(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("host", "known", "warned"), [("127.0.0.1", False, 0), ("0.0.0.0", False, 1), ("0.0.0.0", True, 0)]
 )
-async def test_a_server_that_lets_everybody_in_says_so(
+async def test_a_server_without_authentication_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, host: str, known: bool, warned: int
 ) -> None:
     auth = token_settings(tmp_path, GATEWAY) if known else AuthSettings()

@@ -15,7 +15,7 @@ SERVICES = IdentityGrant(pattern="spiffe://example.org/ns/dramaturg/sa/*", roles
 TENANTS = IdentityGrant(pattern="spiffe://example.org/tenant/{tenant}/*", roles=("evaluator",))
 
 
-def test_the_first_pattern_that_matches_says_who_it_is() -> None:
+def test_the_first_pattern_that_matches_counts() -> None:
     first = IdentityGrant(pattern="spiffe://example.org/ns/dramaturg/sa/web", tenant="web", roles=("viewer",))
     known = Identities([first, SERVICES, TENANTS])
     assert known.find("spiffe://example.org/ns/dramaturg/sa/web").tenant == "web"
@@ -86,7 +86,7 @@ def test_settings_that_would_not_hold_are_refused(settings: dict[str, Any]) -> N
         AuthSettings(**settings)
 
 
-def test_callers_are_told_apart_as_soon_as_a_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_are_authenticated_as_soon_as_a_source_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not AuthSettings().enabled
     monkeypatch.setenv(
         "DRAMATURG_AUTH_IDENTITIES", '[{"pattern": "spiffe://example.org/*", "roles": ["service"]}]'

@@ -1,4 +1,4 @@
-"""Every method of every contract, called by everybody.
+"""Every method of every contract, called with every role.
 
 An empty request breaks limits of most methods. A caller who may call one then hears so, and nobody else does.
 """
@@ -54,7 +54,7 @@ class Platform:
     async def try_as(
         self, who: Holder | None, method: MethodDescriptor, **options: Any
     ) -> ServiceError | None:
-        """Calls a method as somebody; the error, if there is one."""
+        """Calls a method with a token; returns the error, if there is one."""
         async with channel_of(self.target, self.folder, who) as channel:
             try:
                 await call(channel, method, **options)
@@ -95,7 +95,9 @@ def test_nothing_of_ours_is_open() -> None:
 
 
 @each_method
-async def test_who_is_not_known_is_told_nothing_more(platform: Platform, method: MethodDescriptor) -> None:
+async def test_unauthenticated_callers_get_no_further_information(
+    platform: Platform, method: MethodDescriptor
+) -> None:
     errors = [await platform.try_as(who, method) for who in (None, UNKNOWN, EXPIRED)]
     for error in errors:
         assert error is not None

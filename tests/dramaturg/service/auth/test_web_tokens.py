@@ -75,7 +75,7 @@ def make(tmp_path: Path) -> Make:
 
 
 @pytest.mark.parametrize("algorithm", KEYS)
-def test_a_good_token_says_who_calls(make: Make, algorithm: str) -> None:
+def test_a_good_token_identifies_the_caller(make: Make, algorithm: str) -> None:
     caller = make().find(signed(algorithm))
     assert (caller.principal, caller.tenant, caller.roles) == ("alice", "team-a", frozenset({"evaluator"}))
 
@@ -151,7 +151,7 @@ def test_clocks_may_differ_a_little(make: Make) -> None:
         make(jwt_leeway_seconds=0).find(signed(exp=late))
 
 
-def test_unknown_roles_count_for_nothing(make: Make) -> None:
+def test_unknown_roles_are_ignored(make: Make) -> None:
     assert make().find(signed(roles=["admin", "viewer", 7])).roles == {"viewer"}
     assert make().find(signed(roles={"service": True})).roles == frozenset()
 

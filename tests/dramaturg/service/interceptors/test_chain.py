@@ -381,7 +381,7 @@ async def test_a_cancelled_call_is_logged_as_cancelled(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("sent", ["", "x" * 129, 'a"b', "ü"])
-async def test_a_request_id_that_does_not_belong_into_logs_is_replaced(sent: str) -> None:
+async def test_a_request_id_that_is_unsafe_in_logs_is_replaced(sent: str) -> None:
     seen: list[str] = []
 
     async def note() -> None:

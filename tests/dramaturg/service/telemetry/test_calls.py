@@ -1,4 +1,4 @@
-"""The spans of calls: what is said in them, and that they end."""
+"""The spans of calls."""
 
 from __future__ import annotations
 

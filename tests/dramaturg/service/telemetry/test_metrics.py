@@ -1,4 +1,4 @@
-"""Metrics: what is counted of calls, and what is served."""
+"""Metrics of calls, and their server."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_without_a_port_nothing_is_served_or_counted() -> None:
         assert not instruments.counting()
 
 
-async def test_a_port_in_use_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_in_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setenv("DRAMATURG_METRICS_PORT", str(port))

@@ -175,7 +175,6 @@ def test_the_end_does_not_wait_for_a_dead_collector_and_every_span_is_counted(
         ("DRAMATURG_TRACES_ENDPOINT", "http://[::1"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"),
-        ("OTEL_BSP_MAX_QUEUE_SIZE", "many"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0"),
     ],
 )
@@ -188,6 +187,14 @@ async def test_values_that_opentelemetry_cannot_use_are_bad_settings(
         async with telemetry("service", "127.0.0.1"):
             pass
     assert not is_recording()
+
+
+async def test_a_bad_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAMATURG_TRACES_ENDPOINT", "http://collector:4317")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many")
+    with pytest.raises(SettingsError, match="OTEL_BSP_MAX_QUEUE_SIZE is no whole number"):
+        async with telemetry("service", "127.0.0.1"):
+            pass
 
 
 def test_the_endpoint_is_that_of_the_specifications_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,7 +289,7 @@ def test_the_state_of_a_trace_is_passed_on_where_it_can_be_sent(states: list[str
     tracing.end_server_span(span, token)
 
 
-async def test_a_span_that_fails_says_by_what_and_nothing_that_was_said() -> None:
+async def test_a_failed_span_has_the_type_of_its_error_and_not_the_message() -> None:
     with traced() as spans, pytest.raises(ValueError, match="planted"), tracing.span("work"):
         raise ValueError("planted")
     (span,) = spans
