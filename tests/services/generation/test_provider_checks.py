@@ -1,0 +1,143 @@
+"""CheckProvider: what works with a provider, and what to do where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from tests.providers.scripted_server import Body, Reply, error, message, scripted_server
+from tests.support.generation import generation_service
+
+ALL = (
+    pb.PROVIDER_FEATURE_TEXT,
+    pb.PROVIDER_FEATURE_JSON_SCHEMA,
+    pb.PROVIDER_FEATURE_JSON_OBJECT,
+    pb.PROVIDER_FEATURE_LOGPROBS,
+    pb.PROVIDER_FEATURE_LONG_PROMPT,
+    pb.PROVIDER_FEATURE_REASONING,
+)
+
+
+def able(body: Body) -> Reply:
+    """Does everything."""
+    formed = message('{"ready":true}' if "response_format" in body else "ready")
+    if body.get("logprobs"):
+        formed["choices"][0]["logprobs"] = {"content": [{"token": "ready", "logprob": -0.1}]}
+    if body.get("reasoning_effort"):
+        formed["choices"][0]["message"]["reasoning_content"] = "Hm."
+    return Reply(formed)
+
+
+def modest(body: Body) -> Reply:
+    """Knows text alone, and says so."""
+    for member in ("response_format", "logprobs", "reasoning_effort"):
+        if member in body:
+            return Reply(error(f"{member} is not supported"), 400)
+    return Reply(message('{"ready":true}' if "JSON" in body["messages"][0]["content"] else "ready"))
+
+
+async def check(
+    script: Any, *features: int, model: str = "", path: str = "", **table: Any
+) -> pb.ProviderCheck:
+    async with scripted_server(script) as server:
+        base_url = server.base_url.removesuffix("/v1") + path if path else server.base_url
+        provider = {"base_url": base_url, "default_model": "m", **table}
+        async with generation_service(providers={"p": provider}) as service:
+            request = pb.CheckProviderRequest(model=model, features=features)  # type: ignore[arg-type]
+            return (await service.generation.CheckProvider(request, timeout=20)).check
+
+
+def statuses(found: pb.ProviderCheck) -> dict[str, str]:
+    return {
+        pb.ProviderFeature.Name(one.feature).removeprefix("PROVIDER_FEATURE_"): pb.FeatureStatus.Name(
+            one.status
+        ).removeprefix("FEATURE_STATUS_")
+        for one in found.features
+    }
+
+
+async def test_a_provider_that_does_everything() -> None:
+    found = await check(able, *ALL)
+    assert (found.provider, found.model) == ("p", "m")
+    assert set(statuses(found).values()) == {"OK"}
+    assert len(found.features) == 7
+    assert all(one.usage.provider_call_count == 1 for one in found.features[1:])
+
+
+async def test_what_the_model_answers_without_is_no_failure() -> None:
+    found = await check(modest, *ALL)
+    assert statuses(found) == {
+        "CONNECTION": "OK",
+        "TEXT": "OK",
+        "JSON_SCHEMA": "NOT_SUPPORTED",
+        "JSON_OBJECT": "NOT_SUPPORTED",
+        "LOGPROBS": "NOT_SUPPORTED",
+        "LONG_PROMPT": "OK",
+        "REASONING": "NOT_SUPPORTED",
+    }
+
+
+async def test_the_connection_alone_buys_nothing() -> None:
+    def never(body: Body) -> Reply:
+        raise AssertionError("nothing is bought")
+
+    found = await check(never)
+    assert statuses(found) == {"CONNECTION": "OK"}
+
+
+async def test_a_model_that_is_not_listed_is_named_with_those_like_it() -> None:
+    found = await check(able, model="mm")
+    assert "not this one" in found.features[0].detail
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "remedy"),
+    [
+        (Reply(error("Incorrect API key provided"), 401), "PROVIDER_UNAUTHENTICATED", "key"),
+        (Reply(error("The model `m` does not exist"), 404), "MODEL_UNKNOWN", "dramaturg providers"),
+        (Reply(error("You have no credits", code=402), 402), "PROVIDER_CREDIT_EXHAUSTED", "credit"),
+        (Reply(error("engine died"), 500), "PROVIDER_UNAVAILABLE", "server's log"),
+    ],
+)
+async def test_a_failure_has_the_provider_s_words_and_a_remedy(
+    reply: Reply, reason: str, remedy: str
+) -> None:
+    found = await check(lambda _: reply, pb.PROVIDER_FEATURE_TEXT)
+    text = found.features[1]
+    assert text.status == pb.FEATURE_STATUS_FAILED
+    assert text.reason == reasons.ErrorReason.Value(f"ERROR_REASON_{reason}")
+    assert reply.payload["error"]["message"] in text.detail
+    assert remedy in text.remedy
+
+
+async def test_a_lasting_failure_ends_the_check() -> None:
+    found = await check(lambda _: Reply(error("Incorrect API key provided"), 401), *ALL)
+    assert statuses(found) == {"CONNECTION": "OK", "TEXT": "FAILED"}
+
+
+async def test_a_missing_version_in_the_address_is_found_without_a_purchase() -> None:
+    found = await check(able, path="/v2")
+    assert statuses(found) == {"CONNECTION": "FAILED"}
+    assert found.features[0].reason == reasons.ERROR_REASON_PROVIDER_ADDRESS_INVALID
+    assert "/v1" in found.features[0].remedy
+
+
+async def test_a_dead_host_is_found() -> None:
+    async with generation_service(
+        providers={"p": {"base_url": "http://127.0.0.1:1/v1", "default_model": "m"}}
+    ) as service:
+        found = (await service.generation.CheckProvider(pb.CheckProviderRequest(), timeout=20)).check
+    assert found.features[0].status == pb.FEATURE_STATUS_FAILED
+    assert "cannot be reached" in found.features[0].detail
+    assert "base_url" in found.features[0].remedy
+
+
+async def test_the_price_is_told(tmp_path: Any) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[m]\nprompt = 2.0\ncompletion = 8.0\n")
+    found = await check(able, pb.PROVIDER_FEATURE_TEXT, prices=str(prices))
+    assert (found.prompt_usd_per_million, found.completion_usd_per_million) == (2.0, 8.0)
+    assert found.features[1].usage.cost_usd == pytest.approx((10 * 2 + 4 * 8) / 1e6)
