@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -68,7 +69,8 @@ def judge_contract(judge: Judge | BatchJudge, *, concurrency: int = CONCURRENCY)
     judge_batch = (
         judge.judge_batch if isinstance(judge, BatchJudge) else partial(_fan_out, judge, concurrency)
     )
-    return implementation_contract(JUDGE_SERVICE, add, _JudgeServicer(judge, judge_batch), judge)
+    contract = implementation_contract(JUDGE_SERVICE, add, _JudgeServicer(judge, judge_batch), judge)
+    return replace(contract, weights={"Judge": lambda request: len(request.candidates)})
 
 
 def synthesize_contract(synthesizer: Synthesizer) -> Contract:

@@ -310,6 +310,17 @@ async def test_a_slow_candidate_holds_up_no_other_and_ends_with_the_call(
     await until(lambda: echo.cancelled == 1 and not echo.running)
 
 
+async def test_each_candidate_counts_against_the_calls_that_a_server_takes_at_once(echo: Echo) -> None:
+    async with (
+        serve(judge_contract(echo), max_concurrent_calls=4) as server,
+        open_channel(server.target) as channel,
+    ):
+        assert len(await results(channel, "a", "b", "c", "d")) == 4
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await results(channel, "a", "b", "c", "d", "e")
+    assert from_rpc_error(raised.value).reason == error_reason_pb2.ERROR_REASON_OVERLOADED
+
+
 async def test_a_judge_may_judge_all_candidates_together() -> None:
     async for channel in served(judge_contract(Together())):
         found = await results(channel, "a", "b", "c")

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import limits_pb2, script_pb2
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
@@ -95,7 +94,7 @@ def test_one_wrong_element_among_many_is_found() -> None:
     assert violations(request, request.ByteSize()) == ()
     request.candidates[0].script.steps[13].duration_minutes = -1
     assert [path for path, _ in violations(request, request.ByteSize())] == [
-        "candidate.script.steps[13].duration_minutes"
+        "candidates[0].script.steps[13].duration_minutes"
     ]
 
 
@@ -107,8 +106,8 @@ def test_a_missing_field_is_found_in_a_small_message_too() -> None:
 
 def test_every_violation_is_raised_at_once() -> None:
     with pytest.raises(ServiceError) as raised:
-        validate(SynthesizeRequest())
-    assert [violation.field for violation in raised.value.violations] == ["task", "candidate"]
+        validate(EvaluateScriptsRequest())
+    assert [violation.field for violation in raised.value.violations] == ["task", "candidates"]
     assert "1 more" in raised.value.message
 
 
@@ -119,10 +118,10 @@ def test_white_space_alone_is_no_required_text(goal: str) -> None:
 
 def test_a_required_message_may_be_empty_but_not_absent() -> None:
     request = synthesize_request()
-    request.ClearField("candidate")
-    assert paths(request) == ["candidate"]
-    request.candidates[0].SetInParent()
-    assert paths(request) == ["candidate.id"]
+    request.ClearField("task")
+    assert paths(request) == ["task"]
+    request.task.SetInParent()
+    assert paths(request) == ["task.goal"]
 
 
 @given(st.integers(0, 3), st.sampled_from(["a", "é", "漢", "😀", "e\u0301"]))
@@ -143,7 +142,7 @@ def test_numbers_pass_only_within_their_limits(temperature: float) -> None:
 def test_nan_and_infinities_never_pass(value: float) -> None:
     request = synthesize_request()
     request.candidates[0].script.steps[0].duration_minutes = value
-    assert paths(request) == ["candidate.script.steps[0].duration_minutes"]
+    assert paths(request) == ["candidates[0].script.steps[0].duration_minutes"]
 
 
 def test_a_field_with_presence_is_checked_only_when_present() -> None:
