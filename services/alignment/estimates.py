@@ -15,6 +15,8 @@ CLUSTERED_WILSON = "wilson, with the effective sample size of the clusters"
 MOVER = "mover, of wilson"
 PERCENTILE = "bootstrap-percentile"
 
+# Bounds that differ by less are equal.
+_ROUNDING = 1e-12
 # With fewer of the resamples defined, the interval would describe a selection of them.
 _LEAST_DEFINED = 0.9
 # One cluster says nothing of how much they differ.
@@ -133,7 +135,9 @@ def with_percentiles(value: float, count: int, replicates: NDArray[np.float64], 
     """A value with the percentile interval of its replicates (Efron and Tibshirani 1993, chapter 13).
 
     A resample may leave the value undefined, e.g. if it has only one label. If more than a tenth of the
-    resamples do, there is no interval; otherwise the method reports the number of defined ones.
+    resamples do, there is no interval; otherwise the method reports the number of defined ones. If the bounds
+    are equal, e.g. with a single cluster or without any disagreement, there is no interval either: the
+    resamples contain no information about the variance.
 
     Args:
         value: The value.
@@ -146,6 +150,8 @@ def with_percentiles(value: float, count: int, replicates: NDArray[np.float64], 
         return Estimate(value, count)
     tail = (1 - level) / 2
     lower, upper = np.quantile(defined, [tail, 1 - tail])
+    if upper - lower <= _ROUNDING * max(1.0, abs(value)):
+        return Estimate(value, count)
     method = PERCENTILE
     if defined.size < replicates.size:
         method = f"{PERCENTILE} ({defined.size} of {replicates.size} resamples are defined)"

@@ -141,7 +141,11 @@ class _Clusters:
             shares = paired.difference_of_shares(0, 0, sums.size, level)
             return replace(shares, count=differences.size), tested
         method = paired.CLUSTERED_T if self._clustered else paired.PAIRED_T
-        return paired.mean(sums, self._sizes, level, method=method, undefined=_NO_ITEMS), tested
+        found = paired.mean(sums, self._sizes, level, method=method, undefined=_NO_ITEMS)
+        span = design.span
+        if found.value is not None and found.lower is None and span is not None and self._sizes.size > 1:
+            found = paired.equal_differences(found.value, self._sizes, span, level)
+        return found, tested
 
     def _sums(self, values: Array) -> Array:
         sums: Array = np.bincount(self._codes, values, self._sizes.size).astype(np.float64)
@@ -185,6 +189,6 @@ def _reason(one: RunComparison, part: PolicyComparison, design: Design) -> str:
     if difference.value is None:
         return f"{subject}; {difference.undefined}"
     if difference.lower is None or difference.upper is None:
-        return f"{subject}; the difference is {difference.value:.4g}, and its spread is not known"
+        return f"{subject}; the difference is {difference.value:.4g}, and its variance is unknown"
     interval = f"{difference.value:.4g} [{difference.lower:.4g}, {difference.upper:.4g}]"
     return f"{subject}; the difference is {interval}, the margin {design.margin:.4g}"

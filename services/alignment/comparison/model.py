@@ -61,6 +61,13 @@ class Design:
     """Whether the gate considers each group instead of all items together."""
     resampling: Resampling
 
+    @property
+    def span(self) -> float | None:
+        """The width of the scale; ``None`` if it is unknown."""
+        if self.lowest is None or self.highest is None:
+            return None
+        return self.highest - self.lowest
+
 
 @dataclass(frozen=True)
 class PolicyComparison:
@@ -106,15 +113,18 @@ class Compared:
 def gate(difference: Estimate, adjusted_p: float | None, margin: float, level: float) -> Gate:
     """Decides one comparison.
 
-    GO is a claim of non-inferiority: the whole interval lies above minus the margin. It is made for all
-    comparisons together only where each allows it, which needs no correction (Berger 1982, intersection-union
-    tests). NO-GO is made where any one does, so the p-value is to be adjusted.
+    GO claims non-inferiority: the whole interval is above minus the margin. The overall GO requires GO of
+    every comparison, which needs no correction (Berger 1982, intersection-union tests). One NO-GO suffices
+    for the overall NO-GO, so p-values are adjusted. Without an interval there is no GO, and NO-GO requires a
+    difference beyond the margin.
     """
-    if difference.value is None or difference.lower is None:
+    if difference.value is None:
         return Gate.INCONCLUSIVE
-    if difference.lower >= -margin:
+    if difference.lower is not None and difference.lower >= -margin:
         return Gate.GO
-    if adjusted_p is not None and adjusted_p <= 1 - level and difference.value < 0:
+    # Without an interval a significant difference may still lie within the margin.
+    least = 0.0 if difference.lower is not None else -margin
+    if adjusted_p is not None and adjusted_p <= 1 - level and difference.value < least:
         return Gate.NO_GO
     return Gate.INCONCLUSIVE
 

@@ -434,3 +434,21 @@ def test_extreme_numbers_do_not_overflow() -> None:
         [{"a": -1e308, "b": -1e308}, {"a": 1e308, "b": 1e308}, {"a": 0.0, "b": 1.0}], Distance.INTERVAL
     )
     assert group.krippendorff_alpha.value == pytest.approx(1.0)
+
+
+def test_one_cluster_has_no_intervals() -> None:
+    ratings: Ratings = [
+        {"a": (first,), "b": (second,)} for first, second in zip("PPPPPFFFF", "PPPPFFFPP", strict=True)
+    ]
+    items = [AnnotatedItem(one, cluster="task") for one in ratings]
+    (group,) = measure(Annotations(items), Distance.NOMINAL, grouped=False, resampling=resampling(200))
+    estimates = [group.observed_agreement, group.fleiss_kappa, group.krippendorff_alpha, group.gwet_ac1]
+    assert [one.value is not None for one in estimates] == [True] * 4
+    assert [(one.lower, one.upper, one.interval_method) for one in estimates] == [(None, None, "")] * 4
+
+
+def test_agreement_without_exception_has_no_interval() -> None:
+    group = agreement([{"a": (label,), "b": (label,)} for label in "PFPFPFPFPF"], resamples=200)
+    assert (group.observed_agreement.value, group.fleiss_kappa.value) == (1.0, 1.0)
+    assert group.observed_agreement.lower is None
+    assert group.fleiss_kappa.lower is None

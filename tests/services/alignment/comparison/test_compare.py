@@ -241,11 +241,55 @@ def test_runs_that_never_differ_need_enough_items_to_go() -> None:
     assert clustered.gate is Gate.GO
 
 
-def test_equal_differences_have_no_known_spread() -> None:
+def test_equal_differences_without_a_scale_have_no_interval() -> None:
     found = compared([{"old": 1.0, "new": 2.0}] * 5)
     assert found.comparisons[0].policies[0].difference.lower is None
     assert found.gate is Gate.INCONCLUSIVE
-    assert "its spread is not known" in found.reasons[0]
+    assert "its variance is unknown" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("difference", "gate"),
+    [(-3.0, Gate.NO_GO), (-0.5, Gate.GO), (0.0, Gate.GO), (1.0, Gate.GO)],
+)
+def test_equal_differences_on_a_scale_are_decided(difference: float, gate: Gate) -> None:
+    items = [{"old": 5.0, "new": 5.0 + difference}] * 1000
+    found = compared(items, margin=1.0, lowest_score=1, highest_score=10)
+    estimate = found.comparisons[0].policies[0].difference
+    assert found.gate is gate
+    assert estimate.lower is not None
+    assert estimate.upper is not None
+    # At most 0.37 % of the population differ, by at most the width of the scale.
+    assert difference - 0.05 < estimate.lower < difference < estimate.upper < difference + 0.05
+
+
+def test_few_equal_differences_do_not_exclude_a_loss() -> None:
+    found = compared([{"old": 5.0, "new": 5.0}] * 10, margin=1.0, lowest_score=1, highest_score=10)
+    assert found.gate is Gate.INCONCLUSIVE
+
+
+def test_verdicts_that_are_all_lost_in_every_cluster_are_no_go() -> None:
+    tags = [{"task": str(index // 2)} for index in range(80)]
+    found = compared(verdicts({(True, False): 80}), tags, cluster_tag="task", margin=0.05)
+    assert found.gate is Gate.NO_GO
+
+
+def test_equal_losses_beyond_the_margin_are_no_go_without_a_scale() -> None:
+    assert compared([{"old": 5.0, "new": 2.0}] * 1000, margin=1.0).gate is Gate.NO_GO
+    assert compared([{"old": 5.0, "new": 4.5}] * 1000, margin=1.0).gate is Gate.INCONCLUSIVE
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(5, 60), st.floats(0, 0.2), st.floats(-1, 1))
+def test_the_interval_of_equal_differences_contains_every_mean_that_is_not_excluded(
+    clusters: int, share: float, other: float
+) -> None:
+    """A population with a share of other values shows none of them with probability (1 - share)^n."""
+    found = paired.equal_differences(0.0, np.ones(clusters), 1.0, 0.95)
+    assert found.lower is not None
+    assert found.upper is not None
+    if (1 - share) ** clusters > 0.025:
+        assert found.lower - 1e-9 <= share * other <= found.upper + 1e-9
 
 
 @pytest.mark.parametrize(
