@@ -15,16 +15,16 @@ from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.cli.graphs import file_scores as scoring
-from dramaturg.cli.graphs import tables as printing
+from dramaturg.cli.graphs import tables
 from dramaturg.cli.graphs.connection import graph_service
-from dramaturg.cli.graphs.loader import Loaded, load, load_one
 from dramaturg.cli.lazy_group import LazyGroup
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.platform_commands import PlatformCommand
 from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
+from dramaturg.graphs.file_scores import FileScores, score_files
 from dramaturg.graphs.files import FileError
+from dramaturg.graphs.loader import Loaded, load, load_one
 from dramaturg.service.errors import from_rpc_error
 
 TRAINING = "dramaturg.commands.graphs"
@@ -89,11 +89,11 @@ def score(
         orientation=pb.Orientation.Value(f"ORIENTATION_{orientation.upper().replace('-', '_')}"),
         by=dict.fromkeys(["degree", "depth", *(by or [])]),
     )
-    result = _run(scoring.score_files(predictions, references, request, missing=missing, target=target))
+    result = _run(_score(predictions, references, request, missing, target))
     if json:
-        printing.print_json(result)
+        tables.print_json(result)
     else:
-        printing.print_scores(output(), result)
+        tables.print_scores(output(), result)
 
 
 @app.command()
@@ -101,9 +101,9 @@ def check(file: GraphFile, json: Json = False, target: Target = None) -> None:
     """Checks graphs: cycles, shortcut edges, sources, sinks. Ends with 1 where one has a cycle."""
     checked = _run(_check(file, target))
     if json:
-        printing.print_json([printing.check_entry(loaded, report) for loaded, report in checked])
+        tables.print_json([tables.check_entry(loaded, report) for loaded, report in checked])
     else:
-        printing.print_reports(output(), checked)
+        tables.print_reports(output(), checked)
     if not all(report is not None and report.acyclic for _, report in checked):
         raise typer.Exit(1)
 
@@ -138,7 +138,7 @@ def distance(
             + "\n"
         )
     else:
-        printing.print_distance(output(), response)
+        tables.print_distance(output(), response)
 
 
 @app.command()
@@ -168,6 +168,13 @@ def draw(
 def _render(program: str, drawing: str) -> str:
     command = [program, "-Tsvg"]
     return subprocess.run(command, input=drawing, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+
+async def _score(
+    predictions: Path, references: Path, request: pb.ScoreEdgesRequest, missing: str, target: str | None
+) -> FileScores:
+    async with graph_service(target) as service:
+        return await score_files(service, predictions, references, request, missing=missing)
 
 
 async def _check(file: Path, target: str | None) -> list[tuple[Loaded, pb.GraphReport | None]]:

@@ -11,10 +11,10 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.cli.cells import counted, named, number
-from dramaturg.cli.graphs.file_scores import FileScores
-from dramaturg.cli.graphs.loader import Loaded
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.graphs.file_scores import FileScores
+from dramaturg.graphs.loader import Loaded
 from dramaturg.summaries.graphs import averages_entry, measures_entry
 
 SHOWN = {

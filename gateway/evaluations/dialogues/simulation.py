@@ -13,7 +13,6 @@ from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import Utterance
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulatedDialogue,
     SimulateDialogueRequest,
@@ -34,6 +33,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
 from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.judge.usage import total_usage
+from dramaturg.results.names import abstention_name
 from dramaturg.service.errors import invalid_fields
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, ask
@@ -147,7 +147,7 @@ class Simulation(Evaluation):
             return f"the author of the simulator's answers {answer.explanation}"
         self._sign(answer.provenance, self._plan.author)
         if answer.abstain_reason:
-            return f"the simulator has no usable answer ({_name(answer.abstain_reason)})"
+            return f"the simulator has no usable answer ({abstention_name(answer.abstain_reason)})"
         return Utterance(speaker=dialogue_pb2.SPEAKER_SIMULATOR, text=answer.text)
 
     async def _next_request(self) -> Utterance | str:
@@ -163,7 +163,7 @@ class Simulation(Evaluation):
         self._sign(answer.provenance, self._plan.author)
         if answer.abstain_reason or not answer.utterance.text.strip():
             reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-            return f"the user agent has no usable request ({_name(reason)})"
+            return f"the user agent has no usable request ({abstention_name(reason)})"
         return Utterance(
             speaker=dialogue_pb2.SPEAKER_USER,
             text=answer.utterance.text,
@@ -205,8 +205,3 @@ class Simulation(Evaluation):
     def _sign(self, provenance: Provenance, assignment: JudgeAssignment) -> None:
         provenance.registered_name = assignment.judge.name
         self._provenances.append(provenance)
-
-
-def _name(reason: int) -> str:
-    known = AbstainReason.DESCRIPTOR.values_by_number.get(reason)
-    return f"reason {reason}" if known is None else known.name.removeprefix("ABSTAIN_REASON_")

@@ -9,10 +9,10 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import csv_record
+from dramaturg.results.names import outcome_name, reason_name
 
 PIECE_BYTES = 256 << 10
 """The approximate size of a piece."""
@@ -30,8 +30,8 @@ COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
     "model": lambda result: result.model,
     "candidate_id": lambda result: result.candidate_id,
     "measure": lambda result: result.measure,
-    "outcome": lambda result: _name(Outcome, result.outcome, "OUTCOME_"),
-    "abstain_reason": lambda result: _name(AbstainReason, result.abstain_reason, "ABSTAIN_REASON_"),
+    "outcome": lambda result: outcome_name(result.outcome) or None,
+    "abstain_reason": lambda result: reason_name(result.abstain_reason) or None,
     "value": lambda result: result.value if result.HasField("value") else None,
     "confidence": lambda result: result.confidence if result.HasField("confidence") else None,
     "label": lambda result: result.label,
@@ -124,14 +124,6 @@ def _csv_lines(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[by
 
 def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _name(kind: Any, number: int, prefix: str) -> str | None:
-    """The name of an enum value; None for the unspecified one, the number of an unknown one."""
-    if number == 0:
-        return None
-    value = kind.DESCRIPTOR.values_by_number.get(number)
-    return str(number) if value is None else str(value.name).removeprefix(prefix)
 
 
 def _parquet_groups(pa: Any, pq: Any, results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:

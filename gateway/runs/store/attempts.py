@@ -27,10 +27,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.results.names import abstention_name
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
 from gateway.runs.store import runs, samples, spending, throughput
-from gateway.runs.store.codec import dump_json, is_abstention, pack_message, reason_name, result_row
+from gateway.runs.store.codec import dump_json, is_abstention, pack_message, result_row
 from gateway.runs.store.database import insert, was_retried
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_samples, run_specs
 
@@ -54,7 +55,7 @@ def finish(
     succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
     reasons = Counter(json.loads(run.abstentions))
     reasons.update(
-        reason_name(result.abstain_reason)
+        abstention_name(result.abstain_reason)
         for outcome in done
         for result in outcome.results
         if is_abstention(result)
@@ -203,7 +204,7 @@ def _counts_without(
     reasons = Counter(json.loads(run.abstentions))
     for row in judged:
         if row.outcome == OUTCOME_ABSTAIN:
-            reasons[reason_name(row.reason)] -= row.judgements
+            reasons[abstention_name(row.reason)] -= row.judgements
     return {
         "succeeded": run.succeeded - states[SAMPLE_STATE_SUCCEEDED],
         "failed": run.failed - states[SAMPLE_STATE_FAILED],

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, AbstainReason
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunIncident, RunSpec
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from gateway.runs.records import Counts, RunRecord, SampleWork
@@ -50,12 +50,6 @@ def unpack_message(kind: type[AnyMessage], data: bytes) -> AnyMessage:
 def dump_json(value: Mapping[str, Any]) -> str:
     """A JSON object in ASCII: PostgreSQL stores no U+0000."""
     return json.dumps(dict(value), separators=(",", ":"))
-
-
-def reason_name(reason: int) -> str:
-    """The key of an abstention count, for example "TIMED_OUT"; the number of an unknown reason."""
-    value = AbstainReason.DESCRIPTOR.values_by_number.get(reason)
-    return str(reason) if value is None else value.name.removeprefix("ABSTAIN_REASON_")
 
 
 def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:

@@ -12,10 +12,11 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
+from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
 from gateway.runs.records import ModelSums
 from gateway.runs.store import runs
-from gateway.runs.store.codec import RESULT_COLUMNS, reason_name, result_of, unpack_message
+from gateway.runs.store.codec import RESULT_COLUMNS, result_of, unpack_message
 from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_rows
 
 Key = tuple[int, int]
@@ -70,7 +71,7 @@ def model_sums(connection: sa.Connection, run_id: str, *, together: bool) -> Seq
         .group_by(*whose, run_results.c.reason)
     )
     for row in connection.execute(counted):
-        abstentions[row.model, row.by][reason_name(row.reason)] = row.abstained
+        abstentions[row.model, row.by][abstention_name(row.reason)] = row.abstained
     # The judgements of one sample are one cluster: n_i values with the sum y_i.
     cluster = (
         sa.select(

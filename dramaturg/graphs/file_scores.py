@@ -9,9 +9,8 @@ from pathlib import Path
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1 import graph_service_pb2_grpc as rpc
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.cli.graphs.connection import graph_service
-from dramaturg.cli.graphs.loader import Loaded, batches, load
 from dramaturg.graphs.files import FileError, Row, read_rows
+from dramaturg.graphs.loader import Loaded, batches, load
 
 MAX_PAIRS = 1_000
 """The most pairs of a request (the contract's limit)."""
@@ -41,34 +40,36 @@ class FileScores:
 
 
 async def score_files(
-    predictions: Path, references: Path, request: pb.ScoreEdgesRequest, *, missing: str, target: str | None
+    service: rpc.GraphServiceAsyncStub,
+    predictions: Path,
+    references: Path,
+    request: pb.ScoreEdgesRequest,
+    *,
+    missing: str,
 ) -> FileScores:
     """Scores the predictions that have a reference of the same id.
 
     Args:
+        service: GraphService.
         predictions: The predicted graphs.
-        references: What they should have been.
-        request: The choices; its pairs are filled in here.
+        references: The reference graphs.
+        request: The settings; its pairs are filled in here.
         missing: For references without a prediction, "skip" or "empty" (scored as a prediction without
             edges).
-        target: The service, or ``None`` to start one here.
 
     Raises:
         FileError: A file cannot be used, or a member to group by is in no record.
     """
     rows = {row.id: row for row in read_rows(references)}
-    async with graph_service(target) as service:
-        predicted = {loaded.id: loaded for loaded in await load(predictions, service)}
-        wanted = {loaded.id: loaded for loaded in await load(references, service)}
-        answered = [row_id for row_id in wanted if row_id in predicted or missing == "empty"]
-        tags = [name for name in request.by if name not in COMPUTED]
-        for name in tags:
-            if all(row.tag(name) is None for row in rows.values()):
-                raise FileError(f'{references}: no record has a member "{name}" with a single value')
-        pairs = (
-            _pair(row_id, predicted.get(row_id), wanted[row_id], rows[row_id], tags) for row_id in answered
-        )
-        response = await _score(service, request, pairs)
+    predicted = {loaded.id: loaded for loaded in await load(predictions, service)}
+    wanted = {loaded.id: loaded for loaded in await load(references, service)}
+    answered = [row_id for row_id in wanted if row_id in predicted or missing == "empty"]
+    tags = [name for name in request.by if name not in COMPUTED]
+    for name in tags:
+        if all(row.tag(name) is None for row in rows.values()):
+            raise FileError(f'{references}: no record has a member "{name}" with a single value')
+    pairs = (_pair(row_id, predicted.get(row_id), wanted[row_id], rows[row_id], tags) for row_id in answered)
+    response = await _score(service, request, pairs)
     return FileScores(
         response=response,
         unanswered=[row_id for row_id in wanted if row_id not in predicted],
