@@ -12,6 +12,7 @@ from enum import StrEnum
 from pydantic_core import to_json
 
 from services.generation.answers.forms import JsonForm
+from services.generation.rates import Quotas
 
 
 class Role(StrEnum):
@@ -160,6 +161,8 @@ class Answer:
     """Attempts that failed before this answer came. A fact of the purchase, not of the answer."""
     replayed: bool = field(default=False, compare=False)
     """Whether it was played back from a recording, and so cost nothing."""
+    quotas: Quotas | None = field(default=None, compare=False)
+    """The limits that the provider states with it."""
     call_number: int | None = field(default=None, compare=False)
     """The number under which the ledger noted that the call was sent. None: it did not."""
 

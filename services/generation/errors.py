@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from services.generation.rates import Quotas
+
 
 class FailureKind(StrEnum):
     """What a provider's failure means for the next attempt."""
@@ -36,6 +38,7 @@ class ProviderError(Exception):
         retry_after: How many seconds the provider asks to wait, if it says.
         settled: Whether it is certain that nothing is charged: the request was refused, or never sent.
             Otherwise it may have been answered, and the answer lost.
+        quotas: The limits that the response states, if any.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class ProviderError(Exception):
         status: int = 0,
         retry_after: float | None = None,
         settled: bool = False,
+        quotas: Quotas | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -54,6 +58,7 @@ class ProviderError(Exception):
         self.status = status
         self.retry_after = retry_after
         self.settled = settled
+        self.quotas = quotas
 
     @property
     def passes(self) -> bool:

@@ -1,8 +1,12 @@
-"""How many calls a provider gets at once: found out, not guessed.
+"""Which calls to a provider are sent, and when: a concurrency limit that adapts, and rates by model.
 
-Additive increase, multiplicative decrease, as TCP finds a path's capacity (Jacobson, "Congestion avoidance
-and control", SIGCOMM 1988), with a slow start. A round is as many answers as the limit was; only a round
-that really used the limit says anything about it.
+The concurrency limit starts at a guess and grows with every answer while calls wait (slow start; Jacobson,
+"Congestion avoidance and control", SIGCOMM 1988). A refusal lowers it to the number of calls that the
+provider has accepted and not answered: calls sent together are refused together, and the rest are those that
+it serves at once. If calls within that number are refused too, the provider limits the rate, not the
+concurrency, and the rate is learned instead (see [services.generation.rates]). Single calls above a learned
+limit probe whether it still holds, first soon, then ever less often. Calls that get no answer in time halve
+the limit: a server that answers one call at a time is sent no more than it answers.
 """
 
 from __future__ import annotations
@@ -12,55 +16,142 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
+
+from services.generation.rates import PERIOD, ModelRates, Quotas
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyBounds:
-    """Within what the limit moves, and how."""
+    """The range of the limit."""
 
     minimum: int = 1
     start: int = 32
     maximum: int = 256
-    decrease: float = 0.7
-    """What a rate limit multiplies the limit by."""
-    increase: float = 0.05
-    """What a full round adds after the first rate limit, as a share of the limit, at least one call."""
-    cooldown: float = 5.0
-    """Seconds after a decrease in which the limit stays: calls sent before it still come back refused."""
-    used: float = 0.8
-    """The share of the limit that a round must have had under way at once to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Configured rates. None: not configured, so they are learned."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
 
 
 class Outcome(Enum):
-    """How a call ended, as far as the limit is concerned."""
+    """How a call ended, as far as the limits are concerned."""
 
     ANSWERED = auto()
     RATE_LIMITED = auto()
+    TIMED_OUT = auto()
     OTHER = auto()
 
 
-class AdaptiveLimiter:
-    """Admits calls first come, first served, up to a limit that adapts."""
+@dataclass(slots=True)
+class Admission:
+    """A call that was admitted."""
+
+    model: str
+    tokens: float
+    number: int
+    sent: float
+    probes: bool
+    """Whether it was sent while one more was allowed than the limit that was learned."""
+    answered_before: int
+    """How many calls had been answered when it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateStatus:
+    """What limits the calls to a model now."""
+
+    model: str
+    waiting: int
+    """Calls that wait to be sent."""
+    in_flight: int
+    """Calls of all models of the provider under way."""
+    concurrency_limit: int
+    """How many of them may be under way at once."""
+    requests_made: int
+    """Requests sent in the last minute."""
+    requests_per_minute: float | None
+    """The known limit of requests. None: none is known."""
+    next_seconds: float
+    """Seconds until the next call may be sent, as far as rates are concerned. 0: now."""
+
+    def sentence(self, provider: str) -> str:
+        """The same in words."""
+        known = self.requests_per_minute is not None
+        most = f", {self.requests_made} of {self.requests_per_minute:.0f} a minute" if known else ""
+        return f"rate-limited by {provider}{most}, next in {self.next_seconds:.0f} s"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    turn: asyncio.Future[Admission]
+    tokens: float
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The calls of one model."""
+
+    rates: ModelRates
+    waiting: deque[_Waiting] = field(default_factory=deque)
+
+
+_LONG_WAIT = 1 / 30
+"""A provider that asks to wait for this share of the period or longer limits the rate."""
+_PROBE_AFTER = 50
+"""A learned limit is probed after this many answers, and half as often after every refused probe."""
+_RARELY = 12_800
+
+
+class CallLimiter:
+    """Admits the calls to one provider, first come, first served for each model.
+
+    Args:
+        bounds: The range of the limit of concurrency.
+        rates: The configured rates of a model. None: none are configured.
+        period: The period of the rates, in seconds.
+        clock: The time, in seconds.
+    """
 
     def __init__(
-        self, bounds: ConcurrencyBounds | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        bounds: ConcurrencyBounds | None = None,
+        rates: Callable[[str], Rates] | None = None,
+        *,
+        period: float = PERIOD,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bounds = bounds or ConcurrencyBounds()
+        self._rates = rates or (lambda _: Rates())
+        self._period = period
         self._clock = clock
-        self._limit = self._bounds.start
-        self._in_flight = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._slow_start = True
-        self._steady_until = -math.inf
+        self._limit = float(self._bounds.start)
+        self._ceiling = math.inf
+        """The limit that was learned; infinite where none was."""
+        self._before = self._limit
+        """The limit before it was last lowered."""
+        self._lowered_at = 0
+        """The number of the last call sent before the limit was lowered."""
+        self._refuted = 0
+        """How often a learned limit turned out to be one of the rate."""
+        self._probe_after = _PROBE_AFTER
+        self._probe_step = 1
+        self._since_probe = 0
+        self._number = 0
         self._answered = 0
-        self._peak = 0
+        self._in_flight = 0
+        self._lanes: dict[str, _Lane] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def limit(self) -> int:
-        """How many calls are admitted at once now."""
-        return self._limit
+        """How many calls may be under way at once now."""
+        return int(self._limit)
 
     @property
     def in_flight(self) -> int:
@@ -70,71 +161,183 @@ class AdaptiveLimiter:
     @property
     def waiting(self) -> int:
         """How many calls wait to be admitted."""
-        return len(self._waiting)
+        return sum(len(lane.waiting) for lane in self._lanes.values())
 
-    def try_acquire(self) -> bool:
-        """Whether the call may go at once. If so, one [release] must follow."""
-        if self._waiting or self._in_flight >= self._limit:
-            return False
-        self._admit()
-        return True
+    def delay(self, model: str, tokens: float = 0.0) -> float:
+        """Seconds until the rates of a model admit a call; 0: now."""
+        return self._lane(model).rates.delay(self._clock(), tokens)
 
-    async def acquire(self) -> None:
-        """Waits until the call may go. Every return must be followed by one [release]."""
-        if self.try_acquire():
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    def status(self) -> list[RateStatus]:
+        """What limits the calls to each model, sorted by name."""
+        return [self.status_of(model) for model in sorted(self._lanes)]
+
+    def status_of(self, model: str) -> RateStatus:
+        """What limits the calls to a model."""
+        lane, now = self._lane(model), self._clock()
+        made, most = lane.rates.requests(now) or (lane.rates.made(now), None)
+        tokens = lane.waiting[0].tokens if lane.waiting else 0.0
+        return RateStatus(
+            model,
+            waiting=len(lane.waiting),
+            in_flight=self._in_flight,
+            concurrency_limit=self.limit,
+            requests_made=made,
+            requests_per_minute=most,
+            next_seconds=lane.rates.delay(now, tokens),
+        )
+
+    def try_acquire(self, model: str = "", tokens: float = 0.0) -> Admission | None:
+        """Admits the call if it may go at once. If so, one [release] must follow."""
+        lane = self._lane(model)
+        if lane.waiting or self._in_flight >= self.limit:
+            return None
+        now = self._clock()
+        return self._admit(model, lane, now, tokens) if lane.rates.delay(now, tokens) <= 0 else None
+
+    async def acquire(self, model: str = "", tokens: float = 0.0, *, first: bool = False) -> Admission:
+        """Waits until the call may go. Every return must be followed by one [release].
+
+        Args:
+            model: The model.
+            tokens: How many tokens the call is expected to take.
+            first: Whether it goes before all calls that wait: it was sent before and refused.
+        """
+        admission = None if first else self.try_acquire(model, tokens)
+        if admission is not None:
+            return admission
+        lane = self._lane(model)
+        waiting = _Waiting(asyncio.get_running_loop().create_future(), tokens)
+        (lane.waiting.appendleft if first else lane.waiting.append)(waiting)
+        self._dispatch()
         try:
-            await turn
+            return await waiting.turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                # Admitted and cancelled in the same moment: the slot goes to the next.
-                self._leave()
+            if waiting.turn.done() and not waiting.turn.cancelled():
+                # Admitted and cancelled in the same moment.
+                self.release(waiting.turn.result(), Outcome.OTHER)
             else:
-                self._waiting.remove(turn)
+                lane.waiting.remove(waiting)
+                self._dispatch()
             raise
 
-    def release(self, outcome: Outcome, retry_after: float | None = None) -> None:
-        """Ends a call and learns from how it ended."""
-        if outcome is Outcome.RATE_LIMITED:
-            self._shrink(retry_after or 0.0)
-        elif outcome is Outcome.ANSWERED:
-            self._answered += 1
-            if self._answered >= self._limit:
-                self._end_round()
-        self._leave()
+    def release(
+        self,
+        admission: Admission,
+        outcome: Outcome,
+        *,
+        retry_after: float | None = None,
+        tokens: float | None = None,
+        quotas: Quotas | None = None,
+    ) -> None:
+        """Ends a call and learns from how it ended.
 
-    def _leave(self) -> None:
+        Args:
+            admission: The call.
+            outcome: How it ended.
+            retry_after: How long the provider asks to wait, if it says.
+            tokens: How many tokens the call took, where that is known.
+            quotas: The limits that the response states.
+        """
         self._in_flight -= 1
-        while self._waiting and self._in_flight < self._limit:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._admit()
-                turn.set_result(None)
+        now, rates = self._clock(), self._lane(admission.model).rates
+        if outcome is Outcome.RATE_LIMITED:
+            self._refused(admission, now, retry_after, quotas)
+        elif outcome is Outcome.TIMED_OUT:
+            self._timed_out(admission)
+        else:
+            excess = 0.0 if tokens is None else tokens - admission.tokens
+            rates.answered(now, admission.sent, admission.number, excess, quotas)
+            if outcome is Outcome.ANSWERED:
+                self._grow()
+        self._dispatch()
 
-    def _admit(self) -> None:
+    def _lane(self, model: str) -> _Lane:
+        lane = self._lanes.get(model)
+        if lane is None:
+            rates = self._rates(model)
+            lane = self._lanes[model] = _Lane(
+                ModelRates(rates.requests_per_minute, rates.tokens_per_minute, self._period)
+            )
+        return lane
+
+    def _admit(self, model: str, lane: _Lane, now: float, tokens: float) -> Admission:
+        self._number += 1
         self._in_flight += 1
-        if self._in_flight > self._peak:
-            self._peak = self._in_flight
+        lane.rates.sent(now, self._number, tokens)
+        probes = self._limit > self._ceiling
+        return Admission(model, tokens, self._number, now, probes, self._answered)
 
-    def _shrink(self, retry_after: float) -> None:
-        now = self._clock()
-        if now < self._steady_until:
+    def _dispatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wait = math.inf
+        for model, lane in self._lanes.items():
+            while lane.waiting and self._in_flight < self.limit:
+                now, head = self._clock(), lane.waiting[0]
+                delay = lane.rates.delay(now, head.tokens)
+                if delay > 0:
+                    wait = min(wait, delay)
+                    break
+                lane.waiting.popleft()
+                if not head.turn.done():
+                    head.turn.set_result(self._admit(model, lane, now, head.tokens))
+        if math.isfinite(wait):
+            self._timer = asyncio.get_running_loop().call_later(wait, self._dispatch)
+
+    def _refused(
+        self, admission: Admission, now: float, retry_after: float | None, quotas: Quotas | None
+    ) -> None:
+        rates = self._lane(admission.model).rates
+        rates.discount(admission.sent)
+        if rates.explains(now, admission.sent, admission.number, admission.tokens, quotas):
             return
-        self._slow_start = False
-        self._steady_until = now + max(self._bounds.cooldown, retry_after)
-        self._limit = max(self._bounds.minimum, math.floor(self._limit * self._bounds.decrease))
-        self._begin_round()
+        long = retry_after is not None and retry_after >= self._period * _LONG_WAIT
+        together = admission.number <= self._lowered_at
+        if together and not long:
+            self._lower(self._in_flight)
+        elif admission.probes and not long:
+            self._limit = self._ceiling
+            self._probe_after = min(max(2 * self._probe_after, _PROBE_AFTER), _RARELY)
+            self._probe_step = 1
+            self._since_probe = 0
+        elif not long and self._in_flight and math.isinf(self._ceiling) and not rates.learned:
+            self._before, self._lowered_at = self._limit, self._number
+            self._lower(self._in_flight)
+        else:
+            self._restore()
+            rates.refused(now, admission.sent, retry_after)
 
-    def _end_round(self) -> None:
-        full = self._peak >= self._limit * self._bounds.used
-        if full and self._clock() >= self._steady_until:
-            gradual = max(1, math.floor(self._limit * self._bounds.increase))
-            step = self._limit if self._slow_start else gradual
-            self._limit = min(self._bounds.maximum, self._limit + step)
-        self._begin_round()
+    def _lower(self, limit: float) -> None:
+        self._limit = self._ceiling = max(float(self._bounds.minimum), min(self._limit, math.floor(limit)))
+        self._since_probe = 0
 
-    def _begin_round(self) -> None:
-        self._answered = 0
-        self._peak = self._in_flight
+    def _restore(self) -> None:
+        """Undoes the last decrease: what the provider limits is the rate."""
+        if math.isinf(self._ceiling) or self._refuted >= 3:
+            return
+        self._refuted += 1
+        self._limit, self._ceiling, self._lowered_at = self._before, math.inf, 0
+
+    def _timed_out(self, admission: Admission) -> None:
+        if admission.number > self._lowered_at:
+            answered = self._answered - admission.answered_before
+            self._before, self._lowered_at = self._limit, self._number
+            self._lower(max(1, min(self._limit, answered or self._limit) / 2))
+
+    def _grow(self) -> None:
+        self._answered += 1
+        if not self.waiting:
+            return
+        if math.isinf(self._ceiling):
+            self._limit = min(self._limit + 1, float(self._bounds.maximum))
+            return
+        self._since_probe += 1
+        if self._limit > self._ceiling:
+            if self._since_probe > 2 * self._limit:  # the probes were taken
+                self._ceiling = self._limit
+                self._probe_step *= 2
+                self._probe_after = _PROBE_AFTER // 4
+        elif self._since_probe >= max(self._probe_after, 2 * self._limit):
+            self._since_probe = 0
+            self._limit = min(self._limit + self._probe_step, float(self._bounds.maximum))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dramaturg.service.telemetry.instruments import Bounded, Counter, Gauge, Histogram
 from services.generation.calls import Purchase
-from services.generation.limiter import AdaptiveLimiter
+from services.generation.limiter import CallLimiter
 
 ATTEMPTS = Counter(
     "dramaturg_provider_calls_total",
@@ -79,7 +79,7 @@ def count_purchase(purchase: Purchase) -> None:
         COST.add(provider, model, amount=purchase.cost)
 
 
-def watch_limiter(provider: str, limiter: AdaptiveLimiter) -> None:
+def watch_limiter(provider: str, limiter: CallLimiter) -> None:
     """Shows a provider's limit and how much of it is used."""
     LIMIT.watch(lambda: limiter.limit, provider)
     IN_USE.watch(lambda: limiter.in_flight, provider)

@@ -1,17 +1,21 @@
-"""Patience with a provider: attempts, waits between them, and when to stop. No one else retries."""
+"""Attempts at a provider: which failures are retried, after how long, and how long an attempt may take.
+
+No other module retries calls to providers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.generation.calls import Answer, Call
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
-from services.generation.limiter import AdaptiveLimiter, Outcome
+from services.generation.limiter import CallLimiter, Outcome
 from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider
 
@@ -20,51 +24,91 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long to try. All times are in seconds."""
+    """The limits of attempts. All times are in seconds."""
 
-    attempt_timeout: float = 120.0
-    """After this an attempt is taken for hung and made again."""
+    attempt_timeout: float = 600.0
+    """The time limit of an attempt, while it is not known how long answers take (see [AttemptTimeout])."""
     transient_attempts: int = 6
-    """The most attempts that end in a passing failure. Rate limits do not count: they are waited out."""
+    """The most attempts that end in a transient failure. Rate limits do not count: they are waited out."""
     first_wait: float = 0.5
     """The wait after the first failure is drawn from 0 to this; it doubles with every further one."""
     longest_wait: float = 30.0
-    """Up to this. A longer wait that the provider asks for is kept to."""
+    """The upper bound of that wait. A longer wait that the provider asks for is kept."""
+
+
+class AttemptTimeout:
+    """The time limit of the next attempt: a multiple of the longest of the latest answers.
+
+    A call that takes far longer than all others hangs. Before enough answers are known, and at most, it is
+    the configured limit; a limit that passed without an answer is doubled, up to eightfold.
+    """
+
+    _ENOUGH = 20
+
+    def __init__(self, configured: float) -> None:
+        self._configured = configured
+        self._factor = 1
+        self._latest: deque[float] = deque(maxlen=50)
+
+    @property
+    def seconds(self) -> float:
+        """The limit."""
+        most = self._configured * self._factor
+        if len(self._latest) < self._ENOUGH:
+            return most
+        return min(most, max(self._configured / 10, 4 * max(self._latest)))
+
+    def answered(self, seconds: float) -> None:
+        """Takes how long an answer took."""
+        self._latest.append(seconds)
+
+    def passed(self) -> None:
+        """Takes that a limit passed without an answer."""
+        self._factor = min(8, 2 * self._factor)
+        self._latest.clear()
+
+    def is_long(self, seconds: float) -> bool:
+        """Whether an attempt that took this long without an answer tells something about the provider."""
+        return seconds >= self._configured / 10
 
 
 class RetryingProvider(Provider):
-    """A provider with its limit and its retries.
+    """A provider with its limits and its retries.
 
-    Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog,
-    2015); a wait that the provider asks for is never cut short. A slot is held during an attempt only.
+    Waits after transient failures: exponential backoff with full jitter (Brooker, "Exponential Backoff And
+    Jitter", AWS Architecture Blog, 2015). A wait that the provider asks for is never shortened. Time in the
+    queue does not count as time of an attempt.
     """
 
     def __init__(
         self,
         inner: Provider,
-        limiter: AdaptiveLimiter,
+        limiter: CallLimiter,
         policy: RetryPolicy,
     ) -> None:
         self._inner = inner
         self.limiter = limiter
         self._policy = policy
+        self._timeout = AttemptTimeout(policy.attempt_timeout)
+        self._usual_tokens = 0.0
+        """How many tokens a call takes, on average over the latest."""
         self.name = inner.name
         self.address = inner.address
         self.default_model = inner.default_model
         self.keeps = inner.keeps
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """Asks until there is an answer, a failure that does not pass, or no time for another attempt.
+        """Repeats the call until it is answered, fails permanently, or has no time for another attempt.
 
         Raises:
-            ProviderError: the last failure.
-            DeadlinePassedError: the time was over with no failure before.
+            ProviderError: The last failure.
+            DeadlinePassedError: The time was over with no failure before.
         """
         retried = transient = 0
         fault: ProviderError | None = None
         while True:
             try:
-                answer = await self._attempt(call, deadline)
+                answer = await self._attempt(call, deadline, first=retried > 0)
             except DeadlinePassedError:
                 if fault is not None:
                     raise fault from None
@@ -75,7 +119,7 @@ class RetryingProvider(Provider):
                 answer.retried += retried
                 return answer
             transient += fault.kind is FailureKind.TRANSIENT
-            wait = self._wait(retried, fault.retry_after)
+            wait = self._wait(fault, retried)
             exhausted = transient >= self._policy.transient_attempts
             if exhausted or not fault.passes or wait >= deadline.remaining():
                 raise fault
@@ -86,45 +130,65 @@ class RetryingProvider(Provider):
             )
             await asyncio.sleep(wait)
 
-    def _wait(self, failures: int, retry_after: float | None) -> float:
+    def _wait(self, fault: ProviderError, failures: int) -> float:
+        if fault.kind is FailureKind.RATE_LIMITED:
+            return fault.retry_after or 0.0  # the limiter decides on the rest
         ceiling = min(self._policy.longest_wait, self._policy.first_wait * 2.0 ** min(failures, 32))
         jitter = random.uniform(0.0, ceiling)  # noqa: S311 - spreads load, protects nothing
-        return (retry_after or 0.0) + jitter
+        return (fault.retry_after or 0.0) + jitter
 
-    async def _attempt(self, call: Call, deadline: Deadline) -> Answer:
-        if not self.limiter.try_acquire():
+    async def _attempt(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
+        tokens = max(self._usual_tokens, sum([len(message.quoted) for message in call.messages]) / 4)
+        admission = None if first else self.limiter.try_acquire(call.model, tokens)
+        if admission is None:
             try:
                 async with asyncio.timeout(timeout(deadline)):
-                    await self.limiter.acquire()
+                    admission = await self.limiter.acquire(call.model, tokens, first=first)
             except TimeoutError:
-                raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
-        outcome, retry_after = Outcome.OTHER, None
+                raise self._no_turn(call, tokens) from None
+        outcome, retry_after, used, quotas = Outcome.OTHER, None, None, None
+        clock = asyncio.get_running_loop().time
+        limit, begun = self._timeout.seconds, clock()
         try:
-            async with asyncio.timeout(timeout(deadline, self._policy.attempt_timeout)):
+            async with asyncio.timeout(timeout(deadline, limit)):
                 answer = await self._inner.complete(call, deadline)
-            outcome = Outcome.ANSWERED
+            outcome, quotas = Outcome.ANSWERED, answer.quotas
+            if answer.counts is not None:
+                used = answer.counts.prompt + answer.counts.completion
+                weight = 0.1 if self._usual_tokens else 1.0
+                self._usual_tokens += weight * (used - self._usual_tokens)
+            self._timeout.answered(clock() - begun)
         except TimeoutError:
+            if self._timeout.is_long(clock() - begun):
+                outcome = Outcome.TIMED_OUT
             if deadline.remaining() <= 0:
                 raise DeadlinePassedError(
                     f"no answer of provider {self.name!r} before the deadline"
                 ) from None
-            limit = self._policy.attempt_timeout
+            self._timeout.passed()
             raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:
-                outcome, retry_after = Outcome.RATE_LIMITED, fault.retry_after
+                outcome, retry_after, quotas = Outcome.RATE_LIMITED, fault.retry_after, fault.quotas
             raise
         finally:
-            self.limiter.release(outcome, retry_after)
+            self.limiter.release(admission, outcome, retry_after=retry_after, tokens=used, quotas=quotas)
         return answer
+
+    def _no_turn(self, call: Call, tokens: float) -> Exception:
+        delay = self.limiter.delay(call.model, tokens)
+        if delay <= 0:
+            return DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline")
+        status = self.limiter.status_of(call.model).sentence(self.name)
+        return ProviderError(FailureKind.RATE_LIMITED, self.name, status, retry_after=delay, settled=True)
 
     async def models(self) -> Sequence[str]:
         """The names of the provider's models; asked once, within one attempt's time."""
+        limit = min(120.0, self._policy.attempt_timeout)
         try:
-            async with asyncio.timeout(self._policy.attempt_timeout):
+            async with asyncio.timeout(limit):
                 return await self._inner.models()
         except TimeoutError:
-            limit = self._policy.attempt_timeout
             raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
 
     async def close(self) -> None:

@@ -46,16 +46,14 @@ class _Part(BaseModel):
 
 
 class ConcurrencySettings(_Part):
-    """How many calls a provider gets at once. It is found out between these bounds."""
+    """How many calls a provider gets at once. The number is learned, between these bounds."""
 
     minimum: int = Field(default=1, ge=1)
-    """The fewest, however often the provider limits."""
+    """The lower bound."""
     start: int = Field(default=32, ge=1)
-    """The first guess, at most the maximum; doubled after every full round until the provider limits."""
+    """The first number, at most the maximum. It grows until the provider refuses calls."""
     maximum: int = Field(default=256, ge=1, le=1000)
-    """The most."""
-    cooldown_seconds: float = Field(default=5.0, ge=0)
-    """How long the number stays after a rate limit lowered it."""
+    """The upper bound."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ConcurrencySettings:
@@ -67,8 +65,10 @@ class ConcurrencySettings(_Part):
 class RetrySettings(_Part):
     """How long to try."""
 
-    attempt_timeout_seconds: float = Field(default=120.0, gt=0)
-    """After this an attempt is taken for hung and made again."""
+    attempt_timeout_seconds: float = Field(default=600.0, gt=0)
+    """The time limit of an attempt until 20 answers are known. From then on it is four times the longest of
+    the latest 50, at least a tenth of this and at most this. Time in the queue does not count.
+    """
     transient_attempts: int = Field(default=6, ge=1)
     """The most attempts that end in a passing failure other than a rate limit."""
     first_wait_seconds: float = Field(default=0.5, ge=0)
@@ -96,6 +96,12 @@ class ModelSettings(_Part):
     """The maximum cap that is sent, regardless of the request. Absent: any."""
     reasoning_effort: str = Field(default="", pattern="^[a-z]*$")
     """The reasoning effort where a request sets none. Empty: none is sent."""
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    """The most requests to a model in any minute. Absent: as the provider states it in its headers
+    (``x-ratelimit-*`` and the like), or as learned from refusals.
+    """
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    """The most prompt and completion tokens of a model in any minute. Absent: likewise."""
     stream: bool | None = None
     """Whether answers are streamed, for endpoints that do nothing else. An answer then fails after a pause of
     ``stream_idle_seconds`` and has no other time limit than its request's.
@@ -149,6 +155,8 @@ class OpenAISettings(ModelSettings):
     """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
     ``completion`` and optionally ``cached``, in US dollars per million tokens. Absent: costs are unknown.
     """
+    rate_period_seconds: float = Field(default=60.0, gt=0)
+    """The length of the minute of the rates; benchmarks and tests shorten it."""
     concurrency: ConcurrencySettings = ConcurrencySettings()
     """How many calls at once."""
     retries: RetrySettings = RetrySettings()
@@ -218,8 +226,9 @@ class GenerationSettings(Settings):
     """The file of kept completions; ":memory:" forgets them with the process. See ``ledger_url``."""
     ledger_url: SecretStr = SecretStr("")
     """Where completions are kept, in place of ``ledger``: ``sqlite:///PATH`` (four slashes for an absolute
-    one), ``sqlite://`` (in memory), or, for several processes, ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``
-    with any parameter that libpq knows. Empty: the file that ``ledger`` names.
+    one), ``sqlite://`` (in memory), or, for several processes,
+    ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE`` with any parameter that libpq knows. Empty: the file
+    that ``ledger`` names.
     """
     ledger_spool_dir: Path = Field(default_factory=default_spool_dir)
     """With PostgreSQL, the folder in which this machine's processes hold what the database does not have

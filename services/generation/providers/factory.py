@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from dramaturg.service.settings import SettingsError
 from services.generation.ledger import Ledger
-from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
+from services.generation.limiter import CallLimiter, ConcurrencyBounds, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
@@ -83,13 +83,12 @@ def _open_endpoint(
     endpoint = checked
     if ledger is not None:
         endpoint = RecordingProvider(endpoint, ledger)
-    limiter = AdaptiveLimiter(
+    limiter = CallLimiter(
         ConcurrencyBounds(
-            concurrency.minimum,
-            min(concurrency.start, concurrency.maximum),
-            concurrency.maximum,
-            cooldown=concurrency.cooldown_seconds,
-        )
+            concurrency.minimum, min(concurrency.start, concurrency.maximum), concurrency.maximum
+        ),
+        lambda model: _rates(table.for_model(model)),
+        period=table.rate_period_seconds,
     )
     watch_limiter(name, limiter)
     policy = RetryPolicy(
@@ -129,6 +128,10 @@ def _endpoint(name: str, table: OpenAISettings, environment: Mapping[str, str]) 
         raise SettingsError(
             f"generation.providers.{name}: ca_file, client_certificate or client_key cannot be used: {error}"
         ) from error
+
+
+def _rates(settings: ModelSettings) -> Rates:
+    return Rates(settings.requests_per_minute, settings.tokens_per_minute)
 
 
 def _streams(table: OpenAISettings) -> bool:

@@ -20,6 +20,7 @@ from services.generation.errors import FailureKind, ProviderError
 from services.generation.providers.base import Provider
 from services.generation.providers.compatibility import Compatibility
 from services.generation.providers.parameters import Dialect, Parameter, step_down
+from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.refusals import Refusal
 from services.generation.providers.request_body import request_body
 from services.generation.providers.response_body import (
@@ -138,7 +139,9 @@ class OpenAICompatibleProvider(Provider):
         else:
             stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
             try:
-                return read_response(_parsed(response), round(time.perf_counter() - begun, 6), stop)
+                answer = read_response(_parsed(response), round(time.perf_counter() - begun, 6), stop)
+                answer.quotas = read_quotas(response.headers)
+                return answer
             except ErrorResponse as error:
                 refusal = error.refusal
             except (MalformedResponseError, ValueError, RecursionError) as error:
@@ -195,6 +198,7 @@ class OpenAICompatibleProvider(Provider):
             status=refusal.status,
             retry_after=refusal.retry_after,
             settled=refusal.settled,
+            quotas=refusal.quotas,
         )
 
     def _unreachable(self, error: BaseException) -> ProviderError:

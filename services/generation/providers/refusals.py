@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.generation.errors import FailureKind
+from services.generation.providers.rate_limit_headers import read_quotas, retry_delay
 from services.generation.providers.retry_after import retry_after
 from services.generation.providers.transport import Response
+from services.generation.rates import Quotas
 
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _GATEWAY_STATUSES = frozenset({408, 502, 504, 524})
@@ -78,6 +80,8 @@ class Refusal:
     """How many seconds it asks to wait, if it says."""
     structured: bool = True
     """Whether the body is JSON. A page of text means that something else answers at the address."""
+    quotas: Quotas | None = None
+    """The limits that it states, if any."""
 
     @classmethod
     def read(cls, response: Response) -> Refusal:
@@ -90,10 +94,18 @@ class Refusal:
             body if body is not None else _plain(response.content),
             response.status,
             retry_after=retry_after(response.headers),
+            quotas=read_quotas(response.headers),
         )
 
     @classmethod
-    def of_error(cls, error: Any, status: int, *, retry_after: float | None = None) -> Refusal:
+    def of_error(
+        cls,
+        error: Any,
+        status: int,
+        *,
+        retry_after: float | None = None,
+        quotas: Quotas | None = None,
+    ) -> Refusal:
         """Reads what stands in a body, or in its member ``error``."""
         members = _members(error)
         codes = [str(members[name]) for name in ("code", "type", "status", "error_type") if members.get(name)]
@@ -105,7 +117,8 @@ class Refusal:
             " ".join(dict.fromkeys(codes)),
             tuple(dict.fromkeys(_params(members))),
             " ".join(dict.fromkeys(_words(error)))[:_MAX_SAID] or "nothing said",
-            retry_after,
+            retry_after if retry_after is not None else retry_delay(members),
+            quotas=quotas,
             structured=not isinstance(error, str),
         )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
-from itertools import count
+from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds, Outcome
+from services.generation.limiter import CallLimiter, ConcurrencyBounds, Outcome, Rates
 
 
 class Clock:
@@ -25,45 +23,59 @@ class Clock:
 
 
 async def test_calls_go_in_the_order_they_came() -> None:
-    limiter = AdaptiveLimiter(ConcurrencyBounds(start=1, maximum=1))
+    limiter = CallLimiter(ConcurrencyBounds(start=1, maximum=1))
     order: list[int] = []
 
     async def call(number: int) -> None:
-        await limiter.acquire()
+        admission = await limiter.acquire()
         order.append(number)
-        limiter.release(Outcome.OTHER)
+        limiter.release(admission, Outcome.OTHER)
 
     await asyncio.gather(*map(call, range(20)))
     assert order == list(range(20))
 
 
 async def test_nobody_goes_past_those_who_wait() -> None:
-    limiter = AdaptiveLimiter(ConcurrencyBounds(start=1, maximum=1))
-    assert limiter.try_acquire()
+    limiter = CallLimiter(ConcurrencyBounds(start=1, maximum=1))
+    admission = limiter.try_acquire()
+    assert admission is not None
     assert not limiter.try_acquire()
     first = asyncio.create_task(limiter.acquire())
     await asyncio.sleep(0)
-    limiter.release(Outcome.OTHER)
+    limiter.release(admission, Outcome.OTHER)
     assert not limiter.try_acquire()
-    await first
-    limiter.release(Outcome.OTHER)
+    limiter.release(await first, Outcome.OTHER)
     assert limiter.try_acquire()
+
+
+async def test_a_call_that_was_refused_goes_before_those_that_wait() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=1, maximum=1))
+    admission = await limiter.acquire()
+    second = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    again = asyncio.create_task(limiter.acquire(first=True))
+    await asyncio.sleep(0)
+    limiter.release(admission, Outcome.OTHER)
+    await asyncio.sleep(0)
+    assert (again.done(), second.done()) == (True, False)
+    limiter.release(await again, Outcome.OTHER)
+    await second
 
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["ask", "end", "cancel_waiting", "cancel_admitted", "tick"]), max_size=60))
 def test_no_slot_is_ever_lost(actions: list[str]) -> None:
     async def scenario() -> None:
-        limiter = AdaptiveLimiter(ConcurrencyBounds(start=2, maximum=2))
+        limiter = CallLimiter(ConcurrencyBounds(start=2, maximum=2))
         tasks: deque[asyncio.Task[None]] = deque()
         leave = asyncio.Event()
 
         async def call() -> None:
-            await limiter.acquire()
+            admission = await limiter.acquire()
             try:
                 await leave.wait()
             finally:
-                limiter.release(Outcome.OTHER)
+                limiter.release(admission, Outcome.OTHER)
 
         for action in actions:
             if action == "ask":
@@ -87,88 +99,95 @@ def test_no_slot_is_ever_lost(actions: list[str]) -> None:
     asyncio.run(scenario())
 
 
-def simulate(capacity: int, *, start: int, until: float) -> list[tuple[float, int]]:
-    """Plays calls of a second each against a provider that refuses, at once, all above ``capacity``.
-
-    Returns the time in seconds and the limit after each call.
-    """
-
-    async def play() -> list[tuple[float, int]]:
-        clock = Clock()
-        limiter = AdaptiveLimiter(ConcurrencyBounds(start=start, maximum=1000, cooldown=5.0), clock)
-        ends: list[tuple[float, int, Outcome]] = []
-        order, limits = count(), []
-        while clock.now < until:
-            while limiter.in_flight >= limiter.limit:
-                clock.now, _, outcome = heapq.heappop(ends)
-                limiter.release(outcome)
-                limits.append((clock.now, limiter.limit))
-            await limiter.acquire()
-            accepted = limiter.in_flight <= capacity
-            outcome = Outcome.ANSWERED if accepted else Outcome.RATE_LIMITED
-            heapq.heappush(ends, (clock.now + (1.0 if accepted else 0.05), next(order), outcome))
-        return limits
-
-    return asyncio.run(play())
-
-
-@pytest.mark.parametrize(("capacity", "start"), [(5, 1), (40, 10), (40, 200), (300, 20)])
-def test_the_limit_finds_what_the_provider_bears_and_stays_there(capacity: int, start: int) -> None:
-    settled = [limit for now, limit in simulate(capacity, start=start, until=150) if now > 50]
-    mean = sum(settled) / len(settled)
-    assert 0.6 * capacity <= mean <= 1.15 * capacity
-    assert max(settled) <= 1.3 * capacity + 1
-    assert min(settled) >= 0.45 * capacity - 1
-
-
-async def drive(limiter: AdaptiveLimiter, together: int, rounds: int) -> None:
+async def drive(limiter: CallLimiter, at_once: int, rounds: int) -> None:
+    """Makes calls that are all answered, with others waiting."""
     for _ in range(rounds):
-        for _ in range(together):
-            await limiter.acquire()
-        for _ in range(together):
-            limiter.release(Outcome.ANSWERED)
+        admissions = [await limiter.acquire() for _ in range(at_once)]
+        waiting = asyncio.create_task(limiter.acquire())
+        await asyncio.sleep(0)
+        for admission in admissions:
+            limiter.release(admission, Outcome.ANSWERED)
+        limiter.release(await waiting, Outcome.OTHER)
 
 
-async def test_the_start_doubles_with_every_full_round() -> None:
-    limiter = AdaptiveLimiter(ConcurrencyBounds(start=4, maximum=100))
-    limits = []
-    for _ in range(6):
-        await drive(limiter, limiter.limit, 1)
-        limits.append(limiter.limit)
-    assert limits == [8, 16, 32, 64, 100, 100]
+async def test_calls_refused_together_leave_the_number_that_is_served() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=10))
+    admissions = [await limiter.acquire() for _ in range(10)]
+    for admission in admissions[4:]:
+        limiter.release(admission, Outcome.RATE_LIMITED)
+    assert (limiter.limit, limiter.in_flight) == (4, 4)
+    assert limiter.delay("") == 0
+    for admission in admissions[:4]:
+        limiter.release(admission, Outcome.ANSWERED)
+    await drive(limiter, 4, 5)
+    assert limiter.limit == 4
 
 
-async def test_rounds_that_leave_the_limit_unused_do_not_raise_it() -> None:
-    limiter = AdaptiveLimiter(ConcurrencyBounds(start=10))
-    await drive(limiter, 7, 50)
-    assert limiter.limit == 10
-    await drive(limiter, 10, 2)
-    assert limiter.limit > 10
+async def test_a_learned_limit_is_probed_by_one_call_and_ever_less_often() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=10))
+    admissions = [await limiter.acquire() for _ in range(10)]
+    for admission in admissions[4:]:
+        limiter.release(admission, Outcome.RATE_LIMITED)
+    for admission in admissions[:4]:
+        limiter.release(admission, Outcome.ANSWERED)
+    probed = []
+    for answered in range(0, 8000, 4):
+        await drive(limiter, 4, 1)
+        if limiter.limit > 4:
+            probed.append(answered)
+            assert limiter.limit == 5
+            admissions = [await limiter.acquire() for _ in range(5)]
+            limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
+            for admission in admissions:
+                limiter.release(admission, Outcome.OTHER)
+            assert limiter.limit == 4
+    gaps = [later - sooner for sooner, later in pairwise(probed)]
+    assert 3 <= len(probed) <= 8
+    assert all(later > 1.5 * sooner for sooner, later in pairwise(gaps))
 
 
-async def test_a_burst_of_rate_limits_counts_once_and_growth_waits() -> None:
+async def test_calls_refused_within_the_learned_number_show_a_limit_of_the_rate() -> None:
     clock = Clock()
-    limiter = AdaptiveLimiter(ConcurrencyBounds(start=10, decrease=0.5, cooldown=10.0), clock)
-    for _ in range(10):
-        await limiter.acquire()
-    for _ in range(10):
-        limiter.release(Outcome.RATE_LIMITED)
-    assert limiter.limit == 5
-    await drive(limiter, 5, 10)
-    assert limiter.limit == 5
-    clock.now = 10.0
-    await drive(limiter, 5, 2)
-    assert limiter.limit in {6, 7}
+    limiter = CallLimiter(ConcurrencyBounds(start=10), clock=clock)
+    admissions = [await limiter.acquire() for _ in range(10)]
+    limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
+    assert limiter.limit == 9
+    limiter.release(admissions.pop(), Outcome.ANSWERED)
+    limiter.release(await limiter.acquire(), Outcome.RATE_LIMITED)
+    assert limiter.limit >= 10
+    assert limiter.delay("") > 0
+    assert limiter.try_acquire() is None
+    (status,) = limiter.status()
+    assert status.sentence("p").startswith("rate-limited by p, ")
+
+
+async def test_calls_without_an_answer_in_time_halve_the_limit_once() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=16))
+    admissions = [await limiter.acquire() for _ in range(16)]
+    for admission in admissions:
+        limiter.release(admission, Outcome.TIMED_OUT)
+    assert limiter.limit == 8
+
+
+async def test_models_wait_for_their_own_rates_alone() -> None:
+    limiter = CallLimiter(rates=lambda model: Rates(1 if model == "slow" else None))
+    limiter.release(await limiter.acquire("slow"), Outcome.ANSWERED)
+    waiting = asyncio.create_task(limiter.acquire("slow"))
+    await asyncio.sleep(0)
+    limiter.release(await limiter.acquire("fast"), Outcome.ANSWERED)
+    assert not waiting.done()
+    assert limiter.waiting == 1
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert limiter.waiting == 0
 
 
 async def test_the_limit_never_leaves_its_bounds() -> None:
-    clock = Clock()
-    limiter = AdaptiveLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5, cooldown=0.0), clock)
-    for _ in range(10):
-        clock.now += 1
-        await limiter.acquire()
-        limiter.release(Outcome.RATE_LIMITED)
+    limiter = CallLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5))
+    admissions = [await limiter.acquire() for _ in range(4)]
+    for admission in admissions:
+        limiter.release(admission, Outcome.RATE_LIMITED)
     assert limiter.limit == 3
-    for _ in range(10):
-        await drive(limiter, limiter.limit, 1)
+    limiter = CallLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5))
+    await drive(limiter, 4, 10)
     assert limiter.limit == 5

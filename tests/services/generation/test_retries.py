@@ -13,7 +13,7 @@ from services.generation.completions import Completer
 from services.generation.deadlines import Until
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.ledger import SqliteLedger
-from services.generation.limiter import AdaptiveLimiter, ConcurrencyBounds
+from services.generation.limiter import CallLimiter, ConcurrencyBounds
 from services.generation.pricing import PriceTable
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.registry import ConfiguredProvider, Registry
@@ -29,7 +29,7 @@ async def patient(
 ) -> AsyncIterator[RetryingProvider]:
     waits = RetryPolicy(**{"first_wait": 0.0, "longest_wait": 0.0, **policy})  # type: ignore[arg-type]
     endpoint = OpenAICompatibleProvider("p", server.base_url)
-    provider = RetryingProvider(endpoint, AdaptiveLimiter(bounds), waits)
+    provider = RetryingProvider(endpoint, CallLimiter(bounds), waits)
     yield provider
     await provider.close()
 
