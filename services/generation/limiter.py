@@ -283,7 +283,7 @@ class CallLimiter:
                 if not head.turn.done():
                     head.turn.set_result(self._admit(model, lane, now, head.tokens))
         if math.isfinite(wait):
-            self._timer = asyncio.get_running_loop().call_later(wait, self._dispatch)
+            self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._dispatch)
 
     def _refused(
         self, admission: Admission, now: float, retry_after: float | None, quotas: Quotas | None

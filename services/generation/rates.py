@@ -256,6 +256,8 @@ class StatedQuota:
         self._reset_at = math.inf
         self._steady = True
         self._doubted = -math.inf
+        self._slack = 1.2
+        """How much of the cost of a call must have been refilled, as a factor; more after every refusal."""
         self._certain = math.inf
         """What is left without any refill."""
 
@@ -271,8 +273,9 @@ class StatedQuota:
         """
         own = self._level_at(now) if self._known else -math.inf
         self._known = True
-        most = quota.remaining + (self._refill * (now - sent) if self._steady else 0.0)
-        self._level = self._certain = min(max(own, quota.remaining - unseen), most)
+        least = quota.remaining - unseen
+        refilled = self._refill * (now - sent) if self._steady else 0.0
+        self._level = self._certain = min(max(own, least), quota.remaining + refilled)
         self._limit = quota.limit if quota.limit is not None and quota.limit > 0 else math.inf
         self._at = now
         self._reset_at = math.inf if quota.reset is None else now + quota.reset
@@ -280,6 +283,11 @@ class StatedQuota:
         self._refill = 0.0
         if math.isfinite(used):
             self._refill = used / quota.reset if quota.reset and used > 0 else self._limit / self._period
+
+    def lower(self, now: float, level: float) -> None:
+        """Takes what is left according to a refusal: no call sent since the refused one was accepted."""
+        self._level, self._at = min(self._level_at(now), level), now
+        self._slack = min(3.0, self._slack + 0.3)
 
     def contradicted(self, now: float) -> None:
         """Learns that a call was refused which a steady refill would have admitted.
@@ -301,7 +309,7 @@ class StatedQuota:
         until_reset = self._reset_at - now
         if self._steady and self._refill > 0:
             # Slightly late rather than early: clocks and counts differ.
-            return min((1.2 * cost - level) / self._refill, until_reset)
+            return min((self._slack * cost - level) / self._refill, until_reset)
         return max(0.0, until_reset) if math.isfinite(until_reset) else 0.0
 
     def take(self, now: float, cost: float) -> bool:
@@ -448,9 +456,11 @@ class ModelRates:
         explained = False
         for quota, stated, on_refill, cost in (
             (quotas.requests, self._stated_requests, refilled[0], 1.0),
-            (quotas.tokens, self._stated_tokens, refilled[1], tokens),
+            # How many tokens a call takes is an estimate.
+            (quotas.tokens, self._stated_tokens, refilled[1], 1.2 * tokens),
         ):
             if quota is not None and quota.remaining < cost:
+                stated.lower(now, quota.remaining)
                 if on_refill:
                     stated.contradicted(now)
                 explained = explained or stated.delay(now, cost) > 0

@@ -68,7 +68,7 @@ def endpoint(server: OpenAIServer, **fields: Any) -> dict[str, Any]:
         "base_url": server.base_url,
         "default_model": "m",
         "retries": WITHOUT_WAITS,
-        "rate_period_seconds": 0.6,
+        "rate_period_seconds": 0.06,
         **fields,
     }
 

@@ -140,12 +140,13 @@ class OpenAICompatibleProvider(Provider):
             stop = call.sampling.stop if Parameter.STOP in dialect.omit else ()
             try:
                 answer = read_response(_parsed(response), round(time.perf_counter() - begun, 6), stop)
-                answer.quotas = read_quotas(response.headers)
-                return answer
             except ErrorResponse as error:
                 refusal = error.refusal
             except (MalformedResponseError, ValueError, RecursionError) as error:
                 raise self._unreadable(error) from None
+            else:
+                answer.quotas = read_quotas(response.headers)
+                return answer
         if refusal.filtered:
             return Answer("", FinishReason.FILTER, detail=self._safe(refusal.said))
         return refusal
