@@ -44,6 +44,7 @@ class DailySpending:
         self._store: RunStore | None = None
         self._threads: ThreadPool | None = None
         self._stored: dict[str, _Stored] = {}
+        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unwritten: dict[str, list[Spending]] = {}
         """Spending of evaluations that is not in the store, by tenant."""
         self._writers: dict[str, asyncio.Task[None]] = {}
@@ -91,14 +92,16 @@ class DailySpending:
         if self._store is None or self._threads is None:
             self._start_day()
             return self._in_memory[tenant]
-        known = self._stored.get(tenant)
-        now, day = time.monotonic(), start_of_day()
-        if fresh or known is None or known.day != day or now - known.read_at > _CACHE_SECONDS:
-            try:
-                spent = await self._threads(self._store.spent_today, tenant)
-            except StoreError as error:
-                raise store_unavailable(error) from error
-            known = self._stored[tenant] = _Stored(spent, now, day)
+        # One read at a time: calls that wait for it use its result.
+        async with self._reading[tenant]:
+            known = self._stored.get(tenant)
+            now, day = time.monotonic(), start_of_day()
+            if fresh or known is None or known.day != day or now - known.read_at > _CACHE_SECONDS:
+                try:
+                    spent = await self._threads(self._store.spent_today, tenant)
+                except StoreError as error:
+                    raise store_unavailable(error) from error
+                known = self._stored[tenant] = _Stored(spent, now, day)
         return sum(self._unwritten.get(tenant, ()), known.spent)
 
     async def active_runs(self, tenant: str) -> int:

@@ -13,25 +13,19 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
 from dramaturg.api.common.v1.provenance_pb2 import (
-    CompletionReference,
     PromptReference,
     Provenance,
 )
-from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, EvaluateDecisionsRequest, ModelChoice
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import DecisionsRunOptions, RunPolicy, RunSpec
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.failures import Failure
 from gateway.runs.engine import sample_evaluation
 from gateway.runs.engine.sample_evaluation import OutageTracker
-from gateway.runs.engine.transient_errors import is_transient, transient_gap
 from gateway.settings import JudgeEntry
 from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.evaluations import CALL, contract, decision
@@ -186,71 +180,6 @@ async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> No
     # Judges for three candidates, a gold answer, and three answers of the author.
     assert sample.scripts.usage.provider_call_count == 3 * 3 + 1 + 3
     assert run.counts.judgements == 5 * 7
-
-
-@pytest.mark.parametrize(
-    ("code", "passes"),
-    [
-        (grpc.StatusCode.UNAVAILABLE, True),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, True),
-        (grpc.StatusCode.ABORTED, True),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, True),
-        (grpc.StatusCode.INTERNAL, False),
-        (grpc.StatusCode.INVALID_ARGUMENT, False),
-        (grpc.StatusCode.FAILED_PRECONDITION, False),
-    ],
-)
-def test_which_errors_may_pass(code: grpc.StatusCode, passes: bool) -> None:
-    assert is_transient(failing(code)) is passes
-
-
-def test_a_budget_that_is_spent_does_not_come_back() -> None:
-    error = ServiceError(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "spent"
-    )
-    assert not is_transient(error)
-
-
-def test_abstentions_that_may_pass_are_found_wherever_they_are() -> None:
-    def scripts(reason: Any) -> Any:
-        result = run_pb2.RunSample().scripts
-        assessment = Assessment(verdicts=[abstained("executable", reason, "x")])
-        result.candidates.add().assessments.add(assessment=assessment)
-        return result
-
-    assert transient_gap(scripts(UNAVAILABLE), [])
-    assert transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_TIMED_OUT), [])
-    assert not transient_gap(scripts(verdict_pb2.ABSTAIN_REASON_UNPARSABLE), [])
-    assert transient_gap(DecisionResult(choices=[ModelChoice(abstain_reason=UNAVAILABLE)]), [])
-    assert not transient_gap(DecisionResult(choices=[ModelChoice()]), [])
-    assert transient_gap(DecisionResult(), [Failure(UNAVAILABLE, "is down")])
-    assert not transient_gap(DecisionResult(), [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent")])
-
-
-def test_what_is_missing_is_said_as_exactly_as_it_is_known() -> None:
-    result = run_pb2.RunSample().scripts
-    result.candidates.add().verdicts.append(abstained("executable", UNAVAILABLE, "The judge 'x' is down."))
-    down = [Failure(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, "spent"), Failure(UNAVAILABLE, "is down")]
-    assert transient_gap(result, down) == "The judge 'x' is down."
-    chosen = DecisionResult(choices=[ModelChoice(), ModelChoice(model="m", abstain_reason=UNAVAILABLE)])
-    named = [failure._replace(judge="critic 'llm'") for failure in down]
-    assert transient_gap(chosen, named) == "critic 'llm' is down"
-    assert transient_gap(chosen, []) == "model 'm' abstained: JUDGE_UNAVAILABLE"
-
-
-def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
-    result = run_pb2.RunSample().scripts
-    result.gold_answer.failure = "The model could not be asked."
-    # Whoever asks no model fails for good.
-    assert not transient_gap(result, [])
-    result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
-    assert transient_gap(result, [])
-    result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
-    assert not transient_gap(result, [])
-    texts = TextsResult()
-    texts.roles.generation.failure = "The model could not be asked."
-    texts.roles.generation.provenance.prompts.add(name="roles")
-    assert transient_gap(texts, [])
 
 
 def test_an_outage_is_waited_out_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
