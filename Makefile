@@ -16,7 +16,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-endurance k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow test-servers test-endurance k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,11 +25,25 @@ demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with fou
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
-	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers"
 	@$(BIN)/python -m pytest -q -m alone
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance"
+	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers"
+
+SERVERS := .tools/servers
+test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.llama-cpp-python ## Evaluates through servers of other projects, which it installs.
+	@$(BIN)/python -m pytest -q -n 0 -m real_servers tests/providers
+
+$(SERVERS)/.litellm:
+	@$(PYTHON) -m venv $(SERVERS)/litellm
+	@$(SERVERS)/litellm/bin/pip install -q 'litellm[proxy]'
+	@touch $@
+
+$(SERVERS)/.llama-cpp-python: # Compiled from source: minutes.
+	@$(PYTHON) -m venv $(SERVERS)/llama-cpp-python
+	@$(SERVERS)/llama-cpp-python/bin/pip install -q 'llama-cpp-python[server]' gguf numpy
+	@touch $@
 
 test-endurance: $(VENV)/.dev ## Runs what takes many minutes: a cluster rolled under load, hostile clients, deaths of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance

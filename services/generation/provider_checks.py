@@ -198,7 +198,12 @@ async def _feature(
     completion = read_outcome((purchase,), call)
     works, detail, remedy = _READERS.get(feature, _text)(completion)
     return Finding(
-        feature, works, detail or _left_out(answer), remedy, latency=answer.latency, purchases=(purchase,)
+        feature,
+        works,
+        detail or _left_out(call, answer),
+        remedy,
+        latency=answer.latency,
+        purchases=(purchase,),
     )
 
 
@@ -268,8 +273,9 @@ _READERS: Mapping[Feature, Callable[[Completion], _Read]] = {
 }
 
 
-def _left_out(answer: Answer) -> str:
-    return f"without {', '.join(answer.omitted)}" if answer.omitted else ""
+def _left_out(call: Call, answer: Answer) -> str:
+    omitted = [name for name in answer.omitted if name not in call.omit]
+    return f"without {', '.join(omitted)}" if omitted else ""
 
 
 _REMEDIES = {

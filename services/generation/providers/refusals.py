@@ -43,7 +43,8 @@ _FILTERED = re.compile(
     re.IGNORECASE,
 )
 _BAD_KEY = re.compile(
-    r"(?:api[_ ]?key|token) (?:is )?(?:not valid|invalid|expired|not found)|invalid api[_ ]?key",
+    r"(?:api[_ ]?key|token) (?:is )?(?:not valid|invalid|expired|not found)|invalid api[_ ]?key"
+    r"|no connected db",
     re.IGNORECASE,
 )
 _MODEL = re.compile(
