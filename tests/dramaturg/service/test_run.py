@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = textwrap.dedent(
     """
     import asyncio
+    import os
     from contextlib import asynccontextmanager
+    import grpc
     from dramaturg.service.server import run
     from tests.support.grpc_servers import SynthesizeResponse, synthesizer
 
@@ -43,7 +45,12 @@ PROGRAM = textwrap.dedent(
             yield [synthesizer(work)]
             print("closed", flush=True)
 
-    run(App)
+    class Announcing(grpc.aio.ServerInterceptor):
+        async def intercept_service(self, continuation, details):
+            print("intercepted", flush=True)
+            return await continuation(details)
+
+    run(App, interceptors=[Announcing()] if "ANNOUNCE" in os.environ else [])
     """
 )
 
@@ -97,6 +104,14 @@ async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Sign
             await call
         assert await service.line() == "closed"
         assert await asyncio.wait_for(service.process.wait(), 20) == 0
+
+
+async def test_calls_pass_the_interceptors_given() -> None:
+    async with started("--port", "0", ANNOUNCE="1") as service:
+        target = (await service.log("listening"))["target"]
+        async with open_channel(target) as channel:
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
+        assert [await service.line() for _ in range(2)] == ["intercepted", "entered"]
 
 
 async def test_a_dead_collector_holds_up_neither_the_drain_nor_the_end() -> None:
