@@ -1,14 +1,15 @@
-"""BLEU, chrF and METEOR of a text against a reference, by the libraries that others use; and the length."""
+"""ROUGE, BLEU, chrF and METEOR of a text against a reference, by standard libraries; and the length."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import version
 
 from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
+from rouge_score.scoring import Score  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.tokenizers import DefaultTokenizer  # type: ignore[import-untyped]  # no stubs exist
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -96,79 +97,79 @@ class Length:
         return float(len(candidate))
 
 
-_LIBRARY = (
-    f"rouge-score {version('rouge-score')}, tokens [a-z0-9]+ of the lower-cased text, Porter stemmer, F1"
-)
+_ROUGE = f"rouge-score {version('rouge-score')}, tokens [a-z0-9]+ of the lower-cased text, Porter stemmer"
+_ROUGE_VARIANTS = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L over the whole text",
+    "rougeLsum": "ROUGE-Lsum over sentences (lines; a text of one line is split after . ! and ?)",
+}
+_FIGURES = {"fmeasure": "F1", "precision": "precision", "recall": "recall"}
+_MAX_SUMMARY_CELLS = 2_000_000
+"""The maximum product of the word counts for ROUGE-Lsum, whose time and memory are proportional to it."""
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
-class RougeTokens:
-    """Splits texts into stemmed words as rouge-score does, each text once.
+class RougeTexts:
+    """Tokens and ROUGE scores of texts, each computed once for all metrics.
 
-    The words are of the letters a to z and digits: a text in another script has none.
+    Tokens have the letters a to z and digits: a text in another script has none.
     """
 
     def __init__(self) -> None:
-        self._split = lru_cache(maxsize=256)(DefaultTokenizer(use_stemmer=True).tokenize)
+        self.tokenize: Callable[[str], Sequence[str]] = lru_cache(maxsize=256)(
+            DefaultTokenizer(use_stemmer=True).tokenize
+        )
+        self.score: Callable[[str, str, str], Score | Undefined] = lru_cache(maxsize=256)(self._score)
 
-    def tokenize(self, text: str) -> Sequence[str]:
-        words: Sequence[str] = self._split(text)
-        return words
-
-    def too_few(self, candidate: str, reference: str, least: int) -> Undefined | None:
-        """What to say where one of the texts has fewer words than the metric needs."""
+    def _score(self, variant: str, candidate: str, reference: str) -> Score | Undefined:
+        least = 2 if variant == "rouge2" else 1
         for name, text in (("candidate", candidate), ("reference", reference)):
             if (count := len(self.tokenize(text))) < least:
                 return Undefined(
                     f"the {name} has {count} words that ROUGE reads; at least {least} are needed"
                 )
-        return None
+        ours, theirs = self.tokenize(candidate), self.tokenize(reference)
+        if variant == "rougeL":
+            # The library's table needs memory for every pair of words; this gives the same score.
+            shared = common_subsequence(ours, theirs)
+            return Score(shared / len(ours), shared / len(theirs), 2 * shared / (len(ours) + len(theirs)))
+        if variant == "rougeLsum":
+            if len(ours) * len(theirs) > _MAX_SUMMARY_CELLS:
+                return Undefined(
+                    f"the texts have {len(ours)} and {len(theirs)} words, too many for ROUGE-Lsum"
+                )
+            candidate, reference = _sentences(candidate), _sentences(reference)
+        found: Score = RougeScorer([variant], tokenizer=self).score(reference, candidate)[variant]
+        return found
 
 
-class RougeN:
-    """The overlap of n-grams.
+class Rouge:
+    """One figure of one variant of ROUGE (Lin 2004).
 
     Args:
-        length: The n, from 1 to 9.
-        tokens: Splits the texts.
+        variant: The name of the variant in rouge-score, e.g. "rougeL".
+        figure: The figure, as rouge-score names it: "fmeasure", "precision" or "recall".
+        texts: The tokens and scores of the texts.
     """
 
-    def __init__(self, length: int, tokens: RougeTokens) -> None:
-        self._length = length
-        self._tokens = tokens
-        self._name = f"rouge{length}"
-        self._scorer = RougeScorer([self._name], tokenizer=tokens)
+    def __init__(self, variant: str, figure: str, texts: RougeTexts) -> None:
+        self._variant = variant
+        self._figure = figure
+        self._texts = texts
 
     @property
     def method(self) -> str:
-        return f"ROUGE-{self._length}: {_LIBRARY}"
+        return f"{_ROUGE_VARIANTS[self._variant]}, {_FIGURES[self._figure]}: {_ROUGE}"
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
-        if few := self._tokens.too_few(candidate, reference, self._length):
-            return few
-        return float(self._scorer.score(reference, candidate)[self._name].fmeasure)
+        found = self._texts.score(self._variant, candidate, reference)
+        return found if isinstance(found, Undefined) else float(getattr(found, self._figure))
 
 
-class RougeL:
-    """The longest common subsequence of words, of the texts as one sentence each.
-
-    The library's own table takes memory for every two words; this needs a bit, and gives the same score.
-
-    Args:
-        tokens: Splits the texts.
-    """
-
-    def __init__(self, tokens: RougeTokens) -> None:
-        self._tokens = tokens
-
-    @property
-    def method(self) -> str:
-        return f"ROUGE-L over the whole text: tokens of {_LIBRARY}"
-
-    def score(self, candidate: str, reference: str) -> float | Undefined:
-        if few := self._tokens.too_few(candidate, reference, 1):
-            return few
-        ours, theirs = self._tokens.tokenize(candidate), self._tokens.tokenize(reference)
-        return 2 * common_subsequence(ours, theirs) / (len(ours) + len(theirs))
+def _sentences(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "\n".join(lines if len(lines) > 1 else _SENTENCE_END.split(text.strip()))
 
 
 def common_subsequence(first: Sequence[str], second: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Scores pairs of texts by the metrics asked for."""
+"""Scores of pairs of texts by the requested metrics."""
 
 from __future__ import annotations
 
@@ -9,24 +9,30 @@ from functools import partial
 from dramaturg.service.errors import Violation, invalid_fields
 from services.alignment.text.greedy import GREEDY, Run, greedy_matching
 from services.alignment.text.metric import Metric, TextPair, Undefined
-from services.alignment.text.overlap import Length, Meteor, RougeL, RougeN, RougeTokens, bleu, chrf
+from services.alignment.text.overlap import Length, Meteor, Rouge, RougeTexts, bleu, chrf
 from services.alignment.text.similarity import Embedder, similarity
 from services.alignment.workers import Checkpoint
 
 EMBEDDING = "embedding"
 """The similarity of whole texts; it and ``GREEDY`` need another service."""
 
-_OFFLINE: Mapping[str, Callable[[RougeTokens], Metric]] = {
-    "rouge-1": partial(RougeN, 1),
-    "rouge-2": partial(RougeN, 2),
-    "rouge-l": RougeL,
+_OFFLINE: Mapping[str, Callable[[RougeTexts], Metric]] = {
+    f"{name}{suffix}": partial(Rouge, variant, figure)
+    for name, variant in (
+        ("rouge-1", "rouge1"),
+        ("rouge-2", "rouge2"),
+        ("rouge-l", "rougeL"),
+        ("rouge-lsum", "rougeLsum"),
+    )
+    for suffix, figure in (("", "fmeasure"), ("-precision", "precision"), ("-recall", "recall"))
+} | {
     "bleu": lambda _: bleu(),
     "chrf": lambda _: chrf(),
     "meteor": lambda _: Meteor(),
     "length": lambda _: Length(),
 }
 METRICS = (*_OFFLINE, EMBEDDING, *GREEDY)
-"""All that there are."""
+"""The names of all metrics."""
 
 
 @dataclass
@@ -46,10 +52,10 @@ class TextReport:
 
 
 def chosen(names: Sequence[str]) -> Sequence[str]:
-    """The metrics that are meant, each once: those named, or all.
+    """The requested metrics without repetitions; all if none are requested.
 
     Raises:
-        ServiceError: INVALID_ARGUMENT with every name that is no metric's.
+        ServiceError: INVALID_ARGUMENT with every unknown name.
     """
     unknown = [
         Violation(f"metrics[{index}]", f"is {name!r}; there are {', '.join(METRICS)}")
@@ -94,8 +100,8 @@ def score_texts(
         with_vectors: Those of them that need vectors (``vector_metrics``).
         checkpoint: Called before every score.
     """
-    tokens = RougeTokens()
-    metrics = {name: _OFFLINE[name](tokens) if name in _OFFLINE else with_vectors[name] for name in names}
+    texts = RougeTexts()
+    metrics = {name: _OFFLINE[name](texts) if name in _OFFLINE else with_vectors[name] for name in names}
     scores: list[TextScores] = []
     for pair in pairs:
         scores.append(TextScores())

@@ -194,7 +194,7 @@ async def test_texts(alignment: AlignmentServiceAsyncStub) -> None:
     without = "no EmbeddingService is configured (setting embedding_target)"
     assert first.undefined == dict.fromkeys(vectors, without)
     assert dict(second.scores) == {"length": 0}
-    assert len(response.methods) == 11
+    assert len(response.methods) == 20
 
 
 async def test_unknown_metrics_are_refused(alignment: AlignmentServiceAsyncStub) -> None:

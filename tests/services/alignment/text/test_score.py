@@ -68,8 +68,43 @@ words = st.lists(st.sampled_from(["the", "cat", "sat", "mats", "Mat", "on", "2"]
 @given(words, words)
 def test_rouge_l_is_that_of_rouge_score(candidate: list[str], reference: list[str]) -> None:
     expected = RougeScorer(["rougeL"], use_stemmer=True).score(" ".join(reference), " ".join(candidate))
-    scores = scored(" ".join(candidate), " ".join(reference), "rouge-l").scores
-    assert scores["rouge-l"] == pytest.approx(expected["rougeL"].fmeasure)
+    names = ("rouge-l", "rouge-l-precision", "rouge-l-recall")
+    scores = scored(" ".join(candidate), " ".join(reference), *names).scores
+    found = expected["rougeL"]
+    assert [scores[name] for name in names] == pytest.approx([found.fmeasure, found.precision, found.recall])
+
+
+@given(st.lists(words, min_size=1, max_size=4), st.lists(words, min_size=1, max_size=4))
+def test_rouge_lsum_is_that_of_rouge_score(candidate: list[list[str]], reference: list[list[str]]) -> None:
+    ours, theirs = ("\n".join(" ".join(line) for line in text) for text in (candidate, reference))
+    expected = RougeScorer(["rougeLsum"], use_stemmer=True).score(theirs, ours)["rougeLsum"]
+    names = ("rouge-lsum", "rouge-lsum-precision", "rouge-lsum-recall")
+    scores = scored(ours, theirs, *names).scores
+    assert [scores[name] for name in names] == pytest.approx(
+        [expected.fmeasure, expected.precision, expected.recall]
+    )
+
+
+def test_rouge_lsum_splits_a_text_of_one_line_into_sentences() -> None:
+    reference = "the cat sat. the dog ran."
+    swapped = "the dog ran. the cat sat."
+    scores = scored(swapped, reference, "rouge-l", "rouge-lsum").scores
+    assert scores["rouge-lsum"] == 1.0
+    assert scores["rouge-l"] == pytest.approx(0.5)
+
+
+def test_texts_too_long_for_rouge_lsum_are_undefined() -> None:
+    text = " ".join(["word"] * 1500)
+    found = scored(text, text, "rouge-lsum", "rouge-l")
+    assert found.undefined == {"rouge-lsum": "the texts have 1500 and 1500 words, too many for ROUGE-Lsum"}
+    assert found.scores == {"rouge-l": 1.0}
+
+
+def test_precision_and_recall_of_rouge_have_their_own_names() -> None:
+    scores = scored("the cat", MAT, "rouge-1", "rouge-1-precision", "rouge-1-recall", "rouge-2-recall").scores
+    assert scores == pytest.approx(
+        {"rouge-1": 0.5, "rouge-1-precision": 1.0, "rouge-1-recall": 1 / 3, "rouge-2-recall": 1 / 5}
+    )
 
 
 @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
@@ -127,6 +162,8 @@ def test_meteor_is_that_of_nltk_without_synonyms(candidate: list[str], reference
 def test_methods_say_what_was_done() -> None:
     report = score_texts([TextPair(CAT, MAT)], METRICS, NO_VECTORS, no_checkpoint)
     assert set(report.methods) == set(METRICS)
+    assert report.methods["rouge-lsum-recall"].startswith("ROUGE-Lsum over sentences")
+    assert "recall" in report.methods["rouge-lsum-recall"]
     assert "WordNet" in report.methods["meteor"]
     assert "tok:13a" in report.methods["bleu"]
     assert report.methods["embedding"] == "not computed: no vectors"
