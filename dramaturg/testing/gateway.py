@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,8 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.installed import AppClass, UnknownServiceError, find_app, settings_type
 from dramaturg.service.server import Server
 from dramaturg.testing.servers import serve
+
+_SHORT = {"drain_grace_seconds": 0.2}  # a test that ends has no use for the calls under way
 
 
 class PlatformMissingError(ImportError):
@@ -38,13 +40,16 @@ class RegisteredJudge:
 
 
 @asynccontextmanager
-async def serve_gateway(*judges: RegisteredJudge, **settings: Any) -> AsyncIterator[Server]:
+async def serve_gateway(
+    *judges: RegisteredJudge, runs: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Server]:
     """Serves a gateway and its judges on this machine and yields the gateway's server.
 
-    It has no runs. ``in_thread`` serves it for tests that are not asynchronous.
+    ``in_thread`` serves it for tests that are not asynchronous.
 
     Args:
         judges: The judges.
+        runs: Fields of the section ``runs`` of the settings. None: it has no runs.
         settings: Fields of the section ``gateway``.
 
     Raises:
@@ -56,14 +61,14 @@ async def serve_gateway(*judges: RegisteredJudge, **settings: Any) -> AsyncItera
         for one in judges:
             target = one.judge
             if isinstance(target, Contract):
-                target = (await stack.enter_async_context(serve(target))).target
+                target = (await stack.enter_async_context(serve(target, **_SHORT))).target
             entries.append({"role": one.role, "name": one.name, "target": target, "default": one.default})
         made = app(
             settings=settings_type(app)(**{"judges": entries, "identity_timeout_seconds": 1, **settings}),
-            runs=settings_type(app, "runs").model_validate({"enabled": False}),
+            runs=settings_type(app, "runs").model_validate({"enabled": False} if runs is None else runs),
         )
         contracts = await stack.enter_async_context(made.open())
-        yield await stack.enter_async_context(serve(*contracts))
+        yield await stack.enter_async_context(serve(*contracts, **_SHORT))
 
 
 def _gateway_app() -> AppClass:

@@ -18,7 +18,7 @@ from dramaturg.service.errors import ServiceError, to_error_status
 from dramaturg.testing.servers import as_ready
 
 Judgement: TypeAlias = "Assessment | Sequence[Verdict] | ServiceError"
-"""An assessment, its verdicts, or an error."""
+"""An assessment as it is sent, the verdicts of one, or an error."""
 Judge: TypeAlias = "Callable[[JudgeRequest, JudgeCandidate], Judgement | Awaitable[Judgement]]"
 """Judges one candidate of a request."""
 
@@ -97,9 +97,8 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
             response.error.CopyFrom(to_error_status(error))
             return response
         if not isinstance(judgement, Assessment):
-            judgement = Assessment(verdicts=judgement)
-        if not judgement.HasField("provenance"):
-            judgement.provenance.CopyFrom(Provenance(name=self._name, version=self._version))
+            provenance = Provenance(name=self._name, version=self._version)
+            judgement = Assessment(verdicts=judgement, provenance=provenance)
         response.assessment.CopyFrom(judgement)
         return response
 

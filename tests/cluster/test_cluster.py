@@ -25,13 +25,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset, Ru
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE
 from dramaturg.service.channel import open_channel
+from dramaturg.testing import until
 from tests.cluster.cluster import TWO_EACH, Cluster
 from tests.cluster.judges import program
 from tests.cluster.load import OPTIONS, Report, failure, request, under_load
 from tests.cluster.replicas import Replica
 from tests.support.certificates import Authority
 from tests.support.engines import lines
-from tests.support.grpc_servers import until
 
 NONE = ABSTAIN_REASON_UNSPECIFIED
 RUN_SECONDS = 120.0

@@ -32,7 +32,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.service.server import Contract
-from tests.support.grpc_servers import serve
+from dramaturg.testing import serve
 
 JUDGE = Judge(name="llm", role="critic")
 REQUEST = EvaluateScriptsRequest(

@@ -8,7 +8,7 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2, run_service_pb2
 from dramaturg.api.evaluation.v1.run_service_pb2 import WatchRunResponse
 from dramaturg.client import DramaturgClient, ServiceError
-from tests.support.grpc_servers import until
+from dramaturg.testing import until
 from tests.support.run_service import RUN, run_service, scripted_runs
 
 UNAVAILABLE, DEADLINE = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED

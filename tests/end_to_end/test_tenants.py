@@ -18,14 +18,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_SUCCEEDED, Dataset
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.server import Server
-from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.settings import ChannelSettings, ServerSettings
 from gateway.launch.platform import Platform
 from gateway.proxy import ROLE_METADATA
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import channel_of, holder, token_settings
 from tests.support.engines import lines, scripts_spec
 from tests.support.gateway import scripts_request
-from tests.support.grpc_servers import server_settings
 from tests.support.judges import STEPS, TASK, candidate
 from tests.support.openai_server import OpenAIServer
 from tests.support.scripted_model import approve
@@ -86,7 +85,7 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
         contracts = await stack.enter_async_context(Platform(AGENTS, runs=runs).open())
         auth = token_settings(tmp_path, *TENANTS.values())
-        server = Server(contracts, server_settings(drain_grace_seconds=1), auth)
+        server = Server(contracts, ServerSettings.loopback(drain_grace_seconds=1), auth)
         gateway = await stack.enter_async_context(server)
         yield House(gateway.target, tmp_path, model)
 

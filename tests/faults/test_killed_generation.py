@@ -17,7 +17,7 @@ import pytest
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import until
+from dramaturg.testing import until
 from tests.support.openai_server import Body, OpenAIServer
 from tests.support.processes import ServiceProcess
 

@@ -15,12 +15,12 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGrap
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from gateway.app import App
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
 from tests.support.auth import channel_of, holder, token_settings
-from tests.support.grpc_servers import server_settings
 
 CHAIN = ScriptGraph(
     events=[Event(id=name, text=name) for name in "abc"],
@@ -32,11 +32,11 @@ CHAIN = ScriptGraph(
 async def at_the_gateway() -> AsyncIterator[grpc.aio.Channel]:
     async with (
         GraphApp(settings=GraphSettings(solvers=1)).open() as contracts,
-        Server(contracts, server_settings()) as graph,
+        Server(contracts, ServerSettings.loopback()) as graph,
         App(
             GatewaySettings(judges=(JudgeEntry(role="graph", name="built-in", target=graph.target),))
         ).open() as offered,
-        Server(offered, server_settings()) as gateway,
+        Server(offered, ServerSettings.loopback()) as gateway,
         open_channel(gateway.target) as channel,
     ):
         yield channel
@@ -79,11 +79,11 @@ async def test_the_gateway_calls_for_those_who_may_not_call_the_service_themselv
     request = pb.CheckGraphRequest(graph=CHAIN)
     async with (
         GraphApp(settings=GraphSettings(solvers=1)).open() as contracts,
-        Server(contracts, server_settings(), auth) as graph,
+        Server(contracts, ServerSettings.loopback(), auth) as graph,
         App(
             GatewaySettings(judges=(JudgeEntry(role="graph", name="built-in", target=graph.target),))
         ).open() as offered,
-        Server(offered, server_settings(), auth) as gateway,
+        Server(offered, ServerSettings.loopback(), auth) as gateway,
         channel_of(graph.target, tmp_path, caller) as at_the_service,
         channel_of(gateway.target, tmp_path, caller) as at_the_gateway,
     ):

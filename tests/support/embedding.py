@@ -9,10 +9,10 @@ from typing import Any
 
 from dramaturg.api.embedding.v1 import embedding_service_pb2_grpc
 from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
 from services.embedding.app import App
 from services.embedding.light import LightEncoder
 from services.embedding.settings import EmbeddingSettings
-from tests.support.grpc_servers import serve
 
 
 @asynccontextmanager

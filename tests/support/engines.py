@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec, ScriptsRunOptions
+from dramaturg.testing import serve
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
@@ -24,7 +25,6 @@ from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
 from gateway.settings import JudgeEntry
 from tests.support.gateway import Fake, agents, scripts_request
-from tests.support.grpc_servers import serve
 
 SECONDS = 60.0
 """The most that any test waits for a run."""

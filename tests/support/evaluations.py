@@ -29,6 +29,7 @@ from dramaturg.api.judging.v1 import (
 )
 from dramaturg.service.app import App
 from dramaturg.service.server import Contract
+from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
@@ -38,7 +39,6 @@ from services.judging.pairs.app import App as PairJudgeApp
 from services.judging.pairs.settings import PairJudgeSettings
 from services.judging.ratings.app import App as RatingJudgeApp
 from services.judging.ratings.settings import RatingJudgeSettings
-from tests.support.grpc_servers import serve
 from tests.support.openai_server import OpenAIServer
 from tests.support.readers import generation_target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +16,13 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     EvaluateScriptsResponse,
     ScriptsResult,
 )
-from dramaturg.api.judging.v1 import judge_service_pb2_grpc
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest, JudgeResponse
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.client import DramaturgClient
-from dramaturg.judge.contracts import JUDGE_SERVICE, SYNTHESIZE_SERVICE, implementation_contract
+from dramaturg.judge.contracts import SYNTHESIZE_SERVICE
 from dramaturg.judge.roles import ROLES, JudgeRole
 from dramaturg.judge.verdicts import passed
 from dramaturg.service.contract import Contract
-from dramaturg.service.errors import ServiceError, to_error_status
-from dramaturg.testing.servers import as_ready
-from gateway.app import App
-from gateway.settings import GatewaySettings, JudgeEntry
-from tests.support.grpc_servers import serve
+from dramaturg.testing import FakeJudge, RegisteredJudge, serve_gateway
 
 Answer = Callable[[Any], Awaitable[Any]]
 """Answers a request for a synthesis with a response, or one candidate (``Asked``) with an assessment."""
@@ -89,11 +84,25 @@ class Fake:
 
     def contract(self) -> Contract:
         role = self.serves or self.role
-        if role != "synthesize":
-            add: Any = judge_service_pb2_grpc.add_JudgeServiceServicer_to_server
-            return implementation_contract(JUDGE_SERVICE, add, _JudgeServicer(self), _Identity(self))
-        add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
-        return implementation_contract(SYNTHESIZE_SERVICE, add, _SynthesizeServicer(self), _Identity(self))
+        criteria = criteria_of(role) if self.criteria is None else self.criteria
+        if role == "synthesize":
+            add = synthesize_service_pb2_grpc.add_SynthesizeServiceServicer_to_server
+            return Contract.make(
+                SYNTHESIZE_SERVICE,
+                add,
+                _SynthesizeServicer(self),
+                name=f"fake-{role}",
+                version="1.0.0",
+                description="A synthesizer for tests.",
+                criteria=criteria,
+                capabilities=self.capabilities,
+            )
+        return FakeJudge(
+            lambda request, candidate: self.respond(Asked(request, candidate)),
+            name=f"fake-{role}",
+            criteria=criteria,
+            capabilities=self.capabilities,
+        ).contract()
 
     async def respond(self, request: Any) -> Any:
         return await (self.answer or self._approve)(request)
@@ -106,35 +115,6 @@ class Fake:
                 provenance=Provenance(name="fake-synthesize", usage=CALL),
             )
         return all_pass(self.role)
-
-
-class _Identity:
-    version, description = "1.0.0", "A judge for tests."
-
-    def __init__(self, fake: Fake) -> None:
-        role = fake.serves or fake.role
-        self.name = f"fake-{role}"
-        self.criteria = criteria_of(role) if fake.criteria is None else fake.criteria
-        self.capabilities = fake.capabilities
-
-
-class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
-    """Judges all candidates side by side; a ServiceError is the candidate's, anything else ends the call."""
-
-    def __init__(self, fake: Fake) -> None:
-        self._fake = fake
-
-    async def Judge(self, request: JudgeRequest, context: Any) -> AsyncIterator[JudgeResponse]:
-        async with aclosing(as_ready(self._judge(request, one) for one in request.candidates)) as responses:
-            async for response in responses:
-                yield response
-
-    async def _judge(self, request: JudgeRequest, candidate: JudgeCandidate) -> JudgeResponse:
-        try:
-            answer = await self._fake.respond(Asked(request, candidate))
-        except ServiceError as error:
-            return JudgeResponse(candidate_id=candidate.id, error=to_error_status(error))
-        return JudgeResponse(candidate_id=candidate.id, assessment=answer)
 
 
 class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer):
@@ -155,18 +135,10 @@ def agents(*replaced: Fake) -> list[Fake]:
 @asynccontextmanager
 async def gateway_target(*fakes: Fake, **settings: Any) -> AsyncIterator[str]:
     """Starts every judge and a gateway that knows them."""
-    async with AsyncExitStack() as stack:
-        entries = []
-        for fake in fakes:
-            target = fake.target
-            if not target:
-                target = (
-                    await stack.enter_async_context(serve(fake.contract(), drain_grace_seconds=0.2))
-                ).target
-            entries.append(JudgeEntry(role=fake.role, name=fake.name, target=target, default=fake.default))
-        app = App(GatewaySettings(**{"judges": entries, "identity_timeout_seconds": 1, **settings}))
-        contracts = await stack.enter_async_context(app.open())
-        server = await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))
+    judges = (
+        RegisteredJudge(fake.role, fake.target or fake.contract(), fake.name, fake.default) for fake in fakes
+    )
+    async with serve_gateway(*judges, **settings) as server:
         yield server.target
 
 

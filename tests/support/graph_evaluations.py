@@ -28,13 +28,13 @@ from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import EventEdge, ScriptGraph
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
 from tests.support.evaluations import CALL, Method, contract
 from tests.support.graphs import message
-from tests.support.grpc_servers import serve
 
 Texts = Iterable[tuple[str, str]]
 """Edges between events by their texts."""

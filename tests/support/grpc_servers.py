@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,8 +14,9 @@ from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_p
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.service.channel import open_channel
-from dramaturg.service.server import Contract, Server
-from dramaturg.service.settings import ChannelSettings, ServerSettings
+from dramaturg.service.server import Contract
+from dramaturg.service.settings import ChannelSettings
+from dramaturg.testing import serve
 
 SYNTHESIZER = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
 ARITIES = "dramaturg.tests.v1.ArityService"
@@ -57,25 +57,6 @@ def synthesizer(synthesize: Synthesize, *, name: str = "test-synthesizer") -> Co
 async def silent(request: SynthesizeRequest, context: Any) -> SynthesizeResponse:
     """Synthesizes nothing."""
     return SynthesizeResponse()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Waits until a condition holds; fails after so many seconds."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for does not know of the test
-            await asyncio.sleep(0.005)
-
-
-def server_settings(**settings: Any) -> ServerSettings:
-    """Settings for a free port."""
-    return ServerSettings(**{"port": 0, "drain_grace_seconds": 5.0, **settings})
-
-
-@asynccontextmanager
-async def serve(*contracts: Contract, **settings: Any) -> AsyncIterator[Server]:
-    """Serves contracts on a free port."""
-    async with Server(contracts, server_settings(**settings)) as server:
-        yield server
 
 
 @asynccontextmanager

@@ -1,35 +1,21 @@
-"""What tests of judges share: a generation service that answers as told, and requests."""
+"""Requests to judges, and answers of models that judge."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
 
-from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Usage
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
-from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
-from dramaturg.api.generation.v1.generation_service_pb2 import (
-    Completion,
-    GenerateBatchRequest,
-    GenerateBatchResponse,
-    GenerateRequest,
-    GenerateResponse,
-    GetLedgerStatusRequest,
-    GetLedgerStatusResponse,
-    ListModelsRequest,
-    ListModelsResponse,
-)
+from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import ServiceError, to_error_status
-from dramaturg.service.server import Contract, Server
-from tests.support.grpc_servers import server_settings
+from dramaturg.testing import completion, serve
 
-Reply = Callable[[GenerateRequest], Completion]
 OK = generation_service_pb2.COMPLETION_STATUS_OK
 TASK = Task(goal="Make a cup of tea", constraints=["without a kettle", "in five minutes"])
 STEPS = ("Heat water in a pot.", "Put a tea bag into a cup.", "Pour the water over it.")
@@ -41,16 +27,6 @@ def script(*steps: str) -> Script:
 
 def candidate(*steps: str, id: str = "a", **fields: Any) -> Candidate:  # noqa: A002
     return Candidate(id=id, script=script(*steps), **fields)
-
-
-def completion(value: Any, **fields: Any) -> Completion:
-    """A completion with an answer in JSON, bought for 10 + 5 tokens."""
-    text = json.dumps(value, ensure_ascii=False)
-    usage = Usage(prompt_token_count=10, completion_token_count=5, provider_call_count=1)
-    call = CompletionReference(
-        fingerprint="f" * 64, provider="test", answered_model="test-1", raw_text=text, usage=usage
-    )
-    return Completion(**{"status": OK, "text": text, "json": text, "calls": [call], "usage": usage, **fields})
 
 
 def section(verdict: Any, *findings: Mapping[str, Any], reason: str = "Because.") -> dict[str, Any]:
@@ -89,61 +65,12 @@ def all_pass(request: GenerateRequest) -> Completion:
     return completion(answer)
 
 
-class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
-    """Answers as ``reply`` says and remembers every request."""
-
-    def __init__(self, reply: Reply = all_pass) -> None:
-        self.reply = reply
-        self.requests: list[GenerateRequest] = []
-
-    async def Generate(self, request: GenerateRequest, context: Any) -> GenerateResponse:
-        self.requests.append(request)
-        return GenerateResponse(completion=self.reply(request))
-
-    async def GenerateBatch(
-        self, request: GenerateBatchRequest, context: Any
-    ) -> AsyncGenerator[GenerateBatchResponse]:
-        for index, one in enumerate(request.requests):
-            try:
-                response = await self.Generate(one, context)
-            except ServiceError as error:
-                yield GenerateBatchResponse(index=index, error=to_error_status(error))
-            else:
-                yield GenerateBatchResponse(index=index, completion=response.completion)
-
-    async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
-        return ListModelsResponse(default_model="test-1")
-
-    async def GetLedgerStatus(self, request: GetLedgerStatusRequest, context: Any) -> GetLedgerStatusResponse:
-        return GetLedgerStatusResponse()
-
-    @property
-    def messages(self) -> list[str]:
-        """The texts of the last request's messages."""
-        return [message.text for message in self.requests[-1].messages]
-
-
-@asynccontextmanager
-async def serve_generation(generation: FakeGeneration) -> AsyncIterator[str]:
-    """Serves it on a free port and yields its target."""
-    contract = Contract.make(
-        generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
-        generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-        generation,
-        name="fake-generation",
-        version="1.0.0",
-        description="Answers as told.",
-    )
-    async with Server([contract], server_settings()) as server:
-        yield server.target
-
-
 @asynccontextmanager
 async def serve_app(app: App) -> AsyncIterator[grpc.aio.Channel]:
     """Serves a service on a free port and yields a channel to it."""
     async with (
         app.open() as contracts,
-        Server(contracts, server_settings()) as server,
+        serve(*contracts) as server,
         open_channel(server.target) as channel,
     ):
         yield channel

@@ -14,6 +14,7 @@ from dramaturg.api.roles.v1 import role_service_pb2_grpc as roles_grpc
 from dramaturg.client import DramaturgClient
 from dramaturg.service.app import App
 from dramaturg.service.contract import Contract
+from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
@@ -24,7 +25,6 @@ from services.judging.pairs.settings import PairJudgeSettings
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
 from tests.support.embedding import WarmApp
-from tests.support.grpc_servers import serve
 from tests.support.openai_server import Body, OpenAIServer, Responder
 from tests.support.readers import generation_target, prompt_of
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from services.generation.app import App
 from services.generation.settings import GenerationSettings
 from tests.support.generation import endpoint
-from tests.support.grpc_servers import server_settings
 from tests.support.openai_server import Answer, Body, OpenAIServer
 
 
@@ -102,6 +102,6 @@ async def generation_target(server: OpenAIServer, **settings: Any) -> AsyncItera
     generation = GenerationSettings(**{"ledger": ":memory:", "providers": providers, **settings})
     async with (
         App(generation).open() as contracts,
-        Server(contracts, server_settings()) as served,
+        Server(contracts, ServerSettings.loopback()) as served,
     ):
         yield served.target

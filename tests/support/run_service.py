@@ -14,7 +14,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2_grpc
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RUN_STATE_SUCCEEDED, Run, RunProgress
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
-from tests.support.grpc_servers import serve
+from dramaturg.testing import serve
 
 RUN = "a-run"
 

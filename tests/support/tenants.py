@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from gateway.app import App
 from gateway.runs.settings import RunsSettings
 from gateway.settings import GatewaySettings
 from tests.support.auth import Holder, channel_of, token_settings
 from tests.support.engines import judges_of
 from tests.support.gateway import Fake
-from tests.support.grpc_servers import server_settings
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def gateway_of_tenants(
         judges = tuple(await stack.enter_async_context(judges_of(fakes)))
         app = App(GatewaySettings(judges=judges, **settings), runs)
         contracts = await stack.enter_async_context(app.open())
-        serving = server_settings(drain_grace_seconds=0.2)
+        serving = ServerSettings.loopback(drain_grace_seconds=0.2)
         server = await stack.enter_async_context(Server(contracts, serving, token_settings(folder, *callers)))
         yield [
             await stack.enter_async_context(channel_of(server.target, folder, caller)) for caller in callers

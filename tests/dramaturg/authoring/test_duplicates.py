@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from dramaturg.authoring.duplicates import find_duplicates, repeats
 from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
-from tests.support.grpc_servers import serve, silent, synthesizer
+from tests.support.grpc_servers import silent, synthesizer
 
 TEXTS = [
     "is a great fan of trains",

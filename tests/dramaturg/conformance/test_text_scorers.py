@@ -11,8 +11,8 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.judge.roles import RATING_JUDGE, TEXT_SCORER
 from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
+from dramaturg.testing import serve
 from tests.support.evaluations import contract
-from tests.support.grpc_servers import serve
 
 Method = Callable[[ScoreTextsRequest], Awaitable[ScoreTextsResponse]]
 

@@ -23,7 +23,8 @@ from dramaturg.judge.llm import Answer, Asker
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError
-from tests.support.judges import FakeGeneration, completion, serve_generation
+from dramaturg.testing import FakeGeneration, completion, serve
+from tests.support.judges import all_pass
 
 PROMPT = "# system\nWrite.\n\n# user\nGoal: {{goal}}\n{{answer}}\n"
 
@@ -36,13 +37,13 @@ def prompt(tmp_path: Path) -> Prompt:
 
 @pytest.fixture
 def generation() -> FakeGeneration:
-    return FakeGeneration()
+    return FakeGeneration(all_pass)
 
 
 @pytest.fixture
 async def target(generation: FakeGeneration) -> AsyncIterator[str]:
-    async with serve_generation(generation) as target:
-        yield target
+    async with serve(generation.contract()) as server:
+        yield server.target
 
 
 async def ask(
@@ -68,7 +69,7 @@ async def test_asks_with_the_form_s_schema_and_sends_nothing_that_was_not_asked_
     assert answer.value is not None
     assert answer.abstention is None
     assert answer.provenance.prompts[0].sha256 == hashlib.sha256(PROMPT.encode()).hexdigest()
-    assert answer.provenance.completions[0].answered_model == "test-1"
+    assert answer.provenance.completions[0].answered_model == "fake-1"
     assert answer.provenance.usage.prompt_token_count == 10
     assert answer.provenance.parameters == {}
 

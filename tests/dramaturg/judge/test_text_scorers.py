@@ -11,7 +11,7 @@ from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, 
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import serve
+from dramaturg.testing import serve
 
 
 class Half:

@@ -20,15 +20,9 @@ from dramaturg.service import context
 from dramaturg.service.auth.caller import on_behalf_of
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Contract, Server
-from dramaturg.service.settings import ChannelSettings
-from tests.support.grpc_servers import (
-    serve,
-    serve_synthesizer,
-    server_settings,
-    silent,
-    synthesize_request,
-    synthesizer,
-)
+from dramaturg.service.settings import ChannelSettings, ServerSettings
+from dramaturg.testing import serve
+from tests.support.grpc_servers import serve_synthesizer, silent, synthesize_request, synthesizer
 
 
 async def test_calls_are_balanced_over_all_replicas() -> None:
@@ -82,13 +76,13 @@ async def test_connections_are_a_channels_own() -> None:
 
 
 async def test_a_server_that_comes_back_is_found_by_the_retries() -> None:
-    server = Server([synthesizer(silent)], server_settings())
+    server = Server([synthesizer(silent)], ServerSettings.loopback())
     await server.start()
     async with open_channel(server.target) as channel:
         stub = SynthesizeServiceStub(channel)
         await stub.Synthesize(synthesize_request())
         await server.drain()
-        again = Server([synthesizer(silent)], server_settings(port=server.port))
+        again = Server([synthesizer(silent)], ServerSettings.loopback(port=server.port))
         call = asyncio.ensure_future(stub.Synthesize(synthesize_request(), timeout=20, wait_for_ready=True))
         await again.start()
         await call

@@ -10,7 +10,8 @@ import pytest
 
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import METHODS, arities, call_arity, serve, synthesize_request
+from dramaturg.testing import serve
+from tests.support.grpc_servers import METHODS, arities, call_arity, synthesize_request
 from tests.support.telemetry import counted, traced
 
 each_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])

@@ -20,7 +20,8 @@ from dramaturg.service.errors import (
     to_error_status,
 )
 from dramaturg.service.status import PUSHBACK_METADATA, encode
-from tests.support.grpc_servers import relay, serve, serve_synthesizer, silent, synthesize_request
+from dramaturg.testing import serve
+from tests.support.grpc_servers import relay, serve_synthesizer, silent, synthesize_request
 from tests.support.grpc_servers import synthesizer as synthesizer_contract
 
 Code = grpc.StatusCode

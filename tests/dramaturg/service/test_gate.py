@@ -11,7 +11,8 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.gate import Answered
-from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, serve, synthesize_request, until
+from dramaturg.testing import serve, until
+from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request
 
 every_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
 

@@ -16,7 +16,9 @@ from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.server import Server
-from tests.support.grpc_servers import serve, server_settings, silent, synthesize_request, synthesizer
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import serve
+from tests.support.grpc_servers import silent, synthesize_request, synthesizer
 from tests.support.ports import free_port
 
 CONTRACT = "dramaturg.api.agents.v1.SynthesizeService"
@@ -92,6 +94,6 @@ async def test_probes_hear_of_a_drain_until_the_last_call_has_ended() -> None:
 
 async def test_without_a_port_there_is_none_and_one_in_use_is_an_error() -> None:
     async with serve(synthesizer(silent)) as other:
-        taken = Server([synthesizer(silent)], server_settings(probe_port=other.port))
+        taken = Server([synthesizer(silent)], ServerSettings.loopback(probe_port=other.port))
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{other.port}"):
             await taken.start()

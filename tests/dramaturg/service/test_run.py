@@ -19,7 +19,8 @@ import pytest
 
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
-from tests.support.grpc_servers import serve, silent, synthesize_request, synthesizer
+from dramaturg.testing import serve
+from tests.support.grpc_servers import silent, synthesize_request, synthesizer
 
 ROOT = Path(__file__).resolve().parents[3]
 

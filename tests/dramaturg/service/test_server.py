@@ -15,7 +15,8 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Contract
-from tests.support.grpc_servers import arities, serve, silent, synthesize_request, synthesizer
+from dramaturg.testing import serve
+from tests.support.grpc_servers import arities, silent, synthesize_request, synthesizer
 
 Status = health_pb2.HealthCheckResponse
 

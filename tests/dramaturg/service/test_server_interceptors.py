@@ -14,7 +14,8 @@ from dramaturg.service import context
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error, invalid
 from dramaturg.service.server import Server
-from tests.support.grpc_servers import METHODS, arities, call_arity, server_settings, synthesize_request
+from dramaturg.service.settings import ServerSettings
+from tests.support.grpc_servers import METHODS, arities, call_arity, synthesize_request
 
 each_arity = pytest.mark.parametrize("method", [name for name, _, _ in METHODS])
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Any]]
@@ -65,7 +66,7 @@ class Refusing(grpc.aio.ServerInterceptor):
 async def test_they_run_in_order_inside_the_request_context(method: str) -> None:
     notes: list[tuple[str, str]] = []
     interceptors = [Noting("first", notes), Noting("second", notes)]
-    server = Server([arities(nothing)], server_settings(), interceptors=interceptors)
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=interceptors)
     async with server, open_channel(server.target) as channel:
         for number in range(2):
             with context.scope(context.RequestContext(request_id=f"request-{number}")):
@@ -78,7 +79,7 @@ async def test_they_run_in_order_inside_the_request_context(method: str) -> None
 @each_arity
 async def test_a_request_that_breaks_a_limit_does_not_reach_their_handlers(method: str) -> None:
     notes: list[tuple[str, str]] = []
-    server = Server([arities(nothing)], server_settings(), interceptors=[Noting("only", notes)])
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=[Noting("only", notes)])
     async with server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call_arity(channel, method, synthesize_request(goal=" "))
@@ -88,7 +89,7 @@ async def test_a_request_that_breaks_a_limit_does_not_reach_their_handlers(metho
 
 async def test_an_error_that_one_raises_is_mapped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    server = Server([arities(nothing)], server_settings(), interceptors=[Refusing()])
+    server = Server([arities(nothing)], ServerSettings.loopback(), interceptors=[Refusing()])
     async with server, open_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await call_arity(channel, "UnaryUnary", synthesize_request())

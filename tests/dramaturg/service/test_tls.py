@@ -14,8 +14,9 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.settings import ChannelSettings, SettingsError
+from dramaturg.testing import serve
 from tests.support.certificates import Authority, Certificate
-from tests.support.grpc_servers import serve, silent, synthesize_request, synthesizer
+from tests.support.grpc_servers import silent, synthesize_request, synthesizer
 from tests.support.ports import free_port
 
 

@@ -23,19 +23,17 @@ from dramaturg.service import context
 from dramaturg.service.channel import SERVICE_CONFIG, open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
-from dramaturg.service.settings import ChannelSettings
+from dramaturg.service.settings import ChannelSettings, ServerSettings
+from dramaturg.testing import serve, until
 from tests.support.grpc_servers import (
     METHODS,
     arities,
     call_arity,
     relay,
-    serve,
     serve_synthesizer,
-    server_settings,
     silent,
     synthesize_request,
     synthesizer,
-    until,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -232,7 +230,7 @@ class Replica:
         self.server = self._fresh(port=0)
 
     def _fresh(self, port: int) -> Server:
-        return Server([synthesizer(self._work)], server_settings(port=port, drain_delay_seconds=0.3))
+        return Server([synthesizer(self._work)], ServerSettings.loopback(port=port, drain_delay_seconds=0.3))
 
     async def _work(self, request: SynthesizeRequest, servicer_context: Any) -> SynthesizeResponse:
         await asyncio.sleep(0.005)
@@ -335,7 +333,7 @@ async def test_reflection_lists_services(version: str) -> None:
 
 async def test_two_servers_never_share_a_port() -> None:
     async with serve(synthesizer(silent)) as first:
-        second = Server([synthesizer(silent)], server_settings(port=first.port))
+        second = Server([synthesizer(silent)], ServerSettings.loopback(port=first.port))
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{first.port}"):
             await second.start()
 

@@ -20,11 +20,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.testing import until
 from tests.support.attacks import ATTACKS
 from tests.support.auth import Holder, channel_of, holder, write_tokens
 from tests.support.command_line import ROOT
 from tests.support.fleet import report
-from tests.support.grpc_servers import synthesize_request, until
+from tests.support.grpc_servers import synthesize_request
 from tests.support.processes import ServiceProcess
 
 pytestmark = [pytest.mark.endurance, pytest.mark.timeout(240)]

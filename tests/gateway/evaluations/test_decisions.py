@@ -25,8 +25,8 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from tests.support.evaluations import CALL, decision, gateway_target
-from tests.support.grpc_servers import until
 
 FIRST, SECOND, EITHER = (
     decision_pb2.CHOICE_OPTION_1,

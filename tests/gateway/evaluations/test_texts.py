@@ -20,8 +20,8 @@ from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, Genera
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from gateway.evaluations.texts.comparisons import tally_preference
-from tests.support.grpc_servers import until
 from tests.support.pairs import (
     BAD,
     GOOD,

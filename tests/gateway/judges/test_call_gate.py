@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
+from dramaturg.testing import until
 from gateway.judges.call_gate import CallGate
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
 from tests.support.gateway import Fake, agents, all_pass, scripts_request
-from tests.support.grpc_servers import until
 from tests.support.tenants import gateway_of_tenants
 
 TENANTS = "abc"

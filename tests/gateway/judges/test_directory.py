@@ -11,11 +11,11 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
 from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityResponse, Identity
 from dramaturg.judge.roles import CRITIC
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import serve
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
 from gateway.settings import JudgeEntry
 from tests.support.gateway import Fake, gateway_client
-from tests.support.grpc_servers import serve
 
 
 async def test_judges_are_listed_by_role_with_who_they_are_and_how() -> None:

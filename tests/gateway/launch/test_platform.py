@@ -10,9 +10,9 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
 from dramaturg.client import DramaturgClient
 from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
 from dramaturg.service.settings import ServerSettings, Settings
+from dramaturg.testing import serve
 from gateway.launch.platform import NO_MODEL, Overview, local_platform
 from tests.support.gateway import Fake
-from tests.support.grpc_servers import serve
 from tests.support.ports import free_port
 
 AGENTS = ("synthesize", "critic", "execute", "commonsense")

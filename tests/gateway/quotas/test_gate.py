@@ -28,6 +28,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import serve, until
 from gateway.app import App
 from gateway.judges.registry import open_registry
 from gateway.quotas import spending
@@ -42,7 +44,6 @@ from gateway.settings import GatewaySettings, JudgeEntry
 from tests.gateway.runs.service.conftest import NotingEngine, fault, wanted
 from tests.support.auth import channel_of, holder, token_settings
 from tests.support.gateway import Fake, agents, all_pass, scripts_request
-from tests.support.grpc_servers import serve, server_settings, until
 from tests.support.runs import judged, rows
 
 ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
@@ -70,7 +71,7 @@ async def gateway(
         contracts = await stack.enter_async_context(app.open())
         auth = token_settings(folder, ALICE, BOB)
         served = await stack.enter_async_context(
-            Server(contracts, server_settings(drain_grace_seconds=0.2), auth)
+            Server(contracts, ServerSettings.loopback(drain_grace_seconds=0.2), auth)
         )
         yield (
             await stack.enter_async_context(channel_of(served.target, folder, ALICE)),
@@ -207,7 +208,7 @@ async def runs(folder: Path, **quota: Any) -> AsyncIterator[Runs]:
         async with (
             Server(
                 [replace(contract, gate=quotas)],
-                server_settings(drain_grace_seconds=0.2),
+                ServerSettings.loopback(drain_grace_seconds=0.2),
                 token_settings(folder, ALICE, BOB),
             ) as server,
             channel_of(server.target, folder, ALICE) as alice,

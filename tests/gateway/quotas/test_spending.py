@@ -13,11 +13,11 @@ import pytest
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from gateway.quotas import spending
 from gateway.quotas.spending import DailySpending
 from gateway.runs.records import Spending
 from gateway.runs.store import RunStore, StoreError, open_store
-from tests.support.grpc_servers import until
 
 
 @pytest.fixture

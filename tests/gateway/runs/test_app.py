@@ -10,12 +10,12 @@ import pytest
 from dramaturg.api.evaluation.v1.run_service_pb2 import ListRunsRequest
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.service.settings import SettingsError
+from dramaturg.testing import serve
 from gateway.app import App
 from gateway.launch.platform import local_platform
 from gateway.runs.settings import RunsSettings, default_url
 from gateway.runs.store import open_store
 from gateway.settings import GatewaySettings
-from tests.support.grpc_servers import serve
 
 
 def settings(folder: Path) -> RunsSettings:

@@ -16,13 +16,13 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.testing import until
 from gateway.runs.engine import ingest
 from gateway.runs.records import RunRecord
 from gateway.runs.settings import RunsSettings
 from tests.support.auth import holder
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import until
 from tests.support.tenants import gateway_of_tenants
 
 if TYPE_CHECKING:  # the generated types of asynchronous stubs exist for type checkers alone

@@ -14,6 +14,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.testing import FakeGeneration, serve
 from services.agents.commonsense import app as commonsense
 from services.agents.commonsense.settings import CommonsenseSettings
 from services.agents.critic import app as critic
@@ -22,7 +23,7 @@ from services.agents.execute import app as execute
 from services.agents.execute.settings import ExecuteSettings
 from services.agents.synthesize import app as synthesize
 from services.agents.synthesize.settings import SynthesizeSettings
-from tests.support.judges import TASK, FakeGeneration, serve_app, serve_generation
+from tests.support.judges import TASK, all_pass, serve_app
 
 AGENTS = {
     "critic": (roles.CRITIC, critic.App, CriticSettings),
@@ -67,10 +68,10 @@ class Agents:
 
 @pytest.fixture
 def generation() -> FakeGeneration:
-    return FakeGeneration()
+    return FakeGeneration(all_pass)
 
 
 @pytest.fixture
 async def agents(generation: FakeGeneration) -> AsyncIterator[Agents]:
-    async with serve_generation(generation) as target:
-        yield Agents(target, generation)
+    async with serve(generation.contract()) as server:
+        yield Agents(server.target, generation)

@@ -11,13 +11,12 @@ from dramaturg import conformance
 from dramaturg.judge import roles
 from dramaturg.judge.prompts import PromptError
 from dramaturg.service.app import App
-from dramaturg.service.server import Server
 from dramaturg.service.settings import SettingsError
+from dramaturg.testing import FakeGeneration, serve
 from services.agents.critic.app import App as CriticApp
 from services.agents.critic.settings import CriticSettings
 from tests.services.agents.conftest import AGENTS
-from tests.support.grpc_servers import server_settings
-from tests.support.judges import FakeGeneration, serve_generation
+from tests.support.judges import all_pass
 
 NAMES = ("synthesize", *AGENTS)
 
@@ -60,9 +59,9 @@ async def test_a_bad_prompt_keeps_the_service_from_starting(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", AGENTS)
 async def test_keeps_the_contract_of_its_role(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve_generation(FakeGeneration()) as generation:
-        monkeypatch.setenv(f"DRAMATURG_{name.upper()}_GENERATION_TARGET", generation)
-        async with service(name)().open() as contracts, Server(contracts, server_settings()) as server:
+    async with serve(FakeGeneration(all_pass).contract()) as generation:
+        monkeypatch.setenv(f"DRAMATURG_{name.upper()}_GENERATION_TARGET", generation.target)
+        async with service(name)().open() as contracts, serve(*contracts) as server:
             outcomes = await conformance.run(AGENTS[name][0], server.target, timeout=20)
     assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []
     assert len(outcomes) > 5

@@ -15,8 +15,9 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import completion
 from tests.services.agents.conftest import AGENTS, Agents
-from tests.support.judges import STEPS, candidate, completion, items, section
+from tests.support.judges import STEPS, candidate, items, section
 
 PASS, FAIL, ABSTAIN = verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_ABSTAIN
 

@@ -14,6 +14,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole
 from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
 from services.agents.commonsense.app import App as CommonsenseApp
 from services.agents.commonsense.settings import CommonsenseSettings
 from services.agents.critic.app import App as CriticApp
@@ -22,7 +23,6 @@ from services.agents.execute.app import App as ExecuteApp
 from services.agents.execute.settings import ExecuteSettings
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
-from tests.support.grpc_servers import serve
 from tests.support.scripts import TEA, candidate, pool, tea_scripts
 
 

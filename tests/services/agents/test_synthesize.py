@@ -11,8 +11,9 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.testing import completion
 from tests.services.agents.conftest import Agents
-from tests.support.judges import STEPS, TASK, candidate, completion
+from tests.support.judges import STEPS, TASK, candidate
 
 POOL = [
     candidate(f"Heat {n} cups of water.", "Drink it.", id=f"c{n:02}", model=f"model-{n}") for n in range(40)

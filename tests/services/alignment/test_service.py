@@ -18,10 +18,10 @@ from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED, ABSTAIN_
 from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Contract
+from dramaturg.testing import serve
 from services.alignment import servicer
 from services.alignment.bootstrap import Resampling
 from services.alignment.workers import Abandoned, Checkpoint, Workers
-from tests.support.grpc_servers import serve
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub

@@ -18,6 +18,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.testing import serve, until
 from services.edges import model as models
 from services.edges.app import App
 from services.edges.card import weights_digest
@@ -25,7 +26,6 @@ from services.edges.model import TrainedModel
 from services.edges.plan import TrainingPlan
 from services.edges.settings import EdgesSettings
 from tests.support.edges import alphabetical_model, narrow_model, write_card
-from tests.support.grpc_servers import serve, until
 
 EVENTS = {"x": "c", "y": "a", "z": "b"}
 

@@ -10,9 +10,9 @@ import pytest
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.testing import until
 from services.generation.ledger import LedgerUnavailableError, SqliteLedger
 from tests.support.generation import GOOD, Service, endpoint, generation_service
-from tests.support.grpc_servers import until
 from tests.support.openai_server import Answer, Body, Misbehaviour, OpenAIServer
 
 

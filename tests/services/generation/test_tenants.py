@@ -12,8 +12,8 @@ from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest
 from dramaturg.service.auth.caller import on_behalf_of
+from dramaturg.testing import until
 from tests.support.generation import GOOD, Service, generation_service
-from tests.support.grpc_servers import until
 from tests.support.openai_server import OpenAIServer
 
 LATENCY_SECONDS = 0.5

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from services.generation.app import App as GenerationApp
 from tests.support.generation import endpoint, generation_settings
-from tests.support.grpc_servers import server_settings
 from tests.support.openai_server import OpenAIServer
 
 TASK = SimulationTask(name="Linux terminal", description="Act as a terminal. My first command is pwd.")
@@ -33,5 +33,5 @@ def fenced(label: str, text: str) -> str:
 async def generation_target(server: OpenAIServer) -> AsyncIterator[str]:
     """Serves the generation service in front of an endpoint and yields its target."""
     app = GenerationApp(generation_settings(providers={"p0": endpoint(server)}))
-    async with app.open() as contracts, Server(contracts, server_settings()) as serving:
+    async with app.open() as contracts, Server(contracts, ServerSettings.loopback()) as serving:
         yield serving.target

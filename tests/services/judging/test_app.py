@@ -14,37 +14,24 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.judge import criteria, roles
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.service.errors import from_rpc_error
-from dramaturg.service.server import Server
+from dramaturg.testing import FakeGeneration, completion, serve
 from services.judging.app import App
 from services.judging.settings import ScriptJudgeSettings
-from tests.support.grpc_servers import server_settings
-from tests.support.judges import (
-    STEPS,
-    TASK,
-    FakeGeneration,
-    all_pass,
-    candidate,
-    completion,
-    items,
-    script,
-    section,
-    serve_app,
-    serve_generation,
-)
+from tests.support.judges import STEPS, TASK, all_pass, candidate, items, script, section, serve_app
 
 REFERENCE = script("Boil water.", "Brew the tea.")
 
 
 @pytest.fixture
 def generation() -> FakeGeneration:
-    return FakeGeneration()
+    return FakeGeneration(all_pass)
 
 
 @pytest.fixture
 async def judge(generation: FakeGeneration) -> AsyncIterator[grpc.aio.Channel]:
     async with (
-        serve_generation(generation) as target,
-        serve_app(App(ScriptJudgeSettings(generation_target=target))) as channel,
+        serve(generation.contract()) as server,
+        serve_app(App(ScriptJudgeSettings(generation_target=server.target))) as channel,
     ):
         yield channel
 
@@ -149,9 +136,9 @@ async def test_an_empty_candidate_is_judged_on_the_criteria_asked(
 async def test_keeps_the_contract_of_its_role(generation: FakeGeneration) -> None:
     generation.reply = all_pass
     async with (
-        serve_generation(generation) as target,
-        App(ScriptJudgeSettings(generation_target=target)).open() as contracts,
-        Server(contracts, server_settings()) as server,
+        serve(generation.contract()) as fake,
+        App(ScriptJudgeSettings(generation_target=fake.target)).open() as contracts,
+        serve(*contracts) as server,
     ):
         outcomes = await conformance.run(roles.SCRIPT_JUDGE, server.target, timeout=20)
     assert [(one.check.name, one.failure) for one in outcomes if not one.passed] == []

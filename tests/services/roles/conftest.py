@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.testing import serve as serve_contracts
 from services.embedding.settings import EmbeddingSettings
 from services.roles.app import App
 from services.roles.settings import RoleSettings
 from tests.support.embedding import WarmApp
-from tests.support.grpc_servers import serve as serve_contracts
 from tests.support.judges import serve_app
 from tests.support.openai_server import OpenAIServer, Responder
 from tests.support.readers import generation_target

@@ -27,8 +27,8 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
+from dramaturg.testing import serve
 from services.roles.clusters import Clustering, Density, cluster, text_of
-from tests.support.grpc_servers import serve
 
 if TYPE_CHECKING:
     from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceAsyncStub

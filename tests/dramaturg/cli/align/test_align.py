@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 
 from dramaturg.cli.align import app
 from dramaturg.service import installed
+from dramaturg.testing import serve
 from services.alignment.app import App
 from services.alignment.settings import AlignmentSettings
-from tests.support.grpc_servers import serve
 
 HUMAN = [1, 2, 3, 4, 5, 6, 2, 4]
 GOOD = [1, 2, 2, 4, 6, 5, 3, 4]

@@ -16,10 +16,10 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
-from tests.support.grpc_servers import until
 
 USAGE = {
     "prompt_token_count",

@@ -65,7 +65,7 @@ async def target(judges: Judges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "true")
     monkeypatch.setenv("DRAMATURG_RUNS_DATASET_FOLDERS", json.dumps([str(tmp_path / "shared")]))
     fakes = agents(Fake("critic", judges.criticise), Fake("commonsense", judges.walk))
-    async with gateway_target(*fakes) as address:
+    async with gateway_target(*fakes, runs={}) as address:
         monkeypatch.setenv("DRAMATURG_TARGET", address)
         yield address
         judges.open.set()

@@ -20,9 +20,8 @@ from dramaturg.api.evaluation.v1.run_service_pb2_grpc import (
 from dramaturg.service.auth import audit
 from dramaturg.service.contract import Contract
 from dramaturg.service.server import Server
-from dramaturg.service.settings import SettingsError
+from dramaturg.service.settings import ServerSettings, SettingsError
 from tests.support.auth import channel_of, holder, token_settings
-from tests.support.grpc_servers import server_settings
 
 EVALUATOR, VIEWER = holder("team-a", "evaluator"), holder("team-b", "viewer")
 SECRET = "pl4nted-secret"
@@ -59,7 +58,7 @@ def runs() -> Contract:
 async def work(folder: Path) -> None:
     """Creates a run, looks at one, and tries what is refused."""
     auth = token_settings(folder, EVALUATOR, VIEWER)
-    async with Server([runs()], server_settings(drain_grace_seconds=0.2), auth) as server:
+    async with Server([runs()], ServerSettings.loopback(drain_grace_seconds=0.2), auth) as server:
         async with channel_of(server.target, folder, EVALUATOR) as channel:
             stub = RunServiceStub(channel)
             request = pb.CreateRunRequest(request_id="8c6b8a4e-0000-4000-8000-000000000001")

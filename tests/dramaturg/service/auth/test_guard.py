@@ -25,7 +25,8 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.server import Server
-from dramaturg.service.settings import ChannelSettings, SettingsError
+from dramaturg.service.settings import ChannelSettings, ServerSettings, SettingsError
+from dramaturg.testing import serve
 from tests.support.auth import channel_of, holder, token_settings, write_tokens
 from tests.support.certificates import Authority
 from tests.support.grpc_servers import (
@@ -34,8 +35,6 @@ from tests.support.grpc_servers import (
     arities,
     call_arity,
     relay,
-    serve,
-    server_settings,
     silent,
     synthesize_request,
     synthesizer,
@@ -48,7 +47,7 @@ GATEWAY, EVALUATOR = holder("", "service"), holder("team-a", "evaluator")
 async def guarded(folder: Path, *contracts: Contract, **settings: Any) -> AsyncIterator[Server]:
     """A server that knows a service and an evaluator."""
     auth = token_settings(folder, GATEWAY, EVALUATOR, **settings)
-    async with Server(contracts, server_settings(drain_grace_seconds=0.2), auth) as server:
+    async with Server(contracts, ServerSettings.loopback(drain_grace_seconds=0.2), auth) as server:
         yield server
 
 
@@ -89,7 +88,7 @@ async def test_a_full_server_tells_strangers_nothing_of_its_load(tmp_path: Path)
 
     auth = token_settings(tmp_path, GATEWAY)
     async with (
-        Server([synthesizer(wait)], server_settings(max_concurrent_calls=1), auth) as server,
+        Server([synthesizer(wait)], ServerSettings.loopback(max_concurrent_calls=1), auth) as server,
         channel_of(server.target, tmp_path, GATEWAY) as known,
         channel_of(server.target, tmp_path, None) as unknown,
     ):
@@ -143,7 +142,7 @@ async def test_a_method_without_a_rule_keeps_the_server_from_starting(tmp_path: 
     with pytest.raises(SettingsError, match=f"/{ARITIES}/UnaryUnary needs a permission"):
         async with guarded(tmp_path, arities(nothing)):
             pass
-    async with Server([arities(nothing)], server_settings()):
+    async with Server([arities(nothing)], ServerSettings.loopback()):
         pass
 
 
@@ -276,7 +275,7 @@ async def test_a_certificate_identifies_the_caller(tmp_path: Path) -> None:
         return SynthesizeResponse()
 
     served = issuer.issue("server")
-    settings = server_settings(
+    settings = ServerSettings.loopback(
         tls_certificate_file=served.certificate,
         tls_private_key_file=served.private_key,
         tls_client_ca_file=issuer.certificate,
@@ -358,6 +357,6 @@ async def test_a_server_without_authentication_logs_a_warning(
 ) -> None:
     auth = token_settings(tmp_path, GATEWAY) if known else AuthSettings()
     with caplog.at_level(logging.WARNING):
-        async with Server([synthesizer(silent)], server_settings(host=host), auth):
+        async with Server([synthesizer(silent)], ServerSettings.loopback(host=host), auth):
             pass
     assert caplog.text.count("callers are not authenticated") == warned

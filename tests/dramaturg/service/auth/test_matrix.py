@@ -19,6 +19,7 @@ from dramaturg.service.auth.permissions import OPEN, ROLES, RULES, permissions_o
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.interceptors import validation
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
 from tests.support.auth import (
     Holder,
     call,
@@ -30,7 +31,6 @@ from tests.support.auth import (
     path,
     token_settings,
 )
-from tests.support.grpc_servers import server_settings
 
 METHODS = list(every_method())
 each_method = pytest.mark.parametrize("method", METHODS, ids=[method.full_name for method in METHODS])
@@ -77,7 +77,7 @@ async def platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     contracts = [noting(service, note) for service in every_service() if service.full_name not in OWN]
     known = [*KNOWN.values(), *OTHER.values(), EXPIRED]
     settings = token_settings(tmp_path, *known)
-    async with Server(contracts, server_settings(drain_grace_seconds=0.2), settings) as server:
+    async with Server(contracts, ServerSettings.loopback(drain_grace_seconds=0.2), settings) as server:
         made.target = server.target
         yield made
 

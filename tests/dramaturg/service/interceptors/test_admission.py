@@ -15,7 +15,8 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
-from tests.support.grpc_servers import arities, call_arity, serve, synthesize_request
+from dramaturg.testing import serve
+from tests.support.grpc_servers import arities, call_arity, synthesize_request
 
 LIMIT = 5
 batches = pytest.mark.parametrize("method", ["UnaryUnary", "UnaryStream"])

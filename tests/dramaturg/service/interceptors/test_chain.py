@@ -23,7 +23,8 @@ from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
 from dramaturg.service.interceptors.deadline import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
-from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, serve, synthesize_request, until
+from dramaturg.testing import serve, until
+from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request
 
 NAMES = [name for name, _, _ in METHODS]
 every_arity = pytest.mark.parametrize("method", NAMES)

@@ -13,7 +13,8 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.service.channel import open_channel
 from dramaturg.service.context import current
-from tests.support.grpc_servers import serve, serve_synthesizer, silent, synthesize_request, synthesizer
+from dramaturg.testing import serve
+from tests.support.grpc_servers import serve_synthesizer, silent, synthesize_request, synthesizer
 from tests.support.telemetry import traced
 
 

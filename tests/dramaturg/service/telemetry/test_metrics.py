@@ -19,11 +19,11 @@ from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import invalid
 from dramaturg.service.telemetry import instruments, telemetry
 from dramaturg.service.telemetry.instruments import OTHER, Bounded, Counter, Gauge, Histogram, Instrument
+from dramaturg.testing import serve
 from tests.support.grpc_servers import (
     METHODS,
     arities,
     call_arity,
-    serve,
     serve_synthesizer,
     synthesize_request,
     synthesizer,

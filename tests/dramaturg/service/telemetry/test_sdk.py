@@ -17,7 +17,7 @@ from dramaturg.service.settings import SettingsError
 from dramaturg.service.telemetry import telemetry, tracing
 from dramaturg.service.telemetry.sdk import Tracing
 from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
-from tests.support.grpc_servers import until
+from dramaturg.testing import until
 from tests.support.ports import free_port
 from tests.support.telemetry import collector, counted, global_provider
 

@@ -26,13 +26,13 @@ from dramaturg.service.errors import invalid
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.telemetry import tracing
 from dramaturg.service.telemetry.tracing import Ids
+from dramaturg.testing import serve
 from tests.support.grpc_servers import (
     METHODS,
     Synthesize,
     arities,
     call_arity,
     relay,
-    serve,
     serve_synthesizer,
     silent,
     synthesize_request,

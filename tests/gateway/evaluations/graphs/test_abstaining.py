@@ -13,6 +13,7 @@ from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesRequest, Pr
 from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from tests.support.evaluations import CALL, Method
 from tests.support.graph_evaluations import (
     PAIRWISE,
@@ -29,7 +30,6 @@ from tests.support.graph_evaluations import (
     texts_of,
     writing,
 )
-from tests.support.grpc_servers import until
 
 
 async def abstention(graph: str, predict: Method, **fields: Any) -> MeasuredGraph:

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from gateway.evaluations.scripts.verdict_normalization import CORRECTIONS
 from tests.support.gateway import (
     Fake,
@@ -26,7 +27,6 @@ from tests.support.gateway import (
     scripts_request,
     steps,
 )
-from tests.support.grpc_servers import until
 
 UNREACHABLE = "127.0.0.1:1"
 

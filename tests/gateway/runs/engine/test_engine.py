@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import until
 from gateway.runs.engine import dbos_adapter
 from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.store import open_store, tables
@@ -23,7 +24,6 @@ from gateway.runs.store.database import create_engine
 from gateway.runs.store.tables import RUN_PARTS
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import until
 from tests.support.runs import create, judged
 
 LOOK_SECONDS = 0.1

@@ -25,11 +25,11 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     RoleVote,
 )
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.testing import serve
 from gateway.settings import JudgeEntry
 from tests.support.engines import open_runs
 from tests.support.evaluations import CALL, contract
 from tests.support.graph_evaluations import serve_graph_service
-from tests.support.grpc_servers import serve
 
 
 async def reply(request: Any) -> Any:

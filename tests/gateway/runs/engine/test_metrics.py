@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.testing import until
 from tests.support.engines import runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass
-from tests.support.grpc_servers import until
 from tests.support.telemetry import counted, traced
 
 

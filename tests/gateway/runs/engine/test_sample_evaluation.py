@@ -24,13 +24,13 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResp
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import serve
 from gateway.runs.engine import sample_evaluation
 from gateway.runs.engine.sample_evaluation import OutageTracker
 from gateway.settings import JudgeEntry
 from tests.support.engines import judges_of, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.evaluations import CALL, contract, decision
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import serve
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
 

@@ -22,6 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.service.channel import open_channel
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.testing import serve
 from gateway.judges.registry import open_registry
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.notifications import ChangeNotifier
@@ -29,7 +30,6 @@ from gateway.runs.records import RunRecord
 from gateway.runs.servicer import RunServicer
 from gateway.runs.store import RunStore, open_store
 from gateway.settings import JudgeEntry
-from tests.support.grpc_servers import serve
 from tests.support.runs import create
 
 

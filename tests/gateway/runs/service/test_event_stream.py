@@ -14,10 +14,10 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_SUCCEEDED,
     DatasetManifest,
 )
+from dramaturg.testing import until
 from gateway.runs.records import Incident
 from gateway.runs.service import event_stream
 from tests.gateway.runs.service.conftest import Service
-from tests.support.grpc_servers import until
 from tests.support.runs import judged
 
 Stream = grpc.aio.UnaryStreamCall[pb.WatchRunRequest, pb.WatchRunResponse]

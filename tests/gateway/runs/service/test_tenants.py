@@ -17,6 +17,8 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.service.auth.caller import TENANT_METADATA, current
 from dramaturg.service.contract import Contract
 from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import until
 from gateway.judges.registry import open_registry
 from gateway.runs.datasets import DatasetAccess
 from gateway.runs.records import NewRun
@@ -28,7 +30,6 @@ from tests.gateway.runs.service.test_runs import BY_RUN
 from tests.support.auth import channel_of, holder, token_settings, write_tokens
 from tests.support.engines import lines, open_runs, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.grpc_servers import server_settings, until
 
 ALICE, BOB, VIEWER = holder("team-a", "operator"), holder("team-b", "operator"), holder("team-a", "viewer")
 
@@ -59,7 +60,7 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
         )
         auth = token_settings(tmp_path, ALICE, BOB, VIEWER)
         async with (
-            Server([contract], server_settings(drain_grace_seconds=0.2), auth) as server,
+            Server([contract], ServerSettings.loopback(drain_grace_seconds=0.2), auth) as server,
             channel_of(server.target, tmp_path, ALICE) as alice,
             channel_of(server.target, tmp_path, BOB) as bob,
             channel_of(server.target, tmp_path, VIEWER) as viewer,
@@ -142,9 +143,8 @@ async def test_judges_are_asked_for_the_runs_tenant(tmp_path: Path, monkeypatch:
     async with AsyncExitStack() as stack:
         entries = []
         for fake in agents(Fake("critic", note)):
-            server = Server(
-                [fake.contract()], server_settings(drain_grace_seconds=0.2), token_settings(tmp_path, service)
-            )
+            settings = ServerSettings.loopback(drain_grace_seconds=0.2)
+            server = Server([fake.contract()], settings, token_settings(tmp_path, service))
             target = (await stack.enter_async_context(server)).target
             entries.append(JudgeEntry(role=fake.role, name=fake.name, target=target))
         runs = await stack.enter_async_context(open_runs(f"sqlite:///{tmp_path}/runs.sqlite3", entries))

@@ -14,6 +14,7 @@ from dramaturg.api.generation.v1 import edge_service_pb2_grpc as pb_grpc
 from dramaturg.api.graph.v1.script_graph_pb2 import Event
 from dramaturg.graphs.files import read_rows
 from dramaturg.service.channel import open_channel
+from dramaturg.testing import serve
 from services.edges.app import App
 from services.edges.card import ModelCard, read_card
 from services.edges.commands import app as commands
@@ -29,7 +30,6 @@ from services.edges.training.checkpoints import CheckpointMismatchError
 from services.edges.training.scripts import read_scripts
 from services.edges.training.trainer import TrainingData, train
 from tests.support.edges import WORDS, KilledError, Witness, write_scripts, write_tiny_encoder
-from tests.support.grpc_servers import serve
 
 pytest.importorskip("torch", reason="needs the extra [embeddings]")
 pytest.importorskip("sentence_transformers", reason="needs the extra [embeddings]")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from dramaturg.testing import until
 from services.generation.ledger.batched_lookup import BatchedLookup
-from tests.support.grpc_servers import until
 
 
 class Store:

@@ -12,11 +12,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from dramaturg.testing import until
 from services.generation.calls import Answer, Purchase
 from services.generation.ledger import LedgerError, LedgerUnavailableError, postgres
 from services.generation.ledger.postgres import PostgresLedger
 from services.generation.ledger.spool import Contents, Kept, Sent, Spool
-from tests.support.grpc_servers import until
 from tests.support.postgres import PostgresServer
 
 

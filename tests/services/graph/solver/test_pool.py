@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 
+from dramaturg.testing import until
 from services.graph.distance.problem import Mode, Problem
 from services.graph.solver.pool import SolverError, SolverPool
 from services.graph.solver.tasks import distance_task, feedback_task
 from tests.support.graphs import random_script
-from tests.support.grpc_servers import until
 
 EASY = distance_task(Problem((1, 1), (), (), ((False,),), Mode.PROSCRIPT))
 
