@@ -96,7 +96,7 @@ def test_readiness_names_the_contract_of_the_role_that_the_service_plays(tmp_pat
     rendering = folder("base")
     ready = {pod.name: pod.container["readinessProbe"]["grpc"]["service"] for pod in rendering.services()}
     for role in ROLES.values():
-        for player in set(role.players) & ready.keys() - {"generation"}:
+        for player in set(role.services) & ready.keys() - {"generation"}:
             assert ready[player] == role.contract
     assert ready["generation"] == "dramaturg.api.generation.v1.GenerationService"
     assert ready["gateway"] == "dramaturg.api.evaluation.v1.EvaluationService"
@@ -127,7 +127,9 @@ def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path:
     deployed = {f"{pod.name}:50051" for pod in rendering.services()}
     assert {judge.target for judge in settings.judges} <= deployed
     # A role without a player at home needs one from elsewhere.
-    assert {judge.role for judge in settings.judges} >= {role.name for role in ROLES.values() if role.players}
+    assert {judge.role for judge in settings.judges} >= {
+        role.name for role in ROLES.values() if role.services
+    }
     for role in ROLES.values():
         asked = [judge for judge in settings.judges if judge.role == role.name]
         assert len(asked) <= 1 or sum(judge.default for judge in asked) == 1, f"no default for {role.name}"
