@@ -1,4 +1,4 @@
-"""An engine of runs in this process, with a store and judges that are functions."""
+"""A run engine in this process, with a store and judges that are functions."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from gateway.settings import JudgeEntry
 from tests.support.gateway import Fake, agents, scripts_request
 
 SECONDS = 60.0
-"""The most that any test waits for a run."""
+"""The longest wait of a test for a run."""
 
 
 @dataclass
 class Runs:
-    """A store with an engine at work on it."""
+    """A store and its engine."""
 
     store: RunStore
     engine: RunEngine
     settings: RunsSettings
 
     async def create(self, spec: RunSpec, rows: Iterable[Message] | bytes, *, run_id: str = "") -> str:
-        """Creates a run of these rows and has it begun; returns its id."""
+        """Creates and starts a run of these rows; returns its id."""
         content = rows if isinstance(rows, bytes) else lines(rows)
         record, _ = self.store.create_run(
             NewRun(id=run_id or str(uuid.uuid4()), tenant="", spec=spec, content=content)
@@ -48,7 +48,7 @@ class Runs:
         return record.id
 
     async def until(self, run_id: str, holds: Callable[[RunRecord], bool]) -> RunRecord:
-        """Waits until something holds of a run."""
+        """Waits until a condition holds for a run."""
         async with asyncio.timeout(SECONDS):
             while True:
                 run = await asyncio.get_running_loop().run_in_executor(None, self.get, run_id)
@@ -61,17 +61,15 @@ class Runs:
         return await self.until(run_id, lambda run: run.state not in ACTIVE)
 
     def get(self, run_id: str) -> RunRecord:
-        """The run."""
         run = self.store.get_run(run_id)
         assert run is not None
         return run
 
     def samples(self, run_id: str) -> Sequence[RunSample]:
-        """All of its samples."""
         return self.store.list_samples(run_id, after=-1, limit=100_000)
 
     async def change(self, run_id: str, to: Any) -> None:
-        """Changes the state as a servicer does, and tells the engine."""
+        """Changes the state as RunService does, and notifies the engine."""
         assert self.store.change_state(run_id, to, expected=ACTIVE) is not None
         await self.engine.wake(run_id)
 
@@ -82,7 +80,7 @@ def lines(rows: Iterable[Message]) -> bytes:
 
 
 def script_rows(count: int, candidates: int = 1) -> list[Message]:
-    """So many tasks, each unlike the others."""
+    """Rows with different tasks."""
     rows: list[Message] = []
     for index in range(count):
         row = scripts_request(candidates)
@@ -111,7 +109,7 @@ async def judges_of(fakes: Sequence[Fake]) -> AsyncIterator[list[JudgeEntry]]:
 
 @asynccontextmanager
 async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) -> AsyncIterator[Runs]:
-    """Opens a store and puts an engine to work on it."""
+    """Opens a store and an engine."""
     configured = RunsSettings(
         **{"url": url, "drain_timeout_seconds": 1, "outage_timeout_seconds": 0, **settings}
     )
@@ -129,6 +127,6 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
 
 @asynccontextmanager
 async def runs_with(url: str, *fakes: Fake, **settings: Any) -> AsyncIterator[Runs]:
-    """The same with judges that are functions: those given, and ones that pass everything."""
+    """The same with judges that are functions: those given, and others that pass everything."""
     async with judges_of(agents(*fakes)) as entries, open_runs(url, entries, **settings) as runs:
         yield runs

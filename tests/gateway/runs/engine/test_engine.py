@@ -85,9 +85,7 @@ async def test_a_gateway_alone_waits_for_no_queue(sqlite_url: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("error", [None, KeyError("of the engine")])
-async def test_the_end_of_a_batch_that_was_begun_here_is_told_when_it_is_known(
-    sqlite_url: str, error: Exception | None
-) -> None:
+async def test_the_end_of_a_local_batch_is_notified(sqlite_url: str, error: Exception | None) -> None:
     async with runs_with(sqlite_url) as runs:
 
         async def evaluate(run_id: str, attempt: int, indices: Any) -> None:
@@ -237,7 +235,7 @@ async def test_too_many_abstentions_fail_the_run_when_all_is_done(sqlite_url: st
     assert run.counts.succeeded == 10
 
 
-async def test_a_run_that_is_begun_anew_evaluates_what_is_in_scope(store_url: str) -> None:
+async def test_a_new_attempt_evaluates_the_samples_of_its_scope(store_url: str) -> None:
     gate = Gate()
     async with runs_with(store_url, Fake("critic", gate)) as runs:
         run_id = await runs.create(scripts_spec(), script_rows(20))
@@ -249,7 +247,7 @@ async def test_a_run_that_is_begun_anew_evaluates_what_is_in_scope(store_url: st
     assert gate.asked == 40
 
 
-async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(each_store_url: str) -> None:
+async def test_samples_in_progress_at_a_stop_continue_after_the_restart(each_store_url: str) -> None:
     gate = Gate()
     async with judges_of(agents(Fake("critic", gate))) as entries:
         async with open_runs(each_store_url, entries, executor_id="one", drain_timeout_seconds=0) as runs:
@@ -265,7 +263,7 @@ async def test_what_is_under_way_at_a_stop_goes_on_after_the_restart(each_store_
     assert run.counts.interrupted == 0
 
 
-async def test_what_is_under_way_at_a_stop_may_end(store_url: str) -> None:
+async def test_samples_in_progress_at_a_stop_may_finish(store_url: str) -> None:
     gate = Gate()
     gate.open.clear()
     async with judges_of(agents(Fake("critic", gate))) as entries:

@@ -32,7 +32,7 @@ def polls() -> bool:
     return any(thread.name.startswith("queue-worker-") for thread in threading.enumerate())
 
 
-async def test_a_gateway_rests_without_runs_and_begins_those_that_come(each_store_url: str) -> None:
+async def test_an_idle_gateway_closes_its_queues_and_executes_later_runs(each_store_url: str) -> None:
     async with runs_with(each_store_url) as runs:
         await until(lambda: not polls())
         # The first comes while the queues close, the second while they are closed.
@@ -42,7 +42,7 @@ async def test_a_gateway_rests_without_runs_and_begins_those_that_come(each_stor
             await until(lambda: not polls())
 
 
-async def test_a_gateway_that_rests_sees_what_another_was_asked(postgres_url: str) -> None:
+async def test_an_idle_gateway_sees_the_run_of_another(postgres_url: str) -> None:
     async with runs_with(postgres_url) as runs:
         await until(lambda: not polls())
         new = NewRun(str(uuid.uuid4()), "", scripts_spec(), lines(script_rows(3)))
@@ -51,7 +51,7 @@ async def test_a_gateway_that_rests_sees_what_another_was_asked(postgres_url: st
     assert run.state == run_pb2.RUN_STATE_SUCCEEDED
 
 
-async def test_a_gateway_that_rests_begins_what_it_is_asked_where_another_leads(postgres_url: str) -> None:
+async def test_an_idle_gateway_starts_its_runs_while_another_leads(postgres_url: str) -> None:
     async with runs_with(postgres_url) as runs:
         # The first by name looks after what nobody works on: one that is there, and does nothing.
         runs.store.renew_lease(f"0@{WORKFLOW_VERSION}", 2 * SECONDS)
@@ -60,7 +60,7 @@ async def test_a_gateway_that_rests_begins_what_it_is_asked_where_another_leads(
     assert run.state == run_pb2.RUN_STATE_SUCCEEDED
 
 
-async def test_it_does_not_rest_while_the_store_cannot_be_asked() -> None:
+async def test_queues_stay_open_while_the_store_is_unavailable() -> None:
     asked = asyncio.Event()
 
     async def wanted() -> bool:
@@ -78,7 +78,7 @@ async def test_it_does_not_rest_while_the_store_cannot_be_asked() -> None:
     assert not work.is_open
 
 
-async def test_work_that_cannot_be_begun_is_tried_again() -> None:
+async def test_queues_that_cannot_be_opened_are_retried() -> None:
     wants = [False]
 
     async def wanted() -> bool:

@@ -82,7 +82,7 @@ async def test_dialogues(sqlite_url: str) -> None:
     assert run.counts.abstentions == 0
 
 
-async def test_dialogues_that_are_begun_anew_as_fresh_are_the_next_repeat(sqlite_url: str) -> None:
+async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) -> None:
     asked: dict[str, list[int]] = {"reply": [], "rate": []}
 
     async def note_reply(request: Any) -> Any:

@@ -26,7 +26,7 @@ def membership(store: Any, threads: ThreadPool, **fields: Any) -> ClusterMembers
     return ClusterMembership("b@1", store, threads, **{"single": False, "lease_seconds": 1.0, **fields})
 
 
-async def test_a_process_whose_lease_is_lost_ends_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_lost_its_lease_exits(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
 
     def end(status: int) -> None:
@@ -43,7 +43,7 @@ async def test_a_process_whose_lease_is_lost_ends_itself(monkeypatch: pytest.Mon
     assert set(ended) == {LOST_LEASE_STATUS}
 
 
-async def test_the_first_by_name_leads_and_one_alone_asks_nobody() -> None:
+async def test_the_first_by_id_leads_and_a_single_gateway_reads_no_leases() -> None:
     threads = ThreadPool(1)
     store: RunStore = UnreachableStore()  # type: ignore[assignment] # only what is called
     assert await membership(store, threads).live() == ["a@1", "b@1"]

@@ -1,4 +1,4 @@
-"""What came of samples is written in groups, waited for, and not lost while the store cannot be used."""
+"""Outcomes are written in groups and not lost while the store is unavailable."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_one_outcome_alone_is_written_soon() -> None:
         await written.wait()
 
 
-async def test_whoever_brings_more_waits_while_the_store_is_slow() -> None:
+async def test_put_waits_while_the_store_is_slow() -> None:
     slow = asyncio.Event()
 
     async def write(outcomes: Sequence[SampleOutcome]) -> None:
@@ -69,7 +69,7 @@ async def test_whoever_brings_more_waits_while_the_store_is_slow() -> None:
         await writer.flush()
 
 
-async def test_a_fault_in_writing_is_told_to_whoever_waits() -> None:
+async def test_an_error_of_the_write_reaches_the_waiters() -> None:
     async def write(outcomes: Sequence[SampleOutcome]) -> None:
         raise ZeroDivisionError
 
@@ -132,7 +132,7 @@ def test_a_result_that_cannot_be_flattened_fails_its_sample(monkeypatch: pytest.
     assert kept.usage.provider_call_count == 2
 
 
-def test_a_sample_that_gateways_die_of_fails() -> None:
+def test_a_sample_that_crashes_gateways_fails() -> None:
     work = SampleWork(index=1, line=2, sample_id="x", tags={"a": "b"}, request=b"", crashes=4)
     assert outcomes.crash_outcome(work) is None
     failed = outcomes.crash_outcome(replace(work, crashes=5))

@@ -1,4 +1,4 @@
-"""A run whose batches, or orchestrator, fail waits ever longer, and in the end fails itself."""
+"""A run whose batches or orchestrator fail is retried with growing delays, and fails in the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_pauses_double_to_the_longest(clock: Clock) -> None:
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_run_has_stood_still_for_too_long(clock: Clock) -> None:
+def test_a_run_without_progress_is_stalled(clock: Clock) -> None:
     stall = StallDetector(600, "its batches fail")
     stall.record(3, [])
     clock.now += 1000

@@ -44,7 +44,7 @@ async def test_a_run_of_another_version_that_nobody_has_fails_and_says_so(
     assert "have version 2" in run.state_reason
 
 
-async def test_the_work_of_a_gateway_that_is_gone_is_taken_over(postgres_url: str) -> None:
+async def test_the_work_of_a_lost_gateway_is_taken_over(postgres_url: str) -> None:
     gone = asyncio.Event()
 
     async def hang(request: Any) -> Any:

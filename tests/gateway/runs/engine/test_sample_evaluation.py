@@ -1,4 +1,4 @@
-"""What is tried again, what is final, and what the models under test write."""
+"""Retries, outages and final results of samples, and scripts of the models under test."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> No
     assert run.counts.judgements == 5 * 7
 
 
-def test_an_outage_is_waited_out_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_is_measured_once_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     outage = OutageTracker(10)

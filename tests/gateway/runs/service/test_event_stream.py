@@ -66,7 +66,7 @@ async def test_a_watcher_sees_the_run_its_progress_and_its_end(service: Service)
     assert last.run.state == RUN_STATE_SUCCEEDED
 
 
-async def test_a_watcher_goes_on_from_a_cursor(service: Service) -> None:
+async def test_a_stream_continues_from_a_cursor(service: Service) -> None:
     service.run(RUN_STATE_RUNNING)
     first = await following(stream := watch(service))
     stream.cancel()

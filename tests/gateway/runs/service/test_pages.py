@@ -26,7 +26,7 @@ def test_a_token_leads_back_to_its_key(run_id: str, index: int, name: str, size:
 
 
 @given(st.text(min_size=1, max_size=500))
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_an_invalid_token_is_refused(text: str) -> None:
     with pytest.raises(ServiceError, match="page_token"):
         key_of(pb.ListResultsRequest(run_id="r", page_token=text), int, int)
 

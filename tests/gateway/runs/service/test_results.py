@@ -119,7 +119,7 @@ async def export(
     return b"".join([piece.chunk async for piece in service.stub.ExportResults(request)])
 
 
-async def test_an_export_in_json_lines_is_what_is_listed(service: Service) -> None:
+async def test_an_export_in_json_lines_equals_the_list(service: Service) -> None:
     fill(service)
     text = (await export(service, pb.EXPORT_FORMAT_UNSPECIFIED)).decode()
     assert [Parse(line, RunResult()) for line in text.splitlines()] == await all_results(service)

@@ -56,7 +56,7 @@ def test_a_sample_is_taken_with_its_request(store: RunStore) -> None:
     assert store.running_samples("run") == 1
 
 
-def test_a_sample_begun_by_one_who_died_is_counted(store: RunStore) -> None:
+def test_a_sample_interrupted_by_a_crash_is_counted(store: RunStore) -> None:
     create(store, samples=3)
     store.take_samples("run", [0, 1], "gateway-1")
     assert counts(store).interrupted == 0
@@ -69,7 +69,7 @@ def test_a_sample_begun_by_one_who_died_is_counted(store: RunStore) -> None:
     assert counts(store).interrupted == 2
 
 
-def test_what_is_done_is_not_taken(store: RunStore) -> None:
+def test_completed_samples_are_not_taken(store: RunStore) -> None:
     create(store, samples=3)
     store.finish_samples("run", 1, [judged(1, {"m": [True]})])
     assert [work.index for work in store.take_samples("run", [0, 1, 2], "g")] == [0, 2]
