@@ -32,7 +32,7 @@ test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers"
 
 SERVERS := .tools/servers
-test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.llama-cpp-python ## Evaluates through servers of other projects, which it installs.
+test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock ## Evaluates through servers of other projects, which it installs.
 	@$(BIN)/python -m pytest -q -n 0 -m real_servers tests/providers
 
 $(SERVERS)/.litellm:
@@ -40,9 +40,8 @@ $(SERVERS)/.litellm:
 	@$(SERVERS)/litellm/bin/pip install -q 'litellm[proxy]'
 	@touch $@
 
-$(SERVERS)/.llama-cpp-python: # Compiled from source: minutes.
-	@$(PYTHON) -m venv $(SERVERS)/llama-cpp-python
-	@$(SERVERS)/llama-cpp-python/bin/pip install -q 'llama-cpp-python[server]' gguf numpy
+$(SERVERS)/.aimock:
+	@npm install --silent --prefix $(SERVERS)/aimock @copilotkit/aimock
 	@touch $@
 
 test-endurance: $(VENV)/.dev ## Runs what takes many minutes: a cluster rolled under load, hostile clients, deaths of replicas.

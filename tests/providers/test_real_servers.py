@@ -1,9 +1,7 @@
 """Every kind of evaluation, through servers of other projects.
 
-``make test-servers`` installs the servers in virtual environments under ``.tools/servers`` and runs this
-module. A server that is not installed is skipped. Behind LiteLLM's proxy stands
-``tests.support.openai_server``; llama-cpp-python serves a tiny model with random weights, whose answers are
-of no use and are all accounted for.
+``make test-servers`` installs the servers under ``.tools/servers`` and runs this module. A server that is not
+installed is skipped. Behind LiteLLM's proxy and behind aimock stands ``tests.support.openai_server``.
 """
 
 from __future__ import annotations
@@ -128,8 +126,8 @@ def _wait(ready: str, started: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def installed(name: str, program: str) -> Path:
-    """A program of a server's virtual environment; skips the test where it is absent."""
-    path = SERVERS / name / "bin" / program
+    """A program of a server's environment; skips the test where it is absent."""
+    path = SERVERS / name / program
     if not path.exists():
         pytest.skip(f"{name} is not installed: make test-servers")
     return path
@@ -167,7 +165,11 @@ def upstream() -> Iterator[OpenAIServer]:
 @pytest.fixture(scope="module")
 def litellm(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of LiteLLM's proxy, which refuses a temperature for gpt-5-mini by itself."""
-    program, folder, port = installed("litellm", "litellm"), tmp_path_factory.mktemp("litellm"), free_port()
+    program, folder, port = (
+        installed("litellm", "bin/litellm"),
+        tmp_path_factory.mktemp("litellm"),
+        free_port(),
+    )
     models = [
         {
             "model_name": name,
@@ -188,17 +190,39 @@ def litellm(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) ->
         yield f"http://127.0.0.1:{port}/v1"
 
 
+@pytest.fixture(scope="module")
+def aimock(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of aimock, which passes requests on."""
+    program, folder, port = (
+        installed("aimock", "node_modules/.bin/llmock"),
+        tmp_path_factory.mktemp("aimock"),
+        free_port(),
+    )
+    (folder / "fixtures").mkdir()
+    (folder / "fixtures" / "none.json").write_text('{"fixtures": []}', encoding="utf-8")
+    behind = upstream.base_url.removesuffix("/v1")
+    with process(
+        [program, "-p", str(port), "-f", folder / "fixtures", "--proxy-only", "--provider-openai", behind],
+        folder / "log",
+        f"http://127.0.0.1:{port}/v1/models",
+    ):
+        yield f"http://127.0.0.1:{port}/v1"
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("model", ["gpt-5-mini", "plain"])
-def test_litellm(
+@pytest.mark.parametrize(
+    ("proxy", "model"), [("litellm", "gpt-5-mini"), ("litellm", "plain"), ("aimock", "plain")]
+)
+def test_every_verdict_is_accounted_for(
     kind: str,
+    proxy: str,
     model: str,
-    litellm: str,
+    request: pytest.FixtureRequest,
     upstream: OpenAIServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", litellm)
+    monkeypatch.setenv("OPENAI_BASE_URL", request.getfixturevalue(proxy))
     monkeypatch.setenv("OPENAI_API_KEY", LITELLM_KEY)
     monkeypatch.setenv("MODEL", model)
     monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
@@ -208,36 +232,3 @@ def test_litellm(
     assert needed
     assert bought <= MOST_CALLS_A_NEEDED * needed
     assert summary["usage"]["provider_call_count"] == bought
-
-
-@pytest.fixture(scope="module")
-def llama_cpp_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of llama-cpp-python's server with a tiny model of random weights."""
-    python, folder, port = (
-        installed("llama-cpp-python", "python"),
-        tmp_path_factory.mktemp("llama"),
-        free_port(),
-    )
-    model = folder / "tiny.gguf"
-    subprocess.run([python, Path(__file__).with_name("tiny_model.py"), model], check=True, timeout=120)
-    with process(
-        [python, "-m", "llama_cpp.server", "--model", model, "--port", str(port), "--n_ctx", "8192"],
-        folder / "log",
-        f"http://127.0.0.1:{port}/v1/models",
-    ):
-        yield f"http://127.0.0.1:{port}/v1"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_llama_cpp_python(
-    kind: str, llama_cpp_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = tmp_path / "dramaturg.toml"
-    config.write_text(
-        f'[generation]\nledger = ":memory:"\n[generation.providers.llama]\nbase_url = "{llama_cpp_python}"\n'
-        'default_model = "tiny"\nmax_output_tokens = 64\nmax_output_tokens_limit = 64\n'
-        "concurrency = { start = 1, maximum = 1 }\n",
-        encoding="utf-8",
-    )
-    monkeypatch.setenv("DRAMATURG_CONFIG", str(config))
-    evaluate(kind, "tiny", tmp_path)
