@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
@@ -60,6 +61,10 @@ class Asked:
     @property
     def task(self) -> Task:
         return self.request.task
+
+    @property
+    def options(self) -> JudgeOptions:
+        return self.request.options
 
     @property
     def reference(self) -> Script:
