@@ -65,7 +65,7 @@ QUICK = Load(judgements=32, concurrency=8, latency=0.02)
 async def measure(
     load: Load, repeat: int, ledger: str | None, wanted: Collection[str]
 ) -> dict[str, Measured]:
-    """Measures every wanted setup in turn, so many times; the median of each figure."""
+    """Measures the selected setups in turn, repeatedly; returns the median of each figure."""
     found: dict[str, list[Measured]] = {}
     with collector() as spans:
         for _ in range(repeat):
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--judgements", type=int, default=1000, help="model calls of each setup")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--latency", type=float, default=0.1, help="seconds")
-    parser.add_argument("--repeat", type=int, default=1, help="the median of so many measurements is shown")
+    parser.add_argument("--repeat", type=int, default=1, help="repetitions; the median is shown")
     parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--quick", action="store_true", help="few calls, to see that it works")
     parser.add_argument("--ledger", help="the ledger's URL; by default a new SQLite file")

@@ -122,7 +122,7 @@ async def _body(base_url: str) -> dict[str, Any]:
 
 
 async def _shared(call: Callable[[], Awaitable[None]], times: int, concurrency: int) -> None:
-    """Makes so many calls, so many at once."""
+    """Makes a number of calls at the given concurrency."""
     turns = iter(range(times))
 
     async def work() -> None:
@@ -133,7 +133,7 @@ async def _shared(call: Callable[[], Awaitable[None]], times: int, concurrency: 
 
 
 def _spec(platform: Platform, calls: int) -> RunSpec:
-    """A run of so many model calls."""
+    """A run of a number of model calls."""
     kind = platform.kind
     return kind.run(islice(_numbers, calls // kind.calls), _under_way(platform.load))
 

@@ -1,4 +1,4 @@
-"""Checks that a service keeps its contract, in whatever language it is written.
+"""Checks a service of any language against its contract.
 
 The checks call a running server over gRPC, as csi-sanity and the Connect conformance suite do. On the command
 line: ``dramaturg conformance ROLE --target HOST:PORT``; in a test suite, :func:`run` returns one

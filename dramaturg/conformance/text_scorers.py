@@ -41,7 +41,7 @@ async def ask(subject: Subject, texts: Sequence[str]) -> ScoreTextsResponse:
 
 
 def require_sound(response: ScoreTextsResponse, count: int) -> None:
-    """Requires that each of so many texts has a score or a reason why it has none."""
+    """Requires a score or a reason for each text."""
     require(len(response.scores) == count, f"{len(response.scores)} scores came for {count} texts")
     for index, score in enumerate(response.scores):
         where = f"the score of text {index}"

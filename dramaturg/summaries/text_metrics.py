@@ -12,7 +12,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResu
 from dramaturg.judge.length import longer_text
 from dramaturg.service.errors import from_rpc_error
 
-METRICS = (
+DEFAULT_METRICS = (
     "rouge-1",
     "rouge-2",
     "rouge-l",
@@ -24,7 +24,17 @@ METRICS = (
     "embedding-greedy-precision",
     "embedding-greedy-recall",
 )
-"""The metrics of AlignmentService but "length", which every comparison brings already."""
+"""The metrics used by default."""
+METRICS = (
+    *DEFAULT_METRICS,
+    "rouge-lsum",
+    *(
+        f"{variant}-{figure}"
+        for variant in ("rouge-1", "rouge-2", "rouge-l", "rouge-lsum")
+        for figure in ("precision", "recall")
+    ),
+)
+"""The metrics of AlignmentService except "length", which is part of every comparison."""
 
 
 async def score_difference(

@@ -189,7 +189,7 @@ async def _in_slot(
 
 
 def _restart(limit: asyncio.Timeout, ends: float | None, longest: float) -> float:
-    """Gives what is done within a limit so many seconds from now, at most until its end; returns how many."""
+    """Reschedules a limit to ``longest`` seconds from now, at most its end; returns the seconds left."""
     now = asyncio.get_running_loop().time()
     if ends is None or ends - now > longest:
         limit.reschedule(now + longest)

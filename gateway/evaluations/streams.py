@@ -1,4 +1,4 @@
-"""Does an evaluation, and hands on its events while it is under way to whoever follows it."""
+"""Runs an evaluation and streams its events."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class Evaluation(ABC):
         """
 
     async def result(self) -> Any:
-        """Does it for somebody who wants its result alone. Cancelling it cancels the calls to judges."""
+        """Runs it and returns only its result. Cancelling it cancels the calls to judges."""
         return _counted(await self.work(_tell_nobody))
 
     async def events(self) -> AsyncGenerator[Any]:
         """Yields that it was accepted, then each event as it comes, then the result.
 
-        Closing it, or cancelling whoever iterates, cancels the calls to the judges.
+        Closing it, or cancelling its consumer, cancels the calls to the judges.
 
         Raises:
-            Exception: Whatever the work raises, after the events that came before.
+            Exception: An error of the work, after the events before it.
         """
         response = self._response
         yield response(accepted=self._accepted())
         events: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(self.work(lambda **event: events.put_nowait(response(**event))))
-        # Also when the work breaks, so that whoever waits for an event gets to see the break.
+        # Also after a failure, so that consumers waiting for an event receive it.
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
             while (event := await events.get()) is not None:

@@ -18,10 +18,10 @@ class _Line:
 
 
 class CallGate:
-    """Lets so many calls to a judge be under way at once.
+    """Limits the number of concurrent calls to a judge.
 
     A free place goes to the tenant that has fewest, among equals in turn; a tenant's own calls are served in
-    the order in which they came. So whoever has no call under way waits for at most one turn of every other
+    the order in which they came. A tenant without running calls waits for at most one turn of every other
     tenant, however many calls of theirs wait.
 
     It belongs to one event loop.

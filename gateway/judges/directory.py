@@ -58,7 +58,7 @@ class JudgeDirectory:
         if task is None:
             task = self._asking[judge] = asyncio.create_task(self._remember(judge))
             task.add_done_callback(lambda _: self._asking.pop(judge, None))
-        # Whoever shares the question must not lose it when one of them is cancelled.
+        # Cancelling one caller must not cancel the shared call.
         return await asyncio.shield(task)
 
     async def inspect(self, judge: Judge) -> JudgeEntry:

@@ -1,4 +1,4 @@
-"""Tells which calls to judges are under way, for whoever wants to know what is waited for."""
+"""Records the running calls to judges, for reports of waits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PendingCalls:
             del self._begun[judge]
 
     def describe(self) -> str:
-        """Who has not answered for the longest, in words; empty where nobody is asked."""
+        """The judge with the longest running call, as text; empty without calls."""
         if not self._begun:
             return ""
         judge, calls = min(self._begun.items(), key=lambda entry: next(iter(entry[1].values())))
@@ -49,7 +49,7 @@ _noting: ContextVar[PendingCalls | None] = ContextVar("pending_calls", default=N
 def noted(
     turn: AbstractAsyncContextManager[None], role: str, judge: str
 ) -> AbstractAsyncContextManager[None]:
-    """Makes a call to a judge in its turn, noted by whoever wants to know.
+    """Wraps the turn of a call to a judge, which records the call while one is observed.
 
     Args:
         turn: Holds the turn within an ``async with`` block.

@@ -118,7 +118,7 @@ def judge_unknown(role: str, name: str, registry: Registry, field: str) -> Servi
 
     Args:
         role: The role.
-        name: The name that nobody has.
+        name: The unknown name.
         registry: The registered judges.
         field: The path of the field that holds the name.
     """

@@ -25,7 +25,7 @@ from dramaturg.judge.role_sets import NAMES
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.text_agreement import measure
-from dramaturg.summaries.text_metrics import METRICS, score_difference, unjudged
+from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS, score_difference, unjudged
 from dramaturg.summaries.texts import LINE_TAG, TextsAggregator
 
 MOST_SUBJECTIVE = 50
@@ -59,7 +59,10 @@ def pairs(
     ] = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option(help=f"A text metric; repeatable, or none. Default: {', '.join(METRICS)}."),
+        typer.Option(
+            help=f"A text metric; repeatable, or none. Default: {', '.join(DEFAULT_METRICS)}. "
+            f"Others: {', '.join(METRICS[len(DEFAULT_METRICS) :])}."
+        ),
     ] = None,
     group_by: Annotated[
         str, typer.Option(metavar="TAG", help="Also measure accuracy by the values of this tag.")
@@ -184,7 +187,7 @@ def _metrics(names: list[str] | None) -> tuple[str, ...]:
         return ()
     if unknown := [name for name in names or () if name not in METRICS]:
         raise ValueError(f"--metric {unknown[0]!r}: the metrics are {', '.join(METRICS)}")
-    return tuple(dict.fromkeys(names or METRICS))
+    return tuple(dict.fromkeys(names or DEFAULT_METRICS))
 
 
 def _counts(k: int | None, sweep: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Makes of whatever a judge of replies answered one sound rating, score or comparison, or an abstention."""
+"""Normalizes a judge's answer to one valid rating, score or comparison, or an abstention."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
 
 
 class Simulation(Evaluation):
-    """One dialogue. Whoever fails ends it early, with the reason; what was said until then stands.
+    """Simulates one dialogue. A failure ends it early with the reason; earlier turns are kept.
 
     Args:
         plan: What to do.

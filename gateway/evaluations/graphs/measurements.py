@@ -40,7 +40,7 @@ class GraphMeasurer:
             measured.failures.append(f"The edges are not scored: {stranger}.")
         if self._plan.distance_mode is not None:
             wanted.append(self._compare(measured, self._plan.distance_mode, same_events=stranger is None))
-        # In the order of the measures, whichever fails first.
+        # In the order of the measures, regardless of which fails first.
         measured.failures.extend(failure for failure in await asyncio.gather(*wanted) if failure)
 
     async def _check(self, measured: MeasuredGraph) -> str:

@@ -37,11 +37,11 @@ class GraphsPlan:
     task: GraphTask.ValueType
     """What models do; never unspecified."""
     models: tuple[str, ...]
-    """The models. One without a name is the default of whoever asks it."""
+    """The models. An empty name is the default of its service."""
     author: JudgeAssignment | None
-    """Who writes graphs. None where nobody needs to."""
+    """The author of graphs. None if none is needed."""
     edges: JudgeAssignment | None
-    """Who predicts edges. None where nobody needs to."""
+    """The predictor of edges. None if none is needed."""
     measurer: JudgeAssignment
     """Who measures graphs, and makes graphs of probabilities."""
 
@@ -147,7 +147,7 @@ def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -
 def _check_tested(request: EvaluateGraphsRequest, asked: tuple[Role, ...]) -> Iterator[Violation]:
     """Finds selections that would put one model in the place of each of the request's.
 
-    The second step of a pipeline may have a model of its own: that of whoever orders what others wrote.
+    The second step of a pipeline may have a model of its own: that of the predictor of edges.
     """
     tested = asked[0].name if asked and request.models else None
     for index, selection in enumerate(request.judges):

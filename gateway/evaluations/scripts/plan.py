@@ -35,7 +35,7 @@ class ScriptsPlan:
     source: GoldAnswerSource.ValueType
     """Where the gold answer comes from; never unspecified."""
     synthesizer: JudgeAssignment | None
-    """Who writes the gold answer. None where nobody needs to."""
+    """The author of the gold answer. None if none is needed."""
     assignments: tuple[JudgeAssignment, ...]
     """The judges, in the order in which results list them."""
     role_criteria: frozenset[str]

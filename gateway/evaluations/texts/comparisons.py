@@ -1,4 +1,4 @@
-"""Asks a judge of pairs, and makes of whatever comes one sound comparison."""
+"""Calls a judge of pairs and normalizes its answer to one valid comparison."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class TextsEvaluation(Evaluation):
 
 
 async def _voters(method: str, roles: asyncio.Task[RolesKnown]) -> tuple[pb.Role, ...]:
-    """Who votes in a method; nobody for one judge without a role."""
+    """The voting roles of a method; empty for a single judge without a role."""
     if method == BY_ONE_JUDGE:
         return ()
     if method == BY_FIXED_ROLES:

@@ -46,7 +46,7 @@ class TextsPlan:
     clustered: bool
     """Whether roles that are alike are left out."""
     finder: JudgeAssignment | None
-    """Who generates and clusters roles. None where nobody needs to."""
+    """The role service. None if none is needed."""
     judges: tuple[JudgeAssignment, ...]
     """Who compares; several are a panel, of which each one compares on its own."""
 
@@ -131,7 +131,7 @@ def _objective(request: CompareTextsRequest) -> tuple[Role, ...]:
     given = request.roles.objective_roles
     if not given:
         return role_set(request.roles.objective_set or SUMMARISATION)
-    # The place in the request says what they are, whatever they say themselves.
+    # The field of the request determines the origin, not the role's own value.
     return tuple(
         Role(type=role.type, description=role.description, origin=ROLE_ORIGIN_OBJECTIVE) for role in given
     )

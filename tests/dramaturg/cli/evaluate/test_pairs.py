@@ -13,6 +13,8 @@ from scipy import stats
 
 from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
+from services.alignment.text import score
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.pairs import SOURCE, everyone, model, serve_fakes, serve_platform
 from tests.support.readers import prefer_text, votes, with_tokens
@@ -318,3 +320,8 @@ async def test_where_nobody_judges_nothing_is_said_of_judges(tmp_path: Path) -> 
     assert "longer" in finished.out
     for word in ("judge", "votes", "abstained"):
         assert word not in finished.err
+
+
+def test_every_metric_is_one_of_the_alignment_service() -> None:
+    assert {*METRICS, "length"} == set(score.METRICS)
+    assert METRICS[: len(DEFAULT_METRICS)] == DEFAULT_METRICS
