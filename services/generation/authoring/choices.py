@@ -99,7 +99,6 @@ _LABEL = re.compile(
 _BARE = re.compile(rf"(?:{LEAD_IN})?\(?\s*([123])\s*[).:]*")
 _NUMBERED = re.compile(rf"(?:{LEAD_IN})?\(?\s*([123])\b\W*(?=\w|{NAMED})")
 _LONE_NUMBER = re.compile(r"(?<![\w.])([123])\s*\)?\s*(?=$|[\n;:,/!?]|\.(?!\d))")
-_THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 _EMPHASIS = re.compile(rf"[*_`\"“”„«»#\[\]{NAMED}]")
 
 
@@ -114,7 +113,7 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     Returns:
         The choice, in the order shown, or None where there is no clear one.
     """
-    answer = _clean(_THINKING.sub("", text))
+    answer = _clean(text)
     if len(answer) > MAX_LENGTH:
         return None
     bare = _BARE.fullmatch(answer)

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 
-_THINKING = re.compile(r"\A\s*<(think(?:ing)?)>.*?</\1>", re.DOTALL | re.IGNORECASE)
-_THINKING_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _ANSWER = re.compile(r"\W*(?:answer\s*:\W*)?(yes|no)\b(?=\s*(?:[.,;:!\n*\"'`)—–-]|$))", re.IGNORECASE)
 _BOTH = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 _MARKS = " \t\r\n*_`\"'.,;:!()\u2581\u0120"
@@ -22,9 +20,8 @@ def read_yes_no(text: str) -> bool | None:
     Returns:
         Whether it is yes, or None where it is not clear.
     """
-    answer = _THINKING.sub("", text)
-    found = _ANSWER.match(answer)
-    if not found or len({word.casefold() for word in _BOTH.findall(answer)}) != 1:
+    found = _ANSWER.match(text)
+    if not found or len({word.casefold() for word in _BOTH.findall(text)}) != 1:
         return None
     return found[1].casefold() == "yes"
 
@@ -38,13 +35,13 @@ def probability_of_yes(tokens: Sequence[TokenLogprob], answer: bool) -> float | 
     what is left.
 
     Args:
-        tokens: The tokens of the whole text, hidden reasoning included where the text has it.
+        tokens: The tokens of the text.
         answer: What ``read_yes_no`` read in the text.
 
     Returns:
         A number from 0 to 1, or None where the tokens do not show the answer.
     """
-    for token in _after_thinking(tokens):
+    for token in tokens:
         said = _word(token.token)
         if said is None:
             continue
@@ -67,16 +64,6 @@ def _normalised(token: TokenLogprob, said: bool) -> float | None:
             mass[not said] = 1 - mass[said]
     total = mass[True] + mass[False]
     return mass[True] / total if total else None
-
-
-def _after_thinking(tokens: Sequence[TokenLogprob]) -> Sequence[TokenLogprob]:
-    """The tokens after those in which the text so far ends its reasoning."""
-    text, begin = "", 0
-    for index, token in enumerate(tokens, start=1):
-        text = (text + token.token)[-100:]
-        if _THINKING_END.search(text):
-            text, begin = "", index
-    return tokens[begin:]
 
 
 def _word(token: str) -> bool | None:

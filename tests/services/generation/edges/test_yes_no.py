@@ -34,7 +34,6 @@ def token(text: str, probability: float, **alternatives: float) -> TokenLogprob:
         ("Answer: no", False),
         ("Yes, because it must be hot.", True),
         ("No - they can be done side by side.", False),
-        ("<think>yes, no, yes</think>\n\nNo", False),
         ("yes and no", None),
         ("Yes. No.", None),
         ("No event needs the other.", None),
@@ -67,11 +66,6 @@ def test_a_word_that_is_not_listed_counts_as_impossible() -> None:
 
 def test_the_token_counts_even_where_the_list_leaves_it_out() -> None:
     assert probability_of_yes([token("yes", 0.2, No=0.6)], answer=True) == pytest.approx(0.25)
-
-
-def test_tokens_of_the_reasoning_do_not_count() -> None:
-    tokens = [token("<think>", 1), token("no", 0.9), token("</", 1), token("think>", 1), token("Yes", 0.8)]
-    assert probability_of_yes(tokens, answer=True) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("tokens", [[], [token("Y", 0.9), token("es", 0.9)], [token("no", 0.9)]])
