@@ -21,6 +21,9 @@ from services.generation.providers.base import Provider
 
 logger = logging.getLogger(__name__)
 
+_PROOF_SECONDS = 5.0
+"""A provider that has not failed for this long is taken to work."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -72,6 +75,60 @@ class AttemptTimeout:
         return seconds >= self._configured / 10
 
 
+class CircuitBreaker:
+    """Stops calls to a provider that does not work, after failures in a row; single calls then probe it.
+
+    Args:
+        longest: The upper bound of the seconds between two probes.
+    """
+
+    FAILURES = 8
+    """The number of attempts in a row that must fail. Until an attempt succeeded, no more are made at once."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._failures = 0
+        self._wait = 0.0
+        self._closed_until = 0.0
+        self._reason = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls are stopped."""
+        return self._failures >= self.FAILURES
+
+    def check(self, provider: str, now: float) -> None:
+        """Admits a call, as a probe where calls are stopped.
+
+        Raises:
+            ProviderError: Calls are stopped; it has the words of the last failure.
+        """
+        if not self.is_open:
+            return
+        left = self._closed_until - now
+        if left > 0:
+            raise ProviderError(
+                FailureKind.TRANSIENT,
+                provider,
+                f"{self._reason} ({self._failures} attempts in a row failed; the next is made in {left:.0f} s)",
+                retry_after=left,
+                settled=True,
+            )
+        self._closed_until = now + max(self._wait, 1.0)  # for this probe
+
+    def failed(self, fault: ProviderError, now: float) -> None:
+        """Takes a transient failure."""
+        self._failures += 1
+        self._reason = str(fault)
+        if self.is_open:
+            self._wait = min(self._longest, 2 * self._wait or 5.0)
+            self._closed_until = now + self._wait
+
+    def worked(self) -> None:
+        """Takes any response that is not a transient failure."""
+        self._failures, self._wait = 0, 0.0
+
+
 class RetryingProvider(Provider):
     """A provider with its limits and its retries.
 
@@ -90,6 +147,10 @@ class RetryingProvider(Provider):
         self.limiter = limiter
         self._policy = policy
         self._timeout = AttemptTimeout(policy.attempt_timeout)
+        self._breaker = CircuitBreaker(policy.longest_wait)
+        self._proven = asyncio.Event()
+        """Whether an attempt succeeded, or several seconds passed without a failure."""
+        self._unproven = asyncio.Semaphore(CircuitBreaker.FAILURES)
         self._usual_tokens = 0.0
         """How many tokens a call takes, on average over the latest."""
         self.name = inner.name
@@ -120,7 +181,9 @@ class RetryingProvider(Provider):
                 return answer
             transient += fault.kind is FailureKind.TRANSIENT
             wait = self._wait(fault, retried)
-            exhausted = transient >= self._policy.transient_attempts
+            exhausted = transient >= self._policy.transient_attempts or (
+                self._breaker.is_open and fault.kind is FailureKind.TRANSIENT
+            )
             if exhausted or not fault.passes or wait >= deadline.remaining():
                 raise fault
             retried += 1
@@ -138,6 +201,48 @@ class RetryingProvider(Provider):
         return (fault.retry_after or 0.0) + jitter
 
     async def _attempt(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
+        if self._proven.is_set():
+            return await self._try(call, deadline, first=first)
+        try:
+            async with asyncio.timeout(timeout(deadline)):
+                await self._unproven.acquire()
+        except TimeoutError:
+            raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
+        try:
+            timer = asyncio.get_running_loop().call_later(_PROOF_SECONDS, self._prove)
+            try:
+                return await self._try(call, deadline, first=first)
+            finally:
+                timer.cancel()
+        finally:
+            self._unproven.release()
+
+    def _prove(self) -> None:
+        """Lets all calls go that wait for the first answer."""
+        if not self._proven.is_set():
+            self._proven.set()
+            for _ in range(1000):
+                self._unproven.release()
+
+    async def _try(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
+        clock = asyncio.get_running_loop().time
+        self._breaker.check(self.name, clock())
+        try:
+            answer = await self._send(call, deadline, first=first)
+        except ProviderError as fault:
+            if fault.kind is FailureKind.TRANSIENT:
+                self._breaker.failed(fault, clock())
+            else:
+                self._worked()
+            raise
+        self._worked()
+        return answer
+
+    def _worked(self) -> None:
+        self._breaker.worked()
+        self._prove()
+
+    async def _send(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
         tokens = max(self._usual_tokens, sum([len(message.quoted) for message in call.messages]) / 4)
         admission = None if first else self.limiter.try_acquire(call.model, tokens)
         if admission is None:

@@ -23,20 +23,20 @@ CHECK_SECONDS = 120.0
 
 class GenerationServicer(pb_grpc.GenerationServiceServicer):
     def __init__(self, generator: Generator, registry: Registry, ledger: Ledger) -> None:
-        self._generator = generator
+        self.generator = generator
         self._registry = registry
         self._ledger = ledger
         self._checker = ProviderChecker(registry)
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         del context
-        return await self._generator.generate(request)
+        return await self.generator.generate(request)
 
     async def GenerateBatch(
         self, request: pb.GenerateBatchRequest, context: Any
     ) -> AsyncGenerator[pb.GenerateBatchResponse]:
         del context
-        async with aclosing(self._generator.generate_batch(request.requests)) as responses:
+        async with aclosing(self.generator.generate_batch(request.requests)) as responses:
             async for response in responses:
                 yield response
 

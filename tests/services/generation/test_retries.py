@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -98,3 +98,36 @@ async def test_an_answer_that_cannot_be_kept_is_given_and_said_so(caplog: pytest
         await ledger.close()
     assert completion.text == "text"
     assert "no space left on device" in caplog.text
+
+
+async def test_a_provider_that_only_fails_is_asked_a_few_times_whatever_is_asked_of_it() -> None:
+    async with (
+        OpenAIServer(misbehaviour=Misbehaviour({"server_error": 1.0})) as server,
+        patient(server, first_wait=0.01, longest_wait=30.0) as provider,
+    ):
+        calls = [Call("m", (Message(Role.USER, str(number)),)) for number in range(100)]
+        for _ in range(5):
+            failures = await asyncio.gather(
+                *(provider.complete(call, Until(20)) for call in calls), return_exceptions=True
+            )
+            assert all(isinstance(failure, ProviderError) for failure in failures)
+            assert "something broke" in str(failures[-1])
+        assert server.calls.total() <= 12
+
+
+async def test_a_provider_that_works_again_is_found_by_a_probe() -> None:
+    async with (
+        OpenAIServer(lambda _: "text", misbehaviour=Misbehaviour({"server_error": 1.0})) as server,
+        patient(server, longest_wait=0.05) as provider,
+    ):
+        with pytest.raises(ProviderError):
+            for _ in range(3):
+                await provider.complete(CALL, Until(5))
+        server.misbehaviour = Misbehaviour()
+        async with asyncio.timeout(20):
+            while True:
+                with suppress(ProviderError):
+                    answer = await provider.complete(CALL, Until(5))
+                    break
+                await asyncio.sleep(0.01)
+    assert answer.text == "text"
