@@ -1,7 +1,7 @@
 """Calls and time at servers with limits, as ratios: real HTTP, time scaled down.
 
-Seven servers: 4 calls at once; 60 a minute, stated in headers and not; a bucket of tokens a minute; one call at
-a time; a burst and then a steady rate; answers that take 150 s. A minute takes ``60 / scale`` seconds.
+Seven servers: 4 calls at once; 60 a minute, stated in headers and not; a bucket of tokens a minute; one call
+at a time; a burst and then a steady rate; answers that take 150 s. A minute takes ``60 / scale`` seconds.
 
     python -m bench.limits [--scale 20] [--json]
 
@@ -22,7 +22,7 @@ from aiohttp import web
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from services.generation.app import App
-from services.generation.settings import GenerationSettings
+from services.generation.settings import GenerationSettings, OpenAISettings, RetrySettings
 from tests.support.limited_servers import (
     Concurrent,
     FixedWindow,
@@ -87,13 +87,12 @@ async def measure(make: Make, count: int, scale: float) -> dict[str, float]:
     """Asks all questions at once, and counts."""
     server = make(time.monotonic, scale)
     async with served(server) as base_url:
-        provider = {
-            "kind": "openai",
-            "base_url": base_url,
-            "default_model": "m",
-            "rate_period_seconds": 60 / scale,
-            "retries": {"attempt_timeout_seconds": 600 / scale},
-        }
+        provider = OpenAISettings(
+            base_url=base_url,
+            default_model="m",
+            rate_period_seconds=60 / scale,
+            retries=RetrySettings(attempt_timeout_seconds=600 / scale),
+        )
         settings = GenerationSettings(ledger=":memory:", providers={"p": provider})
         async with App(settings).open() as contracts:
             generator = contracts[0].servicer.generator

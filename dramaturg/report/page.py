@@ -170,6 +170,7 @@ def _costs(usage: Usage) -> list[tuple[str, str]]:
         ("calls answered by a provider", f"{usage.provider_call_count:,}"),
         ("calls answered from the ledger, at no cost", f"{usage.cache_hit_count:,}"),
         ("failed attempts that were retried", f"{usage.retried_call_count:,}"),
+        ("completions bought and not used", f"{usage.unused_completion_count:,}"),
         ("calls without token counts", f"{usage.unmetered_call_count:,}"),
         ("calls without a known price", f"{usage.unpriced_call_count:,}"),
     ]

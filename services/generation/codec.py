@@ -130,10 +130,23 @@ def encode_completion(completion: Completion, latency: float) -> pb.Completion:
         reasoning=answer.reasoning,
         logprobs=map(_token, answer.tokens),
         calls=calls,
-        usage=calls[0].usage if len(calls) == 1 else encode_usage(completion.purchases),
+        usage=_whole_usage(completion),
         fingerprint=completion.fingerprint,
         latency=_duration(latency),
     )
+
+
+def _whole_usage(completion: Completion) -> provenance_pb2.Usage:
+    usage = encode_usage(completion.purchases)
+    purchases = completion.purchases
+    used = 1 if completion.status is Status.OK else 0
+    unused = [purchase for purchase in purchases[: len(purchases) - used] if not purchase.cached]
+    if unused:
+        usage.unused_completion_count = len(unused)
+        costs = [purchase.cost for purchase in unused if purchase.cost is not None]
+        if costs:
+            usage.unused_cost_usd = sum(costs)
+    return usage
 
 
 def _token(token: Token) -> pb.TokenLogprob:

@@ -83,7 +83,7 @@ class CircuitBreaker:
     """
 
     FAILURES = 8
-    """The number of attempts in a row that must fail. Until an attempt succeeded, no more are made at once."""
+    """This many attempts in a row must fail. Until one succeeded, no more are made at once."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
@@ -110,7 +110,7 @@ class CircuitBreaker:
             raise ProviderError(
                 FailureKind.TRANSIENT,
                 provider,
-                f"{self._reason} ({self._failures} attempts in a row failed; the next is made in {left:.0f} s)",
+                f"{self._reason} ({self._failures} attempts in a row failed, the next in {left:.0f} s)",
                 retry_after=left,
                 settled=True,
             )
@@ -246,6 +246,8 @@ class RetryingProvider(Provider):
         tokens = max(self._usual_tokens, sum([len(message.quoted) for message in call.messages]) / 4)
         admission = None if first else self.limiter.try_acquire(call.model, tokens)
         if admission is None:
+            if self.limiter.delay(call.model, tokens) >= deadline.remaining():
+                raise self._no_turn(call, tokens)
             try:
                 async with asyncio.timeout(timeout(deadline)):
                     admission = await self.limiter.acquire(call.model, tokens, first=first)

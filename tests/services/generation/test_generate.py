@@ -125,6 +125,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_once_more_with_the_error
     assert list(completion.repairs) == ["asked-again"]
     assert [call.raw_text for call in completion.calls] == ['{"rationale":"hm"}', GOOD]
     assert completion.usage.provider_call_count == 2
+    assert completion.usage.unused_completion_count == 1
     assert [message["role"] for message in repair] == ["user", "assistant", "user"]
     assert repair[1]["content"] == '{"rationale":"hm"}'
     assert "'met' is a required property" in repair[2]["content"]
@@ -154,6 +155,7 @@ async def test_an_answer_of_no_use_has_its_status_and_is_never_kept(
             assert not completion.HasField("json")
             assert len(completion.calls) == calls
             assert completion.usage.provider_call_count == calls
+            assert completion.usage.unused_completion_count == calls
             assert bool(completion.parse_error) == (status == pb.COMPLETION_STATUS_UNPARSABLE)
             assert server.calls.total() == calls * round_
 
@@ -297,6 +299,7 @@ async def test_cost_is_by_the_price_table_and_unknown_otherwise(tmp_path: Any) -
         unpriced = await service.generate(model="other")
     assert priced.usage.cost_usd == pytest.approx((600 * 2 + 400 * 0.5 + 200 * 10) / 1e6)
     assert priced.usage.cached_prompt_token_count == 400
+    assert priced.usage.unused_completion_count == 0
     assert priced.usage.unpriced_call_count == 0
     assert not unpriced.usage.HasField("cost_usd")
     assert unpriced.usage.unpriced_call_count == 1

@@ -84,6 +84,7 @@ async def test_a_request_that_fails_does_not_affect_the_others() -> None:
         return "answer"
 
     made = questions("rejected", "fine", "limited", "cut")
+    made[2].model = "p0/another"  # the wait that it is asked for holds for its model alone
     made += [pb.GenerateRequest(messages=[pb.Message(text="a role is missing")])]
     async with OpenAIServer(respond) as server, generation_service(server) as service:
         responses = await answers(service, made, timeout=30)

@@ -120,8 +120,8 @@ async def test_a_provider_that_works_again_is_found_by_a_probe() -> None:
         OpenAIServer(lambda _: "text", misbehaviour=Misbehaviour({"server_error": 1.0})) as server,
         patient(server, longest_wait=0.05) as provider,
     ):
-        with pytest.raises(ProviderError):
-            for _ in range(3):
+        for _ in range(3):
+            with pytest.raises(ProviderError):
                 await provider.complete(CALL, Until(5))
         server.misbehaviour = Misbehaviour()
         async with asyncio.timeout(20):
