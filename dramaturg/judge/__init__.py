@@ -1,4 +1,4 @@
-"""What a judge is built from: reading candidates, fences, prompts, answer forms, verdicts, serving."""
+"""The judge SDK: candidates, fences, prompts, answer forms, verdicts, contracts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which failures keep a judge from one judgement, and which from judging at all."""
+"""Failures as abstentions, apart from failures of the judge's configuration."""
 
 from __future__ import annotations
 

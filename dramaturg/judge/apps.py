@@ -1,4 +1,4 @@
-"""Wires a judge: its settings, its prompts, the channel to what it asks, and its contract."""
+"""Apps of judges: settings, prompts, the channel to a dependency, and the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The candidates of a request as judges get them, and the messages that carry them."""
+"""The candidates of a request as judges get them, and their messages."""
 
 from __future__ import annotations
 

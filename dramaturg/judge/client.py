@@ -1,4 +1,4 @@
-"""Asks judges of texts: requests made of candidates, and the answers of one call."""
+"""A client of judges of texts: requests from candidates, results by candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge is shown of a request: every part of it fenced and limited in size."""
+"""The parts of a request that a judge is shown, fenced and limited in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A criterion answered by a reason, what is wrong, and the verdict."""
+"""The section of an answer with a reason, findings and a verdict on one criterion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A criterion answered item by item - constraints, steps - with a verdict on each, then on all."""
+"""The section of an answer with a verdict on each item (constraint or step), then on all."""
 
 from __future__ import annotations
 

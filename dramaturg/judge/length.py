@@ -1,4 +1,4 @@
-"""The longer of two texts: the baseline that costs nothing, and that every judge of pairs must beat."""
+"""The longer of two texts: a baseline for judges of pairs."""
 
 from __future__ import annotations
 

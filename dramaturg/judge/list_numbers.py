@@ -1,4 +1,4 @@
-"""Decides which numbers in a text number its steps."""
+"""Numbers in a text that number its steps."""
 
 from __future__ import annotations
 

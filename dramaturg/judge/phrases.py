@@ -1,4 +1,4 @@
-"""Whether a text names a phrase, such as a scenario an option or a goal a constraint."""
+"""Whether a text names a phrase, for example a scenario an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an answer comes from (``common.v1.Provenance``)."""
+"""Provenance of answers (``common.v1.Provenance``)."""
 
 from __future__ import annotations
 

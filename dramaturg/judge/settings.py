@@ -1,4 +1,4 @@
-"""What can be configured of every judge, and of all else that asks a model."""
+"""Settings of judges and of other services that call a model."""
 
 from __future__ import annotations
 

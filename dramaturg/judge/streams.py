@@ -1,4 +1,4 @@
-"""Streams of answers: several read as one, and calls that are repeated for what a broken stream lacks."""
+"""Streams of answers: merging, and repeated calls for items that a broken stream lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scorers of single texts: what one implements, and how it is served (``judging.v1.TextScorerService``)."""
+"""Scorers of single texts: their protocol and contract (``judging.v1.TextScorerService``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of what was consumed (``common.v1.Usage``)."""
+"""Sums of usage (``common.v1.Usage``)."""
 
 from __future__ import annotations
 

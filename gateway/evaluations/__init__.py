@@ -1,1 +1,1 @@
-"""One module an evaluation: which calls a sample needs, and how their answers become one result."""
+"""Evaluations: the calls of each kind, and the result made of their answers."""

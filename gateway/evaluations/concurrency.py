@@ -1,4 +1,4 @@
-"""Awaits several things at once."""
+"""Concurrent awaiting with structured cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions (Choice-75): a call for each model, prompt and order of the options, all side by side."""
+"""Decisions (Choice-75): one call for each model, prompt and order of the options."""
 
 from __future__ import annotations
 

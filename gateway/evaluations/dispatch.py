@@ -1,4 +1,4 @@
-"""Which evaluation a request asks for: one place for everything that evaluates."""
+"""The evaluation of each type of request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a judge that failed makes its criteria abstain."""
+"""Failures of judges, and the abstentions that stand for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway counts of evaluations: calls to judges, judgements, and abstentions with their reasons."""
+"""Metrics of evaluations: calls to judges, judgements, and abstentions with their reasons."""
 
 from __future__ import annotations
 

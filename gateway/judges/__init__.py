@@ -1,1 +1,1 @@
-"""Which judges there are, who they are and how each role's contract is called."""
+"""Registered judges: channels, identities, health, selection and limits of calls."""

@@ -1,4 +1,4 @@
-"""The judges that the configuration names, each with its channel."""
+"""The judges of the configuration, each with its channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which judges a request asks: what it names, else what is configured; anything else is refused."""
+"""The judges of a request: those that it names, else the configured defaults."""
 
 from __future__ import annotations
 

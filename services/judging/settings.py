@@ -1,4 +1,4 @@
-"""What can be configured of the single judge."""
+"""Settings of the single judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation of replies will do: who writes, who rates, who compares and who scores."""
+"""The plan of an evaluation of replies: models, raters, pair judges and scorers."""
 
 from __future__ import annotations
 

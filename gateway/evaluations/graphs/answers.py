@@ -1,4 +1,4 @@
-"""Takes from a prediction what can be used, under the events' own ids."""
+"""Normalizes predictions to usable edges, under the events' own ids."""
 
 from __future__ import annotations
 

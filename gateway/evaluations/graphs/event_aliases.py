@@ -1,4 +1,4 @@
-"""Shows events under names, and in an order, that say nothing of their order in the script."""
+"""Aliases and an order of events that do not reveal their order in the script."""
 
 from __future__ import annotations
 

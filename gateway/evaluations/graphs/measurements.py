@@ -1,4 +1,4 @@
-"""Measures a graph against the reference: what there is to say of it, its edges, its edit distance."""
+"""Measures a graph against the reference: description, edges, edit distance."""
 
 from __future__ import annotations
 

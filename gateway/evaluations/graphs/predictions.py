@@ -1,4 +1,4 @@
-"""Has a model order given events, write a script graph, or write events that are then ordered anew."""
+"""Graphs of models: ordered events, written graphs, or written events ordered anew."""
 
 from __future__ import annotations
 

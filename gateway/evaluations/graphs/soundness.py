@@ -1,4 +1,4 @@
-"""Whether a graph can be worked on: its ids name its events."""
+"""Checks that the ids of a graph name its events."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scripts for a task (ABSEval)."""
+"""Evaluations of scripts (ABSEval)."""

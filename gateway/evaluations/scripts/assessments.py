@@ -1,4 +1,4 @@
-"""Has a judge assess all candidates of a task, by one call where they fit into one message."""
+"""Assessments of all candidates of a task by each judge, by one call where they fit into one message."""
 
 from __future__ import annotations
 

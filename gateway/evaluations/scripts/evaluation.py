@@ -1,4 +1,4 @@
-"""Evaluates scripts (ABSEval): one call for the gold answer, and one for each judge, side by side."""
+"""Evaluations of scripts (ABSEval): one call for the gold answer and one for each judge, side by side."""
 
 from __future__ import annotations
 

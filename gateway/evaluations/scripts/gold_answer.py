@@ -1,4 +1,4 @@
-"""The script that candidates are compared with (ABSEval, section 3.2; ablations: Table 3, Figure 4)."""
+"""The gold answer (ABSEval, section 3.2; ablations: Table 3, Figure 4)."""
 
 from __future__ import annotations
 

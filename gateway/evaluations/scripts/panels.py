@@ -1,4 +1,4 @@
-"""Makes one verdict of those of several judges."""
+"""The verdict of a panel of judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the roles that judge: objective and generated ones, none too like another (DRPE, section 3.1)."""
+"""The roles that judge: objective and generated ones, clustered (DRPE, section 3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be configured of the commonsense agent."""
+"""Settings of the commonsense agent."""
 
 from __future__ import annotations
 

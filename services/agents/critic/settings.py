@@ -1,4 +1,4 @@
-"""What can be configured of the critic agent."""
+"""Settings of the critic agent."""
 
 from __future__ import annotations
 

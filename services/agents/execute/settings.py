@@ -1,4 +1,4 @@
-"""What can be configured of the execute agent."""
+"""Settings of the execute agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a step is backed by the scripts of others."""
+"""Support of a step by the other scripts of a pool."""
 
 from __future__ import annotations
 

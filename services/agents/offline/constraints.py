@@ -1,4 +1,4 @@
-"""Whether a script takes a constraint up, as far as its words and their vectors show."""
+"""Whether a script takes up a constraint, by words and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds steps that say the same."""
+"""Steps that say the same."""
 
 from __future__ import annotations
 

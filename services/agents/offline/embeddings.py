@@ -1,4 +1,4 @@
-"""Asks the embedding service."""
+"""Vectors from the embedding service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the offline agents say of themselves."""
+"""The identity that the offline agents share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the judges of one candidate read and embed before they judge."""
+"""A candidate and its pool with their vectors."""
 
 from __future__ import annotations
 

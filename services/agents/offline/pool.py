@@ -1,4 +1,4 @@
-"""The other candidates of a task, as a consensus is drawn from them."""
+"""The usable other candidates of a task."""
 
 from __future__ import annotations
 

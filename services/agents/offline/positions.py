@@ -1,4 +1,4 @@
-"""Where in a script a step usually stands, by the scripts of others."""
+"""The usual position of a step, by the other scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotes steps in what people read."""
+"""Quotes of steps in rationales."""
 
 from __future__ import annotations
 

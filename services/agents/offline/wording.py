@@ -1,4 +1,4 @@
-"""Compares how two steps are worded, where the difference of a word turns the meaning round."""
+"""Differences in wording that reverse the meaning of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be configured of the answer synthesize agent."""
+"""Settings of the synthesize agent."""
 
 from __future__ import annotations
 

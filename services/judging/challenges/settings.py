@@ -1,4 +1,4 @@
-"""What can be configured of the challenge judge."""
+"""Settings of the challenge judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How confident a model was of each vote of its answer (DRPE, equation 3)."""
+"""The confidence of each vote of an answer (DRPE, equation 3)."""
 
 from __future__ import annotations
 

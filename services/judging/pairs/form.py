@@ -1,4 +1,4 @@
-"""The form in which a model votes, and how it is read: a reason first, the vote last, for every role."""
+"""The answer form of votes: a reason first, the vote last, for each role."""
 
 from __future__ import annotations
 

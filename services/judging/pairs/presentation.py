@@ -1,4 +1,4 @@
-"""What the model is shown: every part of a request fenced and limited, the texts by neutral names."""
+"""The parts of a request that the model is shown, fenced and limited, with neutral names for the texts."""
 
 from __future__ import annotations
 

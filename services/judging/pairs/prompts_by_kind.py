@@ -1,4 +1,4 @@
-"""Which prompt a request is asked with, and what the model is shown in it."""
+"""The prompt of each kind of request, with the values of its placeholders."""
 
 from __future__ import annotations
 

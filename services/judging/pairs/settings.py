@@ -1,4 +1,4 @@
-"""What can be configured of the judge of pairs."""
+"""Settings of the judge of pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From ballots to votes, and from votes to what they say together (DRPE, equations 1 to 4)."""
+"""Votes of ballots, and the result of all votes (DRPE, equations 1 to 4)."""
 
 from __future__ import annotations
 

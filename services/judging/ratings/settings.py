@@ -1,4 +1,4 @@
-"""What can be configured of the rating judge."""
+"""Settings of the rating judge."""
 
 from __future__ import annotations
 
