@@ -68,5 +68,5 @@ async def run(
     """
     checks = checks_of(role)
     if not checks:
-        raise ValueError(f"{role.name!r} has no checks; there are {', '.join(CHECKED_ROLES)}")
+        raise ValueError(f"{role.name!r} has no checks; there are those of {', '.join(CHECKED_ROLES)}")
     return await run_checks(checks, role, target, model=model, timeout=timeout, on_outcome=on_outcome)

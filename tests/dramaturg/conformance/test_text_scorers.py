@@ -98,5 +98,5 @@ async def test_what_is_broken_is_named(
 
 
 async def test_a_contract_without_checks_is_refused() -> None:
-    with pytest.raises(ValueError, match="'rating-judge' has no checks; there are critic"):
+    with pytest.raises(ValueError, match="'rating-judge' has no checks; there are those of judge, critic"):
         await conformance.run(RATING_JUDGE, "localhost:1")
