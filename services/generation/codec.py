@@ -14,6 +14,7 @@ from services.generation.answers.forms import InvalidSchemaError, JsonForm, json
 from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
 from services.generation.completions import CachePolicy
 from services.generation.ledger import LedgerKind, LedgerStatus
+from services.generation.limiter import RateStatus
 from services.generation.provider_checks import Feature, Finding, ProviderCheck, Works
 from services.generation.statuses import reason_of
 
@@ -212,6 +213,21 @@ def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
         unmetered_call_count=unmetered,
         unpriced_call_count=unpriced,
         retried_call_count=retried,
+    )
+
+
+def encode_limits(provider: str, status: RateStatus) -> pb.ModelLimits:
+    """The limits of a model, as a message."""
+    waits = status.next_seconds > 0
+    return pb.ModelLimits(
+        model=status.model,
+        waiting_call_count=status.waiting,
+        call_under_way_count=status.in_flight,
+        concurrency_limit=status.concurrency_limit,
+        request_count=status.requests_made,
+        requests_per_minute=status.requests_per_minute,
+        next_delay=_duration(status.next_seconds) if waits else None,
+        wait=status.sentence(provider) if waits else "",
     )
 
 

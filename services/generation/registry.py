@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.generation.errors import ModelUnknownError, ProviderError
+from services.generation.limiter import RateStatus
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
+from services.generation.retries import RetryingProvider
 
 HOW_TO_CONFIGURE = (
     "name one in the table [generation.providers.<name>] of the file that DRAMATURG_CONFIG names, or set "
@@ -33,6 +35,7 @@ class ListedModels:
     provider: str
     models: tuple[str, ...] = ()
     error: str = ""
+    limits: tuple[RateStatus, ...] = ()
 
 
 class Registry:
@@ -90,7 +93,8 @@ class Registry:
 
 
 async def _list_models(provider: Provider) -> ListedModels:
+    limits = tuple(provider.limiter.status()) if isinstance(provider, RetryingProvider) else ()
     try:
-        return ListedModels(provider.name, tuple(await provider.models()))
+        return ListedModels(provider.name, tuple(await provider.models()), limits=limits)
     except ProviderError as fault:
-        return ListedModels(provider.name, error=str(fault))
+        return ListedModels(provider.name, error=str(fault), limits=limits)

@@ -9,7 +9,7 @@ from typing import Any
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2_grpc as pb_grpc
 from dramaturg.service.context import remaining as context_remaining
-from services.generation.codec import decode_features, encode_check, encode_ledger_status
+from services.generation.codec import decode_features, encode_check, encode_ledger_status, encode_limits
 from services.generation.deadlines import Until
 from services.generation.generator import Generator
 from services.generation.ledger import Ledger
@@ -44,7 +44,12 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         del request, context
         return pb.ListModelsResponse(
             providers=[
-                pb.ProviderModels(provider=listed.provider, models=listed.models, error=listed.error)
+                pb.ProviderModels(
+                    provider=listed.provider,
+                    models=listed.models,
+                    error=listed.error,
+                    limits=[encode_limits(listed.provider, status) for status in listed.limits],
+                )
                 for listed in await self._registry.list_models()
             ],
             default_model=self._registry.default_model,

@@ -440,3 +440,20 @@ async def test_the_token_cap_has_the_name_that_the_settings_give_it() -> None:
         async with generation_service(providers={"p": named}) as service:
             await service.generate(sampling=Sampling(max_output_tokens=5))
         assert server.bodies[0]["max_completion_tokens"] == 5
+
+
+async def test_the_limits_of_a_model_are_told_and_a_call_beyond_them_fails_at_once() -> None:
+    async with OpenAIServer(lambda _: "text") as server:
+        limited = endpoint(server, requests_per_minute=2, rate_period_seconds=60)
+        async with generation_service(providers={"p": limited}) as service:
+            for question in ("one", "two"):
+                await service.generate(question, json_format=False)
+            error = await failure(service.generate("three", json_format=False, timeout=5))
+            listed = await service.generation.ListModels(pb.ListModelsRequest())
+        assert server.calls.total() == 2
+    assert error.reason == reasons.ERROR_REASON_PROVIDER_RATE_LIMITED
+    assert "rate-limited by p, 2 of 2 a minute, next in " in error.message
+    (limits,) = listed.providers[0].limits
+    assert (limits.model, limits.request_count, limits.requests_per_minute) == ("m", 2, 2)
+    assert 30 < limits.next_delay.ToTimedelta().total_seconds() <= 61
+    assert limits.wait.startswith("rate-limited by p, 2 of 2 a minute, next in ")
