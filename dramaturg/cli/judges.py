@@ -9,10 +9,13 @@ from typing import Any
 import typer
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
+from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_OK
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
+from dramaturg.cli.providers import check_provider
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.judge.protocols import CALLS_MODELS
 
 app = typer.Typer()
 
@@ -27,7 +30,8 @@ def judges(
 ) -> None:
     """Lists the registered judges with identity and health.
 
-    A judge that does not answer is listed with its error; the exit code is 0.
+    A judge that does not answer is listed with its error; the exit code is 0. Without --target the line below
+    the table says which model judges use that name none, and whether its provider answers.
 
     For example:
 
@@ -41,6 +45,19 @@ def judges(
         typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
         print_tables(output(), _table(listed))
+        if target is None and any(CALLS_MODELS in judge.identity.capabilities for judge in listed):
+            typer.echo(run(_default_model()))
+
+
+async def _default_model() -> str:
+    """The model of judges that name none, and whether its provider answers. Buys nothing."""
+    try:
+        checked = await check_provider(None, "", (), TIMEOUT)
+    except ServiceError as error:
+        return f"Model of the judges that call one: none: {error.message}"
+    found = checked.features[0]
+    state = "answers" if found.status == FEATURE_STATUS_OK else f"fails: {found.detail} {found.remedy}"
+    return f"Model of the judges that call one: {checked.provider}/{checked.model}, whose provider {state}"
 
 
 async def _list(target: str | None) -> Sequence[Judge]:

@@ -96,7 +96,7 @@ def check(
         dramaturg providers check --model openai/gpt-oss-120b
     """
     features = () if connection_only else FEATURES
-    checked = _run(_check(target, model, features, timeout), target)
+    checked = _run(check_provider(target, model, features, timeout), target)
     if as_json:
         typer.echo(json.dumps(_describe(checked), ensure_ascii=False))
     else:
@@ -122,9 +122,20 @@ async def _list(target: str | None) -> pb.ListModelsResponse:
             raise from_rpc_error(error) from error
 
 
-async def _check(
+async def check_provider(
     target: str | None, model: str, features: Sequence[pb.ProviderFeature.ValueType], timeout: float
 ) -> pb.ProviderCheck:
+    """Checks the connection to a model's provider, and features of the model.
+
+    Args:
+        target: The address of the generation service. None: one is started.
+        model: The model. Empty: the default model.
+        features: What is checked besides the connection.
+        timeout: The most seconds for the check.
+
+    Raises:
+        ServiceError: The generation service does not answer, or no model can be chosen.
+    """
     async with service_channel("generation", target) as channel:
         request = pb.CheckProviderRequest(model=model, features=features)
         try:

@@ -67,3 +67,14 @@ def test_without_a_provider_it_says_how_to_configure_one(monkeypatch: pytest.Mon
     assert "OPENAI_API_KEY" in listed.stdout
     assert checked.exit_code == 1
     assert "no model provider is configured" in checked.stderr
+
+
+def test_judges_says_which_model_they_use_and_whether_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_thread(OpenAIServer(lambda _: "ready")) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        well = CliRunner().invoke(app, ["judges"], env={"COLUMNS": "200"})
+        assert not server.requests
+    ill = CliRunner().invoke(app, ["judges"], env={"COLUMNS": "200"})
+    assert (well.exit_code, ill.exit_code) == (0, 0)
+    assert "environment/test-model, whose provider answers" in well.stdout
+    assert "environment/test-model, whose provider fails: cannot be reached" in ill.stdout
