@@ -15,6 +15,8 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Usage
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
 from dramaturg.api.generation.v1.generation_service_pb2 import (
+    CheckProviderRequest,
+    CheckProviderResponse,
     Completion,
     GenerateBatchRequest,
     GenerateBatchResponse,
@@ -24,6 +26,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     GetLedgerStatusResponse,
     ListModelsRequest,
     ListModelsResponse,
+    ProviderCheck,
 )
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, to_error_status
@@ -147,6 +150,11 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
         """Lists no provider; the default model is ``MODEL``."""
         del request, context
         return ListModelsResponse(default_model=MODEL)
+
+    async def CheckProvider(self, request: CheckProviderRequest, context: Any) -> CheckProviderResponse:
+        """Tells of a provider "fake" with the requested model, else ``MODEL``."""
+        del context
+        return CheckProviderResponse(check=ProviderCheck(provider="fake", model=request.model or MODEL))
 
     async def GetLedgerStatus(self, request: GetLedgerStatusRequest, context: Any) -> GetLedgerStatusResponse:
         """Tells of an empty ledger."""
