@@ -1,4 +1,4 @@
-"""Uses the bare wheel as another team does: stubs, client, a judge that is served and called, fakes."""
+"""Uses the bare wheel as another team does: stubs, client, a judge of the SDK that is called, and fakes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import importlib.util
 import dramaturg
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.generation.v1.generation_service_pb2 import MESSAGE_ROLE_USER, GenerateRequest, Message
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
+from dramaturg.judge.batches import JudgeItem
+from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.steps import split_steps
 from dramaturg.judge.verdicts import failed, passed
 from dramaturg.service.channel import open_channel
@@ -27,11 +29,20 @@ for name in dramaturg.__all__:
 assert split_steps("1. Boil water. 2. Add tea.") == ("Boil water.", "Add tea.")
 
 
-def judge_length(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+class BriefJudge:
     """Passes candidates of at most three words."""
-    del request
-    words = len(candidate.text.split())
-    return [passed("brief") if words <= 3 else failed("brief", rationale=f"{words} words")]
+
+    name = "brief-judge"
+    version = "1.0.0"
+    description = "Counts words."
+    criteria = ("brief",)
+    capabilities = ()
+
+    async def judge(self, item: JudgeItem) -> Assessment:
+        """Judges one candidate."""
+        words = len(item.candidate.text.split())
+        verdict = passed("brief") if words <= 3 else failed("brief", rationale=f"{words} words")
+        return Assessment(verdicts=[verdict])
 
 
 async def main() -> None:
@@ -39,11 +50,15 @@ async def main() -> None:
     request = JudgeRequest(task=Task(goal="Make tea"))
     request.candidates.add(id="a", text="Boil water.")
     request.candidates.add(id="b", text="Put the kettle on the stove.")
-    judge = FakeJudge(judge_length, criteria=["brief"])
-    async with serve(judge.contract()) as server, open_channel(server.target) as channel:
+    async with serve(judge_contract(BriefJudge())) as server, open_channel(server.target) as channel:
         found = {one.candidate_id: one async for one in JudgeServiceStub(channel).Judge(request)}
     outcomes = {name: one.assessment.verdicts[0].outcome for name, one in found.items()}
     assert outcomes == {"a": verdict_pb2.OUTCOME_PASS, "b": verdict_pb2.OUTCOME_FAIL}, outcomes
+
+    fake = FakeJudge(criteria=["brief"])
+    async with serve(fake.contract()) as server, open_channel(server.target) as channel:
+        assert len([one async for one in JudgeServiceStub(channel).Judge(request)]) == 2
+    assert fake.requests == [request]
 
     generation = FakeGeneration([{"verdict": "pass"}])
     async with serve(generation.contract()) as server, open_channel(server.target) as channel:
