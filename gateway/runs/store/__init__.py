@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from gateway.runs.store.base import RequestIdReusedError, RunStore, StoreError
-from gateway.runs.store.database import Database, create_engine, lock_file
-from gateway.runs.store.migrations import migrate
-from gateway.runs.store.sql_store import SqlRunStore
 
 __all__ = ["RequestIdReusedError", "RunStore", "StoreError", "open_store"]
 
@@ -26,6 +23,11 @@ def open_store(url: str, *, retry_seconds: float = RETRY_SECONDS) -> RunStore:
         StoreError: The store is unreachable or not writable, another process has the file open, or a newer
             program wrote it. The message names the store, without its password.
     """
+    # SQLAlchemy takes longer to import than most commands, which need the store's errors alone.
+    from gateway.runs.store.database import Database, create_engine, lock_file
+    from gateway.runs.store.migrations import migrate
+    from gateway.runs.store.sql_store import SqlRunStore
+
     engine, name = create_engine(url)
     database = Database(engine, name, retry_seconds)
     lock = lock_file(engine, name) if database.is_sqlite else None

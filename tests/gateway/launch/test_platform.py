@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +90,9 @@ def test_backends_are_those_that_the_settings_declare() -> None:
 def test_an_unknown_service_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(UnknownServiceError, match="critic"):
         find_app("poet")
+
+
+def test_a_gateway_without_runs_imports_no_store_and_no_service() -> None:
+    code = "import sys, gateway.launch.platform; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"dbos", "numpy", "openai", "scipy", "services", "sqlalchemy"} & {*done.stdout.split()}
