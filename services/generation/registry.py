@@ -1,4 +1,4 @@
-"""Which provider and model a name stands for."""
+"""The configured providers, and the resolution of model names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From a model's text to JSON that fits a schema, or to the reason why not."""
+"""Answers of models: reasoning apart from the text, and JSON that fits a schema."""

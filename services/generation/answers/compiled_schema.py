@@ -1,4 +1,4 @@
-"""The quick way for answers that are as they should be: read, checked and put in order in one pass.
+"""The fast path for answers that fit as they are: parsed, validated and ordered in one pass.
 
 A JSON Schema of the keywords below is compiled into a schema of ``pydantic_core``, which takes a small part
 of the time that a general validator takes. It only ever says "it fits" or "ask the validator": never that

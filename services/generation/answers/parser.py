@@ -1,4 +1,4 @@
-"""Reads an answer as JSON of a form: the one way from a model's text to a value that callers may trust."""
+"""Parses the text of an answer as JSON that fits a schema."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Where completions come from."""
+"""Sources of completions: endpoints and recordings."""

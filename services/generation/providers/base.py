@@ -1,4 +1,4 @@
-"""What every provider of completions offers."""
+"""The protocol of completion providers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Provider(Protocol):
     """A source of completions.
 
     Attributes:
-        name: Its name in the configuration.
-        address: What tells its answers from those of other endpoints; part of every fingerprint.
-        default_model: The model where a request names the provider only. Empty: there is none.
-        keeps: Whether it keeps its answers itself, so that the completion cache must not.
+        name: The name in the configuration.
+        address: Identifies the endpoint and the settings that decide its answers; part of every fingerprint.
+        default_model: The model of requests that name the provider only. Empty: there is none.
+        keeps: Whether the provider keeps its answers, so that the ledger does not.
     """
 
     name: str
@@ -35,4 +35,4 @@ class Provider(Protocol):
 
     @abstractmethod
     async def close(self) -> None:
-        """Frees its connections and files."""
+        """Closes connections and files."""

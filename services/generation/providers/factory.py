@@ -1,4 +1,4 @@
-"""Providers out of settings, with their keys, limits, retries and prices."""
+"""Makes providers from settings, with their keys, limits, retries and prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observes every call to a provider: a span with the GenAI attributes, its outcome, and how long it took.
+"""Metrics and spans of calls to providers.
 
 Attributes are those of OpenTelemetry's semantic conventions for generative AI (``gen_ai.*``), for the
 operation "chat".
@@ -28,7 +28,7 @@ CUT = "cut"
 
 
 class InstrumentedProvider(Provider):
-    """A provider whose calls are observed one by one, as they go out."""
+    """A provider with a span, an outcome and a duration for each call."""
 
     def __init__(self, inner: Provider) -> None:
         self._inner = inner
