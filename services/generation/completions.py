@@ -22,7 +22,7 @@ from services.generation.calls import (
     Status,
 )
 from services.generation.deadlines import Deadline
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.errors import DeadlinePassedError, ProviderError
 from services.generation.fingerprints import fingerprint
 from services.generation.ledger import Ledger, LedgerUnavailableError
 from services.generation.metrics import (
@@ -159,11 +159,12 @@ class Completer:
         while True:
             try:
                 answer = await provider.complete(ask, deadline)
-            except ProviderError as fault:
-                if purchases and fault.kind in {FailureKind.REJECTED, FailureKind.CONTEXT_LENGTH}:
-                    # The remedy itself is refused, such as a cap above the model's: the first answer stands.
-                    return read_outcome(purchases, call)
-                raise
+            except (ProviderError, DeadlinePassedError, LedgerUnavailableError) as fault:
+                if not purchases:
+                    raise
+                # The first answer stands, so that what it cost reaches the caller.
+                logger.info("the request for a better answer failed: %s", fault)
+                return read_outcome(purchases, call)
             purchases.append(_purchase(configured, ask, answer))
             count_purchase(purchases[-1])
             completion = read_outcome(purchases, call)

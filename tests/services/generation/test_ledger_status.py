@@ -95,13 +95,16 @@ async def test_an_endpoint_that_is_not_there_was_not_paid() -> None:
         assert (await status(service)).possibly_paid_twice_count == 0
 
 
-async def test_a_first_answer_whose_remedy_fails_is_counted() -> None:
-    replies = iter([Answer("no JSON"), Answer("broken", status=401)])
+@pytest.mark.parametrize("failing", [401, 500])
+async def test_a_first_answer_whose_remedy_fails_is_returned_with_its_cost(failing: int) -> None:
+    replies = iter([Answer("no JSON"), *[Answer("broken", status=failing)] * 10])
     async with OpenAIServer(lambda _: next(replies)) as server, generation_service(server) as service:
-        with pytest.raises(grpc.aio.AioRpcError):
-            await service.generate()
+        completion = await service.generate()
         told = await status(service)
-    assert (told.possibly_paid_twice_count, told.abandoned_call_count) == (1, 1)
+    assert completion.status == pb.COMPLETION_STATUS_UNPARSABLE
+    assert completion.usage.provider_call_count == completion.usage.unused_completion_count == 1
+    assert completion.usage.prompt_token_count > 0
+    assert (told.possibly_paid_twice_count, told.abandoned_call_count) == (0, 0)
 
 
 async def test_a_store_that_does_not_answer_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
