@@ -31,6 +31,7 @@ ANSWERED = "Reasons are in no trace either."
 AGENTS = ("synthesize", "critic", "execute", "commonsense")
 EVALUATE = "dramaturg.api.evaluation.v1.EvaluationService/EvaluateScripts"
 GENERATE = "dramaturg.api.generation.v1.GenerationService/Generate"
+GENERATE_BATCH = "dramaturg.api.generation.v1.GenerationService/GenerateBatch"
 
 
 @dataclass
@@ -136,8 +137,10 @@ def check_usage(result: ScriptsResult, generation: Scrape) -> None:
     assert generation.sum("dramaturg_provider_calls_total") == result.usage.provider_call_count
     assert generation.sum("dramaturg_unpriced_calls_total") == result.usage.unpriced_call_count
     assert generation.sum("dramaturg_cost_usd_total") == 0
-    served = generation.by("grpc_server_call_duration_seconds_count", "grpc_status", grpc_method=GENERATE)
-    assert served == {"OK": 1 + 2 * 3}
+    # The synthesizer asks once, and each of the three judges once for all candidates.
+    for method, count in ((GENERATE, 1), (GENERATE_BATCH, 3)):
+        served = generation.by("grpc_server_call_duration_seconds_count", "grpc_status", grpc_method=method)
+        assert served == {"OK": count}
     assert generation.sum("dramaturg_provider_concurrency_limit", provider="local") >= 1
     assert generation.sum("dramaturg_provider_concurrency_in_use") == 0
     assert generation.sum("process_resident_memory_bytes") > 1e6
@@ -181,7 +184,7 @@ def check_tree(spans: list[Span]) -> None:
     for span in spans:
         if span.name == "chat test-model":
             assert span.span_id not in parents
-            assert by_id[span.parent_id].name == GENERATE
+            assert by_id[span.parent_id].name in (GENERATE, GENERATE_BATCH)
             check_provider_span(span)
 
 
