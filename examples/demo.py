@@ -161,9 +161,7 @@ def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -
     )
     console.print(f"usage: {json.dumps(summary['usage'])}", highlight=False)
     if replayed:
-        console.print(
-            "[dim]The answers are replayed: these figures describe the samples, not a model.[/]"
-        )
+        console.print("[dim]The answers are replayed: these figures describe the samples, not a model.[/]")
     console.print(f"results: {OUT.relative_to(ROOT)}/results.jsonl\n", highlight=False)
     console.print(
         "Try next:\n"

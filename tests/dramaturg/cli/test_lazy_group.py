@@ -13,14 +13,15 @@ from dramaturg.cli.lazy_group import LazyCommand, LazyGroup, reflowed
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     module = ModuleType("lazy_example")
-    module.app = typer.Typer()  # type: ignore[attr-defined]
+    app = typer.Typer()
+    module.app = app  # type: ignore[attr-defined]
 
-    @module.app.command("greet")
+    @app.command("greet")
     def greet(name: str) -> None:
         """Greets."""
         typer.echo(f"hello {name}")
 
-    @module.app.command("part")
+    @app.command("part")
     def part() -> None:
         """Parts."""
 

@@ -26,6 +26,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as authoring
 from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.report.page import write_report
@@ -66,11 +67,19 @@ DIALOGUES = [
     dialogue("low", {"a": [3, 4], "b": [1, 1]}),
 ]
 # Both prompts and both orders, one choice of which abstains.
-CHOICES = {
+CHOICES: dict[tuple[authoring.DecisionPrompt.ValueType, bool], list[bool | None]] = {
     (authoring.DECISION_PROMPT_NAIVE, False): [True, True, False, True],
     (authoring.DECISION_PROMPT_NAIVE, True): [True, False, False, None],
     (authoring.DECISION_PROMPT_STORY, False): [False, False, False, True],
 }
+
+
+def _answer(right: bool | None) -> dict[str, Any]:
+    if right is None:
+        return {"abstain_reason": verdict_pb2.ABSTAIN_REASON_UNPARSABLE}
+    return {"choice": 1 if right else 2, "correct": right}
+
+
 DECISIONS = [
     DecisionResult(
         decision=Decision(id=str(place)),
@@ -80,30 +89,29 @@ DECISIONS = [
                 model="a",
                 prompt=prompt,
                 options_swapped=swapped,
-                **(
-                    {"abstain_reason": verdict_pb2.ABSTAIN_REASON_UNPARSABLE}
-                    if right[place] is None
-                    else {"choice": 1 if right[place] else 2, "correct": right[place]}
-                ),
+                **_answer(right[place]),
             )
             for (prompt, swapped), right in CHOICES.items()
         ],
     )
     for place in range(4)
 ]
+MEASURED: list[dict[str, Any]] = [
+    {
+        "graph": {"id": "1"},
+        "distance": MeasureEditDistanceResponse(distance=2, lower_bound=2, upper_bound=2, proven=True),
+    },
+    {
+        "graph": {"id": "2"},
+        "distance": MeasureEditDistanceResponse(distance=9, lower_bound=5, upper_bound=9),
+    },
+    {"abstain_reason": verdict_pb2.ABSTAIN_REASON_REFUSED},
+]
 GRAPHS = [
-    GraphsResult(reference={"id": "r"}, task=GRAPH_TASK_GENERATE, graphs=[MeasuredGraph(model="a", **fields)])
-    for fields in (
-        {
-            "graph": {"id": "1"},
-            "distance": MeasureEditDistanceResponse(distance=2, lower_bound=2, upper_bound=2, proven=True),
-        },
-        {
-            "graph": {"id": "2"},
-            "distance": MeasureEditDistanceResponse(distance=9, lower_bound=5, upper_bound=9),
-        },
-        {"abstain_reason": verdict_pb2.ABSTAIN_REASON_REFUSED},
+    GraphsResult(
+        reference=ScriptGraph(id="r"), task=GRAPH_TASK_GENERATE, graphs=[MeasuredGraph(model="a", **fields)]
     )
+    for fields in MEASURED
 ]
 
 

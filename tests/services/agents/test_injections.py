@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -60,7 +61,7 @@ FENCE = re.compile(
 )
 
 
-def outside(messages: list[str]) -> str:
+def outside(messages: Sequence[str]) -> str:
     """The messages without what stands in fences, read as a judge is told to read them."""
     return "\n".join(FENCE.sub(r"<\1>", message) for message in messages)
 
@@ -71,7 +72,7 @@ def pieces(attack: str) -> list[str]:
     return [line for line in lines if len(line) > 3]
 
 
-def assert_fenced(messages: list[str], attack: str, clean: list[str]) -> None:
+def assert_fenced(messages: Sequence[str], attack: str, clean: Sequence[str]) -> None:
     joined = "\n".join(messages)
     assert all(piece in joined for piece in pieces(attack)), "the attack is shown, not dropped"
     assert outside(messages) == outside(clean), "what is not fenced is the same as without it"
@@ -99,7 +100,7 @@ async def test_an_attack_in_a_text_stays_in_the_fence(attack: str, agents: Agent
 
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 async def test_every_other_part_of_a_request_is_fenced_too(attack: str, agents: Agents) -> None:
-    async def messages(text: str) -> list[str]:
+    async def messages(text: str) -> Sequence[str]:
         task = Task(
             goal=f"Make tea. {text}", constraints=["fast", f"cheap {text}"], topic=text, abstract_goal=text
         )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dramaturg.judge.steps import parse_candidate
 from services.agents.offline import calibration, screens
 from services.agents.offline.consensus import best_matches, script_similarities, support
 from services.agents.offline.constraints import undecidable_word
@@ -170,7 +171,7 @@ def test_latin(text: str, latin: bool) -> None:
 
 def test_a_pool_over_the_limit_is_cut_the_same_way_in_any_order() -> None:
     scripts = [[f"Do {number} and {step}" for step in range(1000)] for number in range(6)]
-    candidates = pool(*scripts)
+    candidates = [parse_candidate(candidate) for candidate in pool(*scripts)]
     kept = read_pool(candidates)
     assert len(kept.steps) == MAX_STEPS
     assert kept.left_out == 2

@@ -9,12 +9,12 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunIncident, RunProgress
+from dramaturg.cli.cells import duration
 from dramaturg.cli.runs.progress import RunDisplay
 from dramaturg.cli.runs.run_text import (
     describe,
     describe_hindrance,
     describe_progress,
-    duration,
 )
 from dramaturg.cli.terminal import Terminal
 
