@@ -88,7 +88,7 @@ async def test_a_turn_that_is_none_is_asked_for_once_more(bad: Any) -> None:
     [
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer('{"reason": "', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
         (Answer("Turn: [[3]]."), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
     ],

@@ -255,7 +255,7 @@ async def test_an_order_that_fails_makes_the_role_abstain_over_both(serve: Serve
     [
         (Answer("No JSON at all."), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (Answer('{"votes": [', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
-        (Answer(""), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
     ],
 )
 async def test_an_answer_of_no_use_makes_every_role_abstain(
