@@ -36,6 +36,7 @@ async def evaluate(
         kind = "openai"
         base_url = "{server.base_url}"
         default_model = "test-model"
+        rate_period_seconds = 0.06
         retries = {{ attempt_timeout_seconds = 0.5, transient_attempts = 20, first_wait_seconds = 0.0 }}
         """
     )
