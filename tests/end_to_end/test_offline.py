@@ -89,12 +89,13 @@ async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: P
     assert names == {"offline-critic", "offline-execute", "offline-commonsense"}
 
 
-async def test_judges_that_ask_a_model_abstain_where_there_is_none(tmp_path: Path) -> None:
+async def test_without_a_model_an_evaluation_ends_with_the_first_sample(tmp_path: Path) -> None:
     selected = [option for role in ROLES for option in ("--judge", f"{role}=llm")]
     done = await dramaturg(
-        "evaluate", "scripts", TASKS, "--limit", "1", "--json", "--out", tmp_path, *selected
+        "evaluate", "scripts", TASKS, "--limit", "3", "--json", "--out", tmp_path, *selected
     )
-    assert done.code == 0, done.err
+    assert done.code == 1, done.err
+    assert "no model provider is configured" in done.err
     assert done.json["abstentions"] == {"JUDGE_UNAVAILABLE": 28}
     (result,) = read_jsonl(tmp_path / "results.jsonl")
     assert "no model provider is configured" in result["goldAnswer"]["failure"]

@@ -163,9 +163,7 @@ async def test_long_steps_that_differ_at_the_end_alone_are_not_called_the_same(c
     assert len(found.rationale) < 1000
 
 
-async def test_a_candidate_without_content_or_steps(critic: OfflineCritic) -> None:
-    empty = await assess(critic, candidate(" \n"))
-    assert [found.outcome for found in empty.verdicts] == [FAIL, ABSTAIN, ABSTAIN]
+async def test_a_candidate_without_steps(critic: OfflineCritic) -> None:
     prose = await assess(critic, candidate("I would simply ask a friend who knows how."))
     assert {found.abstain_reason for found in prose.verdicts} == {NOT_SUPPORTED}
 
@@ -191,8 +189,7 @@ async def test_absent_weights_reach_the_user_with_the_command(monkeypatch: pytes
 
 
 async def test_the_pool_does_not_hold_the_judged_candidate(critic: OfflineCritic) -> None:
-    judged = candidate(CLEAN)
-    assessment = await assess(critic, judged, [judged, *pool(*tea_scripts(2))])
+    assessment = await assess(critic, candidate(CLEAN), [candidate(CLEAN), *pool(*tea_scripts(1))])
     assert assessment.provenance.parameters["pool_size"] == "2"
 
 

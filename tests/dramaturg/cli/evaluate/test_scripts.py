@@ -31,6 +31,8 @@ USAGE = {
     "cost_usd",
     "unpriced_call_count",
     "retried_call_count",
+    "unused_completion_count",
+    "unused_cost_usd",
 }
 
 
