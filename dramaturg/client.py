@@ -1,4 +1,4 @@
-"""The client that other teams use: evaluates through a gateway what models wrote."""
+"""The client of a gateway: evaluations, runs and judges."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ __all__ = ["DramaturgClient", "ServiceError"]
 class DramaturgClient:
     """A connection to a gateway.
 
-    Every method raises ``ServiceError``, with the reason and, for a request that breaks limits, every
-    violation. It belongs to the event loop that it is first used in.
+    Methods raise ``ServiceError`` with the reason and, for a request that breaks limits, every violation. A
+    client belongs to the event loop of its first use.
 
     Example:
         >>> async with DramaturgClient("localhost:50051") as client:
@@ -47,9 +47,9 @@ class DramaturgClient:
         ...                 print(candidate.candidate_id, [verdict.outcome for verdict in candidate.verdicts])
 
     Args:
-        target: The gateway's address, such as "gateway.example:50051".
-        settings: TLS files and limits; by default those of the environment (``DRAMATURG_CHANNEL_TLS_CA_FILE``
-            and so on).
+        target: The gateway's address, for example "gateway.example:50051".
+        settings: TLS files and limits. Default: read from the environment
+            (``DRAMATURG_CHANNEL_TLS_CA_FILE`` and others).
     """
 
     def __init__(self, target: str, settings: ChannelSettings | None = None) -> None:
@@ -63,12 +63,11 @@ class DramaturgClient:
     ) -> AsyncGenerator[EvaluateScriptsResponse]:
         """Evaluates the scripts of one task; yields each event as it comes, the result last.
 
-        Leaving the loop early and closing the generator cancels the evaluation, and with it the judges'
-        calls.
+        Closing the generator cancels the evaluation and its calls to judges.
 
         Args:
             request: The task and its candidates.
-            timeout: Seconds for the whole evaluation; by default the channel's longest.
+            timeout: The timeout of the whole evaluation, in seconds. Default: the channel's.
 
         Raises:
             ServiceError: The request was refused, or the gateway failed.
@@ -81,7 +80,7 @@ class DramaturgClient:
         """Compares two texts; yields each event as it comes, the result last.
 
         Args:
-            request: The texts and what they were written from.
+            request: The texts and their source.
             timeout: See ``evaluate_scripts``.
 
         Raises:
@@ -92,7 +91,7 @@ class DramaturgClient:
     def evaluate_decisions(
         self, request: EvaluateDecisionsRequest, *, timeout: float | None = None
     ) -> AsyncGenerator[EvaluateDecisionsResponse]:
-        """Puts a decision to models; yields each choice as it comes, the result last.
+        """Has models take a decision; yields each choice as it comes, the result last.
 
         Args:
             request: The decision and the models.
@@ -106,10 +105,10 @@ class DramaturgClient:
     def simulate_dialogue(
         self, request: SimulateDialogueRequest, *, timeout: float | None = None
     ) -> AsyncGenerator[SimulateDialogueResponse]:
-        """Lets a user agent talk to a simulator; yields each utterance as it is made, the dialogue last.
+        """Simulates a dialogue of a user agent with a simulator; yields each utterance, the dialogue last.
 
         Args:
-            request: What is simulated.
+            request: The task to simulate.
             timeout: See ``evaluate_scripts``.
 
         Raises:
@@ -120,7 +119,7 @@ class DramaturgClient:
     def evaluate_dialogues(
         self, request: EvaluateDialoguesRequest, *, timeout: float | None = None
     ) -> AsyncGenerator[EvaluateDialoguesResponse]:
-        """Lets models continue a test script; yields replies, ratings and comparisons, the result last.
+        """Has models continue a test script; yields replies, ratings and comparisons, the result last.
 
         Args:
             request: The script and the models.
@@ -134,7 +133,7 @@ class DramaturgClient:
     def evaluate_graphs(
         self, request: EvaluateGraphsRequest, *, timeout: float | None = None
     ) -> AsyncGenerator[EvaluateGraphsResponse]:
-        """Lets models order or write a script graph and measures it; yields each graph as it comes.
+        """Has models order or write a script graph and measures it; yields each graph, the result last.
 
         Args:
             request: The reference and the models.
@@ -147,16 +146,20 @@ class DramaturgClient:
 
     @property
     def runs(self) -> RunClient:
-        """The gateway's runs: evaluations of many samples that outlive the caller."""
+        """The client of runs: evaluations of many samples, independent of the caller's connection."""
         return self._runs
 
     @property
     def channel(self) -> grpc.aio.Channel:
-        """The channel to the gateway, for stubs of the services that it passes calls on to."""
+        """The channel to the gateway, for stubs of the services that it forwards calls to."""
         return self._channel
 
     async def list_judges(self, role: str = "", *, timeout: float | None = None) -> Sequence[Judge]:
-        """Lists the registered judges of a role, or of all, each with its health.
+        """Lists the registered judges of a role, or of all roles, with their health.
+
+        Args:
+            role: The role. Empty: all roles.
+            timeout: The timeout of the call, in seconds.
 
         Raises:
             ServiceError: The gateway failed.
@@ -168,10 +171,15 @@ class DramaturgClient:
         return response.judges
 
     async def check_judge(self, role: str, judge: str, *, timeout: float | None = None) -> Judge:
-        """Asks one judge for its identity and health.
+        """Reads the identity and health of one judge.
+
+        Args:
+            role: The role of the judge.
+            judge: Its registered name.
+            timeout: The timeout of the call, in seconds.
 
         Raises:
-            ServiceError: It is not registered (ERROR_REASON_JUDGE_UNKNOWN), or the gateway failed.
+            ServiceError: The judge is not registered (ERROR_REASON_JUDGE_UNKNOWN), or the gateway failed.
         """
         try:
             response = await self._judges.CheckJudge(
@@ -182,7 +190,7 @@ class DramaturgClient:
         return response.judge
 
     async def close(self) -> None:
-        """Closes the connection; calls under way are cancelled."""
+        """Closes the connection and cancels running calls."""
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -195,7 +203,7 @@ class DramaturgClient:
 
 
 async def _events(method: Callable[..., Any], request: Any, timeout: float | None) -> AsyncGenerator[Any]:
-    """The events of a call that is made when the first one is asked for, and cancelled when closed."""
+    """The events of a call, which starts with the first event and is cancelled on close."""
     call = method(request, timeout=timeout)
     try:
         async for event in call:

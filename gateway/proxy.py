@@ -1,8 +1,8 @@
-"""Passes calls on to the services of roles, so that one address offers all contracts.
+"""Forwards calls to the services of roles: one address for all contracts.
 
-A call reaches the default service of the role with the deadline and request id that it came with, and its
-error comes back unchanged. Several roles have the contract JudgeService: the metadata ``dramaturg-role``
-names the role of a call.
+A call goes to the default service of its role with its deadline and request id; errors are returned
+unchanged. Several roles share the contract JudgeService: the metadata ``dramaturg-role`` names the role of a
+call.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, i
 from gateway.judges.registry import Judge
 
 ROLE_METADATA = "dramaturg-role"
-"""The metadata key that names the role of a call whose contract several roles have."""
+"""The metadata key of the role, for contracts that several roles share."""
 
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _Calls = Mapping[str, Callable[[Any], Any]]
 
 
 def proxy_contracts(judges: Sequence[Judge]) -> Sequence[Contract]:
-    """The contracts of the roles of some judges, served by passing calls on.
+    """The contracts of the judges' roles, served by forwarding.
 
     Args:
         judges: The default judge of each role.
@@ -50,7 +50,7 @@ def _contract(name: str, judges: Sequence[Judge]) -> Contract:
         name="gateway",
         version=version("dramaturg"),
         description=f"Passes calls on to {served}.",
-        # The services themselves admit services only; at the gateway, evaluators may call them.
+        # Services accept only services as callers; the gateway admits evaluators.
         permission=EVALUATE,
     )
 
@@ -69,7 +69,7 @@ def _handler(method: MethodDescriptor, judges: Sequence[Judge]) -> Any:
         "response_deserializer": response.FromString,
     }
     if method.client_streaming:
-        raise NotImplementedError(f"{path} takes a stream; no contract with a role does")
+        raise NotImplementedError(f"{path}: client streaming is not supported")
     if method.server_streaming:
         streams: _Calls = {judge.role.name: judge.channel.unary_stream(path, **form) for judge in judges}
         return grpc.unary_stream_rpc_method_handler(
@@ -86,7 +86,7 @@ def _handler(method: MethodDescriptor, judges: Sequence[Judge]) -> Any:
 
 
 def _choose(calls: _Calls, context: Any) -> Callable[[Any], Any]:
-    """The call of the role that the metadata names; of the only role where it names none."""
+    """The call of the role in the metadata, by default of the only role."""
     role = dict(context.invocation_metadata() or ()).get(ROLE_METADATA, "")
     if not role and len(calls) == 1:
         return next(iter(calls.values()))
@@ -113,5 +113,5 @@ async def _pass_stream(calls: _Calls, request: Any, context: Any) -> AsyncGenera
 
 
 def _passed_on(error: grpc.aio.AioRpcError) -> ServiceError:
-    """The service's own error. That it refuses the gateway itself is not the caller's fault."""
+    """The service's error. A refusal of the gateway's own credentials is mapped, not forwarded."""
     return downstream(error, "the service") if error.code() in _OUR_FAULT else from_rpc_error(error)

@@ -30,11 +30,11 @@ class RoleEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", max_length=100)
-    """The role's name, in lower-case kebab case. No other role has it."""
+    """The role's name, in lower-case kebab case; unique."""
     criteria: tuple[CriterionEntry, ...] = Field(min_length=1, max_length=50)
-    """The criteria that its judges answer for, as ids or as tables of ``id`` and ``definition``."""
+    """The criteria of the role, as ids or as tables of ``id`` and ``definition``."""
     compares: bool = False
-    """Whether its judges compare with the gold answer."""
+    """Whether its judges receive the gold answer."""
 
     @field_validator("criteria", mode="before")
     @classmethod
@@ -66,13 +66,13 @@ class JudgeEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role: str
-    """The role it serves, for example "critic"."""
+    """The role that it serves, for example "critic"."""
     name: str = Field(min_length=1, max_length=100)
     """Its registered name, unique within its role."""
     target: str = Field(min_length=1)
     """Its address, for example "critic.dramaturg.svc:50051"."""
     default: bool = False
-    """Whether it serves the role if a request names no judge. The only judge of a role always does."""
+    """Whether it serves the role where a request names no judge. True for the only judge of a role."""
 
 
 class GatewaySettings(Settings):
@@ -81,7 +81,7 @@ class GatewaySettings(Settings):
     section: ClassVar[str] = "gateway"
 
     roles: tuple[RoleEntry, ...] = ()
-    """Roles beside the built-in ones. A request asks the judges of one by naming it in its ``judges``."""
+    """Roles in addition to the built-in ones. A request uses such a role by naming it in ``judges``."""
     judges: tuple[JudgeEntry, ...] = ()
     """The registered judges. Several may share a target."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
@@ -109,7 +109,7 @@ class GatewaySettings(Settings):
     @field_validator("judges")
     @classmethod
     def _known(cls, judges: tuple[JudgeEntry, ...], info: ValidationInfo) -> tuple[JudgeEntry, ...]:
-        # Without roles they are invalid themselves, which is reported.
+        # Invalid roles are missing here and reported separately.
         known = [*ROLES, *(entry.name for entry in info.data.get("roles", ()))]
         if "roles" in info.data and (unknown := [one.role for one in judges if one.role not in known]):
             raise ValueError(

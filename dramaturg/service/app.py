@@ -10,7 +10,7 @@ from dramaturg.service.contract import Contract
 
 
 class App(Protocol):
-    """A service that can be started, alone in a process or beside others.
+    """A service that can be started, in a process alone or with others.
 
     By convention a service's ``app.py`` has a class ``App``: without arguments it reads its settings from the
     environment, with ``settings=`` it takes them as given.
@@ -21,4 +21,4 @@ class App(Protocol):
         """The name under which the service is started, for example "critic"."""
 
     def open(self) -> AbstractAsyncContextManager[Sequence[Contract]]:
-        """Opens what the service needs (channels, stores), yields its contracts, and closes it all again."""
+        """Opens the resources of the service, yields its contracts, and closes the resources."""

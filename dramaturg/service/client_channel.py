@@ -1,4 +1,4 @@
-"""The channel of a client: what every call is given, and how it is observed."""
+"""The channel of a client: deadline, metadata and telemetry of its calls."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ClientChannel(grpc.aio.Channel):
     A call gets the least of its own timeout, the channel's, and the time that is left to the call being
     served. Metadata that the caller states is not replaced.
 
-    gRPC's own client interceptors cost a task and three objects for every call, so this is none.
+    It is not a client interceptor of gRPC: those create a task and three objects for every call.
 
     Args:
         connection: Makes the calls.
         target: The target, as the metrics name it.
-        timeout: The longest that a call may take, in seconds, where the caller states no other.
-        reserve: The seconds that are kept of the time left, to still answer with a proper error.
+        timeout: The default timeout of a call, in seconds.
+        reserve: The seconds of the time left that are reserved for returning an error.
         token: The bearer token of the calls. ``None``: they have none.
     """
 
@@ -173,7 +173,7 @@ def _code(call: grpc.aio.Call) -> str:
 
 
 class _Pairs(grpc.aio.Metadata):
-    """Metadata that is sent, and not looked into.
+    """Metadata for sending only.
 
     gRPC's own sorts the pairs by key when it is made and takes them out again one by one when it is sent.
 
@@ -197,9 +197,9 @@ def _appended(
     """The metadata of a call.
 
     Args:
-        stated: What the caller states.
-        pairs: What is added, unless the caller states such keys.
-        always: What is added behind it.
+        stated: The metadata of the caller.
+        pairs: Metadata to add, unless the caller states the key.
+        always: Metadata to append always.
     """
     if not stated:
         return _Pairs((*pairs, *always)) if pairs or always else None

@@ -42,15 +42,15 @@ class Contract:
     event loop.
     """
     identity: Identity
-    """Its answer of ``IdentityService``."""
+    """The answer of ``IdentityService``."""
     permission: str = ""
     """The permission that its methods need, in place of those of ``auth.permissions``. Required for contracts
     without an entry there, on servers that authenticate callers.
     """
     gate: Gate = OPEN_GATE
-    """The deployment's own rule of which calls pass now, for example a quota."""
+    """The admission rule of the deployment, for example a quota."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
-    """How many items a request of a method has, by the method's name. They count against
+    """The number of items in a request, by the method's name. Items count against
     ``server.max_concurrent_calls``; a request of any other method counts as one.
     """
 
@@ -84,5 +84,5 @@ class Contract:
 
     @property
     def full_name(self) -> str:
-        """The full name, such as ``dramaturg.api.judging.v1.JudgeService``; the name in health checks too."""
+        """The full name, also in health checks, for example ``dramaturg.api.judging.v1.JudgeService``."""
         return self.identity.contract

@@ -1,8 +1,8 @@
-"""Errors as domain code raises them, and as they travel.
+"""Errors in code and on the wire.
 
 A servicer raises ``ServiceError``; the error interceptor turns it into a
-``google.rpc.Status`` with the standard details (AIP-193). A client turns what came back into a
-``ServiceError`` again.
+``google.rpc.Status`` with the standard details (AIP-193). A client decodes the status into a
+``ServiceError``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FORWARDED = frozenset(
     }
 )
 
-# Codes of a dependency that say "not now"; the rest say that it, or our request to it, is at fault.
+# Transient codes of a dependency. Other codes mean a fault of the dependency or of the request to it.
 _PASSING = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
@@ -58,7 +58,7 @@ class Violation(NamedTuple):
     field: str
     """The path of the field, for example ``candidates[3].script.steps[0].text`` or ``tags["level"]``."""
     description: str
-    """What is wrong, with the limit and the actual value or length."""
+    """The violation, with the limit and the actual value or length."""
 
 
 class ServiceError(Exception):
@@ -71,7 +71,7 @@ class ServiceError(Exception):
         message: One sentence for a developer. It is sent to the caller: no secrets.
         metadata: The dynamic parts of the message by name (AIP-193).
         violations: The broken limits, where the request is at fault.
-        retry_after: Seconds after which a retry is worth it; ``None`` where nothing is known.
+        retry_after: The retry delay in seconds; ``None``: unknown.
     """
 
     def __init__(
@@ -180,9 +180,8 @@ def from_error_status(status: ErrorStatus) -> ServiceError:
 def downstream(error: grpc.aio.AioRpcError | ServiceError, service: str) -> ServiceError:
     """The error of a server whose dependency failed.
 
-    Failures are mapped, not forwarded: a dependency that calls our request invalid has found a fault of ours,
-    not of our caller. Forwarded as they are: reasons about models, providers, weights and budgets, which mean
-    the same to every caller.
+    Failures are mapped, not forwarded: a request that a dependency refuses as invalid is a fault of this
+    server, not of its caller. Reasons about models, providers, weights and budgets are forwarded unchanged.
 
     Args:
         error: The failure of the call to the dependency, or of one item of it (see [from_error_status]).

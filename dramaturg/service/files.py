@@ -17,12 +17,12 @@ _T = TypeVar("_T")
 class ReloadingFile(Generic[_T]):
     """A value that is read from files, and read again when one of them changes.
 
-    Every read of the value looks at the files (a ``stat`` each). The old value stays until the
-    new one can be read: some of the files may be renewed, and some not yet.
+    Every read of the value checks the files (one ``stat`` each). The old value is kept until the new one
+    can be read: the files may be renewed at different times.
 
     Args:
         files: The files.
-        load: Reads it; raises SettingsError where it cannot.
+        load: Reads the value; raises SettingsError on failure.
 
     Raises:
         SettingsError: It cannot be read.
@@ -31,7 +31,7 @@ class ReloadingFile(Generic[_T]):
     def __init__(self, files: Iterable[Path], load: Callable[[], _T]) -> None:
         self._files = tuple(files)
         self._load = load
-        self._times = modification_times(self._files)  # first: a change while the files are read is then seen
+        self._times = modification_times(self._files)  # before the read, to notice a change during it
         self._value = load()
 
     def current(self) -> _T:

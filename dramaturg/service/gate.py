@@ -1,4 +1,4 @@
-"""Gates before contracts: a deployment's own rule of which calls pass, for example quotas."""
+"""Gates of contracts: admission rules of a deployment, for example quotas."""
 
 from __future__ import annotations
 

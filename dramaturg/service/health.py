@@ -1,7 +1,7 @@
 """The standard health service (``grpc.health.v1``), for probes and for clients that watch their servers.
 
 ``grpc_health.v1.health.aio.HealthServicer`` is not used: its watchers of one service share a condition that
-the first one to leave takes away, so the others never see a shutdown; and it holds that condition's lock
+is removed with the first watcher, so the others never receive a shutdown; and it holds the condition's lock
 while it writes.
 """
 
@@ -54,7 +54,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         self._wake()
 
     def close(self) -> None:
-        """Ends all watches, which would otherwise hold up the server's stop until its grace is over."""
+        """Ends all watches; open watches would delay the stop until the end of its grace."""
         self._open = False
         self._wake()
 

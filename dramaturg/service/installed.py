@@ -1,4 +1,4 @@
-"""Finds installed services by name, and reads from a service's class what can be configured."""
+"""Installed services by name, their settings and backends."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ def settings_type(app: AppClass, parameter: str = "settings") -> type[Settings]:
 
 
 def backends(settings: type[Settings]) -> Sequence[str]:
-    """The backends that a service offers. Empty: it has no choice of backends."""
+    """The backends of a service. Empty: it has none to select."""
     field = settings.model_fields.get("backend")
     return () if field is None else get_args(field.annotation)

@@ -25,15 +25,15 @@ CONFIG_VARIABLE = "DRAMATURG_CONFIG"
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used; the message names the setting and what is wrong with it."""
+    """Invalid settings. The message names the setting and its fault."""
 
 
 class Settings(BaseSettings):
     """The base of every service's settings.
 
-    A subclass names its ``section``. A key of the table that is no field is an error, so that a misspelt
-    setting is not taken for its default. Variables that are no fields are ignored: Kubernetes sets
-    ``<SERVICE>_PORT`` and the like in every pod (switch that off with ``enableServiceLinks: false``).
+    A subclass names its ``section``. An unknown key of the table is an error, to report misspelt settings.
+    Unknown variables are ignored: Kubernetes sets variables like ``<SERVICE>_PORT`` in every pod unless
+    ``enableServiceLinks`` is false.
     """
 
     section: ClassVar[str]
@@ -91,7 +91,7 @@ def is_configured(section: str, field: str) -> bool:
     """Whether the environment or the configuration file sets a field, without importing its settings.
 
     Args:
-        section: The section, such as "generation".
+        section: The section, for example "generation".
         field: The field.
 
     Raises:
@@ -114,7 +114,7 @@ def explain(error: ValidationError) -> str:
 
 
 class ServerSettings(Settings):
-    """How a server listens, what it takes, and how it stops."""
+    """Settings of a server: address, certificates, limits and drain."""
 
     section: ClassVar[str] = "server"
 
@@ -141,25 +141,25 @@ class ServerSettings(Settings):
     overload_retry_seconds: float = Field(default=1.0, ge=0)
     """The retry delay of refused calls, in seconds."""
     default_deadline_seconds: float = Field(default=120.0, gt=0)
-    """The deadline of a call that brings none."""
+    """The deadline of a call without one."""
     maximum_deadline_seconds: float = Field(default=600.0, gt=0)
     """The maximum duration of a call, regardless of its deadline."""
     minimum_deadline_seconds: float = Field(default=0.05, ge=0)
-    """A call that has less time than this left is refused before any work is done."""
+    """The least time left of a call. With less it is refused before any work."""
     max_connection_age_seconds: float = Field(default=300.0, gt=0)
-    """The age at which a connection is closed: the client looks the name up again, and finds new replicas."""
+    """The age at which a connection is closed. Clients then resolve the name again and find new replicas."""
     keepalive_seconds: float = Field(default=60.0, ge=1)
-    """How often a silent connection is probed."""
+    """The interval of keepalive probes of an idle connection, in seconds."""
     drain_delay_seconds: float = Field(default=0.0, ge=0)
-    """How long a stopping server, already reported as not serving, still takes calls. On Kubernetes: 5."""
+    """The time for which a stopping server, reported as not serving, accepts calls. On Kubernetes: 5 s."""
     drain_grace_seconds: float = Field(default=60.0, ge=0)
-    """How long calls in progress may go on after that."""
+    """The time limit of calls in progress after the drain delay."""
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
     """The least severe level that is logged."""
 
     @classmethod
     def loopback(cls, **settings: Any) -> Self:
-        """Settings of a server that only this machine reaches: plain text, on a free port.
+        """Settings of a server on a free loopback port, in plain text.
 
         Args:
             settings: Other settings. Those that are not given are read from the environment.
@@ -190,7 +190,7 @@ class ServerSettings(Settings):
 
 
 class ChannelSettings(Settings):
-    """How a client reaches a server."""
+    """Settings of a client's channel."""
 
     section: ClassVar[str] = "channel"
 
@@ -199,7 +199,7 @@ class ChannelSettings(Settings):
     tls_ca_file: Path | None = None
     """The authorities (PEM) one of which must have signed the server's certificate. Implies ``tls``."""
     tls_certificate_file: Path | None = None
-    """The client's certificate chain (PEM), for servers that want one. Implies ``tls``."""
+    """The client's certificate chain (PEM), for servers that require one. Implies ``tls``."""
     tls_private_key_file: Path | None = None
     """The private key of the client's certificate (PEM)."""
     tls_server_name: str | None = None
@@ -212,12 +212,11 @@ class ChannelSettings(Settings):
     max_message_bytes: int = Field(default=64 << 20, ge=1024)
     """The largest response, in bytes."""
     timeout_seconds: float = Field(default=600.0, gt=0)
-    """The longest that a call may take where neither the caller nor the call being served sets less."""
+    """The default timeout of a call. The caller or the call being served may set less."""
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
-    """The time that a call to another service leaves of the deadline of the call being served, for a proper
-    error."""
+    """The time reserved before the deadline of the call being served for returning an error."""
     keepalive_seconds: float = Field(default=60.0, ge=1)
-    """How often a silent connection is probed."""
+    """The interval of keepalive probes of an idle connection, in seconds."""
     http_proxy: bool = False
     """Whether calls go through the proxy that the environment names (``https_proxy`` and the like)."""
 

@@ -36,7 +36,7 @@ _TRANSIENT_HERE = frozenset(
 
 @dataclass(frozen=True)
 class CallStatus(grpc.Status):
-    """What ``abort_with_status`` takes."""
+    """The argument of ``abort_with_status``."""
 
     code: grpc.StatusCode
     details: str
@@ -46,7 +46,7 @@ class CallStatus(grpc.Status):
 def encode(error: ServiceError, request_id: str) -> CallStatus:
     """The status of a failed call: one ErrorInfo; BadRequest, RetryInfo and RequestInfo where they apply.
 
-    What is too long for the trailers is cut, and the ErrorInfo counts the violations that were left out
+    Content too long for the trailers is cut; the ErrorInfo counts the omitted violations
     (``omitted_violations``).
     """
     message = _clipped(error.message, _MESSAGE_BYTES)

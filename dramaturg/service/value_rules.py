@@ -48,7 +48,7 @@ def text_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> 
             )
         )
     if limits.pattern:
-        # RE2 classes such as \\w are ASCII.
+        # RE2 classes like \\w are ASCII.
         matches, pattern = re.compile(limits.pattern, re.ASCII).fullmatch, limits.pattern
         yield lambda value: f"does not match {pattern}" if value and not matches(value) else None
 

@@ -1,4 +1,4 @@
-"""Calls to judges: each takes a slot of the judge, has a limited time, and returns its failure."""
+"""Calls to judges: each takes a slot of the judge, has a timeout, and returns its failure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=
 
 @contextmanager
 def noted_failures() -> Iterator[list[Failure]]:
-    """Collects the failures of judges within a ``with`` block, tasks begun there included.
+    """Collects the failures of judges within a ``with`` block and in the tasks that it starts.
 
-    A result has the reasons in words; the failures tell whether another attempt may help.
+    A result states the reasons as text; the failures tell whether a retry may help.
     """
     noted: list[Failure] = []
     token = _noted.set(noted)
@@ -43,36 +43,36 @@ def noted_failures() -> Iterator[list[Failure]]:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait for judges. All in seconds."""
+    """The timeouts of judges, in seconds."""
 
     judge: float
-    """The longest wait for an answer: from the call to the first one, and from each one to the next."""
+    """The timeout from the call to the first answer, and from each answer to the next."""
     gold_answer: float
-    """The longest wait for the gold answer; never more than half of the time left."""
+    """The timeout of the gold answer; at most half of the time left."""
     reserve: float
-    """What is kept of the time left to send the result; never more than a tenth of it."""
+    """The time reserved for sending the result; at most a tenth of the time left."""
 
     def left(self) -> float | None:
-        """The time left for work on the call that is being served; None without a deadline."""
+        """The time left for the evaluation in the current call; None without a deadline."""
         remaining = context.remaining()
         return None if remaining is None else remaining - min(self.reserve, remaining / 10)
 
     def for_gold_answer(self) -> float:
-        """The time for the gold answer: the judges that compare with it keep the other half."""
+        """The timeout of the gold answer: at most half of the time left, for judges to use the other half."""
         left = self.left()
         return self.gold_answer if left is None else min(self.gold_answer, left / 2)
 
 
 class Request(Protocol):
-    """What every request for an evaluation has."""
+    """A request for an evaluation."""
 
     @property
     def options(self) -> JudgeOptions:
-        """How the judges work."""
+        """The model, sampling and repeat of the judges."""
 
 
 def judge_options(assignment: JudgeAssignment, request: Request) -> JudgeOptions:
-    """How the judge of an assignment works on a request."""
+    """The options for the judge of an assignment."""
     options = JudgeOptions(model=assignment.model, repeat_index=request.options.repeat_index)
     if request.options.HasField("sampling"):
         options.sampling.CopyFrom(request.options.sampling)
@@ -86,13 +86,13 @@ async def call_judge(
     left: float | None,
     longest: float,
 ) -> Answer | Failure:
-    """Calls a judge when it has a free slot; a failure is returned, not raised.
+    """Calls a judge when a slot is free; returns a failure in place of raising it.
 
     Args:
         judge: The judge whose slot is taken.
-        call: Makes the call, with the most seconds it may take.
-        left: The time left for waiting and calling together, in seconds, or None.
-        longest: The most seconds for the call itself.
+        call: Makes the call with a timeout in seconds.
+        left: The limit of waiting and calling together, in seconds. None: no limit.
+        longest: The timeout of the call alone, in seconds.
     """
     begun = time.perf_counter()
 
@@ -112,17 +112,17 @@ async def read_judge(
     left: float | None,
     longest: float,
 ) -> Failure | None:
-    """Reads the answers of a judge as they come, when it has a free slot.
+    """Reads a stream of answers of a judge when a slot is free.
 
     Args:
         judge: The judge whose slot is taken.
         stream: Makes the call and yields its answers.
         take: Takes each answer; it does not raise.
-        left: The time left for waiting and reading together, in seconds, or None.
-        longest: The most seconds from the call to the first answer, and from each answer to the next.
+        left: The limit of waiting and reading together, in seconds. None: no limit.
+        longest: The timeout from the call to the first answer and from each answer to the next, in seconds.
 
     Returns:
-        Why the stream broke off; None where it came to its end.
+        The failure that ended the stream; None where the stream is complete.
     """
 
     async def work(limit: asyncio.Timeout) -> None:
@@ -137,12 +137,12 @@ async def read_judge(
 
 
 def record_answer(judge: Judge, failure: Failure | None, begun: float) -> None:
-    """Counts an answer of a judge, and notes a failure for ``noted_failures``.
+    """Counts a call to a judge, and records its failure for ``noted_failures``.
 
     Args:
         judge: The judge.
-        failure: Why there is no answer; None where there is one.
-        begun: When it was asked, on the clock of ``time.perf_counter``.
+        failure: The failure; None after an answer.
+        begun: The start of the call, on the clock of ``time.perf_counter``.
     """
     seconds = time.perf_counter() - begun
     count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
@@ -157,19 +157,19 @@ async def ask(
     """Calls a method of an assignment's judge within the time left.
 
     Args:
-        assignment: Whose judge is asked.
-        timeouts: How long to wait.
+        assignment: The assignment of the judge.
+        timeouts: The timeouts of judges.
         method: The method of a stub on the judge's channel.
-        request: What it is asked.
-        answer: The type of its answer.
+        request: The request of the method.
+        answer: The type of the response.
 
     Returns:
-        The answer, one without content where it is not of the contract's form; or why there is none.
+        The response, or the failure of the call. A response that does not parse is empty.
     """
 
     async def call(timeout: float) -> Response:
         response: Response | None = await method(request, timeout=timeout)
-        # gRPC hands over None where the bytes do not parse as the response.
+        # gRPC returns None where the bytes do not parse as the response.
         return answer() if response is None else response
 
     return await call_judge(assignment.judge, call, left=timeouts.left(), longest=timeouts.judge)
@@ -178,7 +178,7 @@ async def ask(
 async def _in_slot(
     judge: Judge, work: Callable[[asyncio.Timeout], Awaitable[Answer]], left: float | None
 ) -> Answer | Failure:
-    """Does work in a slot of a judge, within the time left; what fails in the call is returned."""
+    """Runs work in a slot of a judge, within the time left; returns the failure of the call."""
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
             return await work(limit)
@@ -189,7 +189,7 @@ async def _in_slot(
 
 
 def _restart(limit: asyncio.Timeout, ends: float | None, longest: float) -> float:
-    """Reschedules a limit to ``longest`` seconds from now, at most its end; returns the seconds left."""
+    """Reschedules a limit to ``longest`` seconds from now, at most to ``ends``; returns the seconds left."""
     now = asyncio.get_running_loop().time()
     if ends is None or ends - now > longest:
         limit.reschedule(now + longest)

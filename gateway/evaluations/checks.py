@@ -10,11 +10,11 @@ from dramaturg.service.errors import Violation
 
 
 def check_distinct(field: str, values: Sequence[str]) -> Iterator[Violation]:
-    """Finds values that are blank or stand there twice.
+    """Finds blank and repeated values.
 
     Args:
         field: The path of the list.
-        values: What it holds.
+        values: The elements of the list.
     """
     first: dict[str, int] = {}
     for index, value in enumerate(values):
@@ -26,7 +26,7 @@ def check_distinct(field: str, values: Sequence[str]) -> Iterator[Violation]:
 
 
 def check_alone(selections: Sequence[JudgeSelection], roles: Sequence[Role]) -> Iterator[Violation]:
-    """Finds second judges of roles that one plays alone.
+    """Finds second judges of roles that take one judge.
 
     Args:
         selections: The request's ``judges``.

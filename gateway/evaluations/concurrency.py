@@ -10,13 +10,13 @@ Result = TypeVar("Result")
 
 
 async def gather_all(work: Sequence[Coroutine[Any, Any, Result]]) -> list[Result]:
-    """The results of all, in order. One that breaks, or cancelling, cancels the others.
+    """Returns the results of all coroutines, in order. A failure or a cancellation cancels the others.
 
     Raises:
-        Exception: What one alone raises.
-        ExceptionGroup: What one of several raises.
+        Exception: The error of a single coroutine.
+        ExceptionGroup: The errors of several coroutines.
     """
-    if len(work) == 1:  # nothing goes on beside it, so that it needs no task
+    if len(work) == 1:  # a single coroutine needs no task
         return [await work[0]]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in work]

@@ -43,27 +43,26 @@ _ORDERS = {
 
 
 class Question(NamedTuple):
-    """One way in which the decision is put to one model."""
+    """The decision with a model, a prompt and an order of the options."""
 
     model: str
-    """The model, as named in the request. Empty: the one that the author takes then."""
+    """The model, as named in the request. Empty: the author's default."""
     prompt: DecisionPrompt.ValueType
-    """How the question is put; never unspecified."""
+    """The prompt; never unspecified."""
     swapped: bool
     """Whether option 2 is shown first."""
 
 
 @dataclass(frozen=True)
 class DecisionsPlan:
-    """A request that is valid, with who puts the question to the models."""
+    """A valid request and its author."""
 
     request: EvaluateDecisionsRequest
-    """The request."""
     author: JudgeAssignment
-    """Who asks the models."""
+    """The author; it calls the models."""
 
     def questions(self) -> Sequence[Question]:
-        """Every question, by model, prompt and order as requested."""
+        """All questions, by model, prompt and order as requested."""
         request = self.request
         prompts = [
             prompt or authoring_decisions_pb2.DECISION_PROMPT_NAIVE for prompt in request.prompts or (0,)
@@ -81,11 +80,11 @@ class DecisionsPlan:
 
 
 def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> DecisionsPlan:
-    """Plans the evaluation of a request that keeps to the contract's limits.
+    """Plans the evaluation of a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
@@ -106,11 +105,11 @@ def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> Dec
 
 
 class DecisionsEvaluation(Evaluation):
-    """The evaluation of one decision. A model that fails abstains and touches no other.
+    """The evaluation of one decision. A model that fails abstains; the others are not affected.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: DecisionsPlan, timeouts: Timeouts) -> None:
@@ -119,7 +118,6 @@ class DecisionsEvaluation(Evaluation):
         self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> DecisionResult:
-        """See ``Evaluation.work``."""
         request = self._plan.request
         choices = await gather_all([self._ask(one, emit) for one in self._plan.questions()])
         return DecisionResult(
@@ -156,7 +154,7 @@ class DecisionsEvaluation(Evaluation):
 
 
 def _settle(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
-    """Takes a choice or an abstention from an answer; what is neither abstains."""
+    """Copies the choice or abstention of an answer. An answer with neither abstains as UNPARSABLE."""
     choice.text = answer.text
     choice.provenance.CopyFrom(answer.provenance)
     decided = answer.choice in _CHOICES
@@ -176,4 +174,4 @@ def _check_demonstrations(request: EvaluateDecisionsRequest) -> Iterator[Violati
             yield Violation(f"{path}.choice", "must be stated: a demonstration is a solved example")
         shown = demonstration.decision
         if (shown.goal, shown.scenario) == (asked.goal, asked.scenario):
-            yield Violation(path, "is the decision itself, whose choice it would give away")
+            yield Violation(path, "repeats the decision itself and reveals its choice")

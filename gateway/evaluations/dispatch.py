@@ -32,9 +32,9 @@ class Evaluations:
     """Plans the evaluation of any request.
 
     Args:
-        registry: The judges that there are.
-        directory: Knows who the judges are.
-        timeouts: How long to wait for them.
+        registry: The registered judges.
+        directory: The identities of the judges.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts) -> None:
@@ -58,12 +58,12 @@ class Evaluations:
         }
 
     def plan(self, request: Message) -> Evaluation:
-        """Plans the evaluation of a request that keeps to the contract's limits.
+        """Plans the evaluation of a request that is within the contract's limits.
 
         Args:
             request: The request of a method of EvaluationService.
 
         Raises:
-            ServiceError: The request asks for what cannot be done, as the method's contract says.
+            ServiceError: The request is invalid; the codes are those of the method's contract.
         """
         return self._by_request[type(request)](request)

@@ -1,4 +1,4 @@
-"""Failures of judges, and the abstentions that stand for them."""
+"""Failures of judges, and the abstentions that replace their answers."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _BY_REASON = {
 
 
 class Failure(NamedTuple):
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
     reason: AbstainReason.ValueType
     """The reason of the abstentions."""
     explanation: str
-    """The same in words."""
+    """The explanation, a predicate whose subject is the judge."""
     retry_after: float | None = None
-    """Seconds after which the judge wants to be asked again; None where it does not say."""
+    """The retry delay that the judge requests, in seconds. None: not stated."""
     judge: str = ""
-    """Whose failure it is, such as "critic 'llm'", where it stands apart from the call."""
+    """The role and name of the judge, for example "critic 'llm'". Empty while the call is known."""
 
 
 def timed_out() -> Failure:
-    """The failure of a judge that did not answer in the time that it was given."""
+    """The failure of a judge that did not answer before its timeout."""
     return Failure(verdict_pb2.ABSTAIN_REASON_TIMED_OUT, "did not answer in time")
 
 
@@ -63,14 +63,14 @@ def unanswered() -> Failure:
 def abstain_all(
     judge: str, role: Role, failure: Failure, criteria: Sequence[str], identity: Identity | None
 ) -> Assessment:
-    """The assessment that stands for the answer that did not come.
+    """The assessment that replaces a missing answer.
 
     Args:
         judge: The registered name of the judge.
-        role: The role in which it was asked.
-        failure: Why there is no answer.
-        criteria: The criteria it answers for.
-        identity: What it says of itself, if it ever did.
+        role: The role in which it was called.
+        failure: The reason for the missing answer.
+        criteria: The criteria that the judge answers for.
+        identity: The identity of the judge. None: unknown.
     """
     rationale = f"The judge {judge!r} {failure.explanation}."
     provenance = Provenance(contract=role.contract)

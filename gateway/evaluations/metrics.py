@@ -20,16 +20,16 @@ from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(
     "dramaturg_judge_calls_total",
-    "Calls to judges and other players of roles: answered, or why the judge is taken to abstain.",
+    "Calls to judges and other services of roles: answered, or the reason of the abstention.",
     ("role", "judge", "outcome"),
 )
 JUDGE_SECONDS = Histogram(
     "dramaturg_judge_call_duration_seconds",
-    "How long calls to judges took, the wait for a free slot included.",
+    "Duration of calls to judges, including the wait for a slot.",
     ("role", "judge"),
 )
 EVALUATIONS = Counter(
-    "dramaturg_evaluations_total", "Evaluations that came to a result, of runs too.", ("evaluation",)
+    "dramaturg_evaluations_total", "Evaluations with a result, including those of runs.", ("evaluation",)
 )
 JUDGEMENTS = Counter(
     "dramaturg_judgements_total",
@@ -42,7 +42,7 @@ ABSTENTIONS = Counter(
     ("evaluation", "role", "judge", "reason"),
 )
 
-# The member of RunSample.result that a result would stand in: the name of its evaluation.
+# The name of an evaluation is the member of RunSample.result that holds its result.
 _NAMES: dict[type[Message], str] = {
     ScriptsResult: "scripts",
     TextsResult: "texts",
@@ -53,13 +53,13 @@ _NAMES: dict[type[Message], str] = {
 
 
 def count_judge_call(role: str, judge: str, failed: AbstainReason.ValueType | None, seconds: float) -> None:
-    """Counts a call to a judge, by why it is taken to abstain. None: it answered."""
+    """Counts a call to a judge by the reason of its abstention. None: it answered."""
     JUDGE_CALLS.add(role, judge, "answered" if failed is None else reason_name(failed))
     JUDGE_SECONDS.observe(seconds, role, judge)
 
 
 class Judgement(NamedTuple):
-    """One judgement, as far as it is counted."""
+    """One judgement with the labels that it is counted by."""
 
     role: str
     judge: str
@@ -68,7 +68,7 @@ class Judgement(NamedTuple):
 
 
 def count_result(result: Message) -> None:
-    """Counts the judgements of a result. In a panel every judge counts."""
+    """Counts the judgements of a result, those of every judge of a panel included."""
     evaluation = _NAMES.get(type(result))
     if evaluation is None:
         return
@@ -80,7 +80,7 @@ def count_result(result: Message) -> None:
 
 
 def reason_name(reason: AbstainReason.ValueType) -> str:
-    """A reason as it stands in a label, such as "timed-out"."""
+    """The label value of a reason, for example "timed-out"."""
     return AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_").lower().replace("_", "-")
 
 
@@ -101,7 +101,7 @@ def _judgements(evaluation: str, result: Message) -> Iterable[Judgement]:
 
 
 def _verdicts(result: ScriptsResult) -> Iterator[Judgement]:
-    """Every judge's own verdicts: what a panel makes of them is not counted again."""
+    """The verdicts of every judge; those of panels are derived from them and not counted."""
     for candidate in result.candidates:
         for assessed in candidate.assessments:
             for verdict in assessed.assessment.verdicts:

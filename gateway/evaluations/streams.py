@@ -15,18 +15,18 @@ from gateway.evaluations.metrics import count_result
 
 
 class Emit(Protocol):
-    """Hands on one event; never waits."""
+    """Publishes one event without waiting."""
 
     def __call__(self, **event: Message) -> None:
-        """Takes the event under the name that it has in the stream's message."""
+        """Publishes the event under its field name in the stream's message."""
 
 
 class Evaluation(ABC):
-    """An evaluation that is planned. A subclass does it; here it is followed, or not, and counted.
+    """A planned evaluation. A subclass implements ``work``; this class streams and counts it.
 
     Args:
-        response: Makes the message of the method's stream of an event by its name.
-        accepted: Makes the event that states the plan.
+        response: Makes a message of the method's stream from an event by name.
+        accepted: Makes the event of the plan.
     """
 
     def __init__(self, response: Callable[..., Any], accepted: Callable[[], EvaluationAccepted]) -> None:
@@ -35,23 +35,23 @@ class Evaluation(ABC):
 
     @abstractmethod
     async def work(self, emit: Emit) -> Any:
-        """Does it and returns its result.
+        """Runs the evaluation and returns its result.
 
         Args:
-            emit: Hands on what happens until then.
+            emit: Publishes the events before the result.
         """
 
     async def result(self) -> Any:
-        """Runs it and returns only its result. Cancelling it cancels the calls to judges."""
+        """Runs the evaluation and returns its result. Cancellation cancels the calls to judges."""
         return _counted(await self.work(_tell_nobody))
 
     async def events(self) -> AsyncGenerator[Any]:
-        """Yields that it was accepted, then each event as it comes, then the result.
+        """Yields the accepted plan, then each event as it occurs, then the result.
 
-        Closing it, or cancelling its consumer, cancels the calls to the judges.
+        Closing the generator, or cancelling its consumer, cancels the calls to judges.
 
         Raises:
-            Exception: An error of the work, after the events before it.
+            Exception: The error of ``work``, after the events before it.
         """
         response = self._response
         yield response(accepted=self._accepted())

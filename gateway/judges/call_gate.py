@@ -1,4 +1,4 @@
-"""Bounds the calls to a judge, and shares them between tenants."""
+"""Limits the concurrent calls to a judge, with fair shares for tenants."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class _Line:
 
     share: FairShare
     calls: int = 0
-    """Those under way and those that wait."""
+    """The number of running and waiting calls."""
 
 
 class CallGate:
     """Limits the number of concurrent calls to a judge.
 
-    A free place goes to the tenant that has fewest, among equals in turn; a tenant's own calls are served in
-    the order in which they came. A tenant without running calls waits for at most one turn of every other
-    tenant, however many calls of theirs wait.
+    A free slot goes to the tenant with the fewest running calls, round-robin among equals. Calls of one
+    tenant are served in order of arrival. A tenant without running calls waits for at most one turn of every
+    other tenant.
 
-    It belongs to one event loop.
+    An instance belongs to one event loop.
 
     Args:
-        calls: How many calls, at least 1.
+        calls: The maximum of concurrent calls, at least 1.
     """
 
     def __init__(self, calls: int) -> None:
@@ -36,7 +36,7 @@ class CallGate:
         self._lines: dict[str, _Line] = {}
 
     def call(self, tenant: str) -> AbstractAsyncContextManager[None]:
-        """Makes a tenant's call within an ``async with`` block, when it is its turn."""
+        """Waits for a slot of a tenant and holds it within an ``async with`` block."""
         return _Call(self, tenant)
 
     async def _enter(self, tenant: str) -> _Line:
@@ -56,7 +56,7 @@ class CallGate:
         self._forget(line)
 
     def _forget(self, line: _Line) -> None:
-        """Forgets a call, and with its last one the tenant: tenants come and go."""
+        """Removes a call, and the tenant with its last one, to bound memory."""
         line.calls -= 1
         if not line.calls:
             self._semaphore.close_share(line.share)

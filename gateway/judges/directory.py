@@ -1,4 +1,4 @@
-"""Asks judges who they are and whether they answer."""
+"""Identities and health of judges."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 class Finding(NamedTuple):
-    """How a judge is, and why it is not serving."""
+    """The health of a judge, and the reason where it is not serving."""
 
     health: JudgeHealth.ValueType
     error: str = ""
 
 
 class JudgeDirectory:
-    """Knows the identities of judges, each asked once in a while.
+    """Caches the identities of judges and checks their health.
 
     Args:
-        ttl: Seconds for which an identity is believed.
-        timeout: The most seconds to wait for an answer.
+        ttl: The lifetime of a cached identity, in seconds.
+        timeout: The timeout of a call, in seconds.
     """
 
     def __init__(self, *, ttl: float, timeout: float) -> None:
@@ -43,14 +43,14 @@ class JudgeDirectory:
         self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
 
     def known(self, judge: Judge) -> Identity | None:
-        """Who a judge is, where it said so not long ago; else None."""
+        """The cached identity of a judge; None without one."""
         known = self._known.get(judge)
         return known[0] if known is not None and time.monotonic() < known[1] else None
 
     async def identity(self, judge: Judge) -> Identity | None:
-        """Who a judge is; None where it does not say. A failure is not remembered.
+        """The identity of a judge; None where the call fails. Failures are not cached.
 
-        Evaluations that need the same identity at the same time share one question.
+        Concurrent requests for one identity share a call.
         """
         if known := self.known(judge):
             return known
@@ -62,7 +62,7 @@ class JudgeDirectory:
         return await asyncio.shield(task)
 
     async def inspect(self, judge: Judge) -> JudgeEntry:
-        """Asks a judge for its identity and health now; never raises for what the judge does."""
+        """Requests the identity and health of a judge. Failures of the judge are part of the result."""
         started = time.perf_counter()
         identity, status = await asyncio.gather(
             self._ask_identity(judge), self._ask_health(judge), return_exceptions=True
@@ -93,7 +93,7 @@ class JudgeDirectory:
     async def _ask_identity(self, judge: Judge) -> Identity | None:
         request = GetIdentityRequest(contract=judge.role.contract)
         response = await IdentityServiceStub(judge.channel).GetIdentity(request, timeout=self._timeout)
-        # gRPC hands over None where the bytes do not parse as the response.
+        # gRPC returns None where the bytes do not parse as the response.
         return None if response is None else response.identity
 
     async def _ask_health(self, judge: Judge) -> int:
@@ -105,7 +105,7 @@ class JudgeDirectory:
 def _classify(
     judge: Judge, identity: Identity | BaseException | None, status: int | BaseException
 ) -> Finding:
-    """How a judge is, by what it answered to both questions."""
+    """The health of a judge by its answers to both calls."""
     for answer in (identity, status):
         if isinstance(answer, BaseException) and not isinstance(answer, grpc.aio.AioRpcError):
             raise answer
@@ -128,12 +128,12 @@ def _classify(
     if isinstance(status, int) and not serving:
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
-    # A server without a health service that says who it is does answer.
+    # A server that answers with its identity and has no health service is serving.
     return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
 
 
 def _judges_for(role: Role, identity: Identity) -> bool:
-    """Whether a judge names a criterion of its role, or names none at all."""
+    """Whether a judge declares a criterion of its role, or no criteria."""
     if not isinstance(role, JudgeRole) or ANY_CRITERION in identity.capabilities or not identity.criteria:
         return True
     return any(criterion in identity.criteria for criterion in role.criteria)

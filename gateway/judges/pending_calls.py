@@ -10,15 +10,15 @@ from types import TracebackType
 
 
 class PendingCalls:
-    """The calls that are made within ``noting``, tasks begun there included, and are not answered yet."""
+    """The unanswered calls made within ``noting`` and in the tasks started there."""
 
     def __init__(self) -> None:
         self._begun: dict[str, dict[object, float]] = {}
-        """By judge: when each call was begun, the first one first."""
+        """The start of each call by judge, earliest first."""
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Takes note of the calls made within a ``with`` block."""
+        """Records the calls made within a ``with`` block."""
         token = _noting.set(self)
         try:
             yield
@@ -26,11 +26,11 @@ class PendingCalls:
             _noting.reset(token)
 
     def begin(self, judge: str, call: object) -> None:
-        """Notes a call to a judge."""
+        """Records the start of a call to a judge."""
         self._begun.setdefault(judge, {})[call] = time.monotonic()
 
     def end(self, judge: str, call: object) -> None:
-        """Notes that it is over."""
+        """Records the end of a call."""
         del self._begun[judge][call]
         if not self._begun[judge]:
             del self._begun[judge]
@@ -49,10 +49,10 @@ _noting: ContextVar[PendingCalls | None] = ContextVar("pending_calls", default=N
 def noted(
     turn: AbstractAsyncContextManager[None], role: str, judge: str
 ) -> AbstractAsyncContextManager[None]:
-    """Wraps the turn of a call to a judge, which records the call while one is observed.
+    """Wraps the slot of a call, to record the call within ``PendingCalls.noting``.
 
     Args:
-        turn: Holds the turn within an ``async with`` block.
+        turn: Holds the slot within an ``async with`` block.
         role: The judge's role.
         judge: Its registered name.
     """

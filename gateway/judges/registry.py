@@ -1,4 +1,4 @@
-"""The judges of the configuration, each with its channel."""
+"""The configured judges and their channels."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from gateway.settings import JudgeEntry
 
 @dataclass(frozen=True, eq=False)
 class Judge:
-    """A registered judge. Two are the same only if they are the same entry."""
+    """A registered judge. Equality is identity."""
 
     role: Role
-    """The role it serves."""
+    """The role that it serves."""
     name: str
-    """The name it is registered under."""
+    """The registered name."""
     target: str
-    """Where it is reached."""
+    """The address."""
     default: bool
-    """Whether it serves the role where a request names no judge. A role's only judge does."""
+    """Whether it serves the role where a request names no judge. True for the only judge of a role."""
     channel: grpc.aio.Channel = field(repr=False)
-    """The open channel to it."""
+    """The open channel to the judge."""
     gate: CallGate = field(repr=False)
-    """Bounds the calls to it. Each judge has a gate of its own, so that one that hangs holds up no other."""
+    """Limits the concurrent calls. Gates are separate, so a hanging judge does not delay others."""
 
     @property
     def slots(self) -> AbstractAsyncContextManager[None]:
-        """Holds, within an ``async with`` block, a slot for a call that is made for the present caller."""
+        """Holds a slot for a call of the current tenant within an ``async with`` block."""
         return noted(self.gate.call(current().tenant), self.role.name, self.name)
 
 
@@ -44,7 +44,7 @@ class Registry:
     """Finds judges by role and name."""
 
     def __init__(self, judges: Iterable[Judge], roles: Mapping[str, Role] = ROLES) -> None:
-        """Takes the judges in the order configured, and all roles by name."""
+        """Takes the judges in configuration order, and all roles by name."""
         self.roles = roles
         self._judges = {(judge.role.name, judge.name): judge for judge in judges}
         self._defaults: dict[str, Judge] = {}
@@ -57,10 +57,9 @@ class Registry:
         return self._judges.get((role, name))
 
     def default(self, role: str) -> Judge | None:
-        """The judge that serves a role where none is named; None where the role is unbound.
+        """The default judge of a role; None where the role is unbound.
 
-        A role with several judges and no default is unbound: which of them grades is never a matter of
-        their order.
+        A role with several judges and no default is unbound: their order selects none.
         """
         return self._defaults.get(role)
 
@@ -72,11 +71,11 @@ class Registry:
         ]
 
     def of_role(self, role: str) -> Sequence[Judge]:
-        """The judges of a role, in the order configured."""
+        """The judges of a role, in configuration order."""
         return [judge for judge in self._judges.values() if judge.role.name == role]
 
     def all(self) -> Sequence[Judge]:
-        """Every judge, by role, then in the order configured."""
+        """All judges, by role, then in configuration order."""
         return [judge for role in self.roles for judge in self.of_role(role)]
 
 
@@ -87,11 +86,11 @@ async def open_registry(
     roles: Iterable[JudgeRole] = (),
     connect: Callable[[str], grpc.aio.Channel] = open_channel,
 ) -> AsyncIterator[Registry]:
-    """Opens the channels to the configured judges, one a target, and closes them at the end.
+    """Opens a channel to each target of the configured judges, and closes the channels on exit.
 
     Args:
-        entries: The judges, as configured.
-        calls_per_judge: How many calls each one gets at once, shared equally by tenants.
+        entries: The configured judges.
+        calls_per_judge: The maximum of concurrent calls of a judge, shared equally by tenants.
         roles: The roles that the configuration adds to the built-in ones.
         connect: Opens a channel to a target.
 

@@ -1,4 +1,4 @@
-"""The judges of a request: those that it names, else the configured defaults."""
+"""Selection of the judges of a request: those that it names, else the configured defaults."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ class JudgeAssignment:
     """A judge that takes part in an evaluation. Several in one role are a panel."""
 
     judge: Judge
-    """The judge."""
     model: str
-    """The model that it uses. Empty: its own default."""
+    """The model of the judge. Empty: the judge's default."""
 
     @property
     def role(self) -> Role:
-        """The role it plays."""
+        """The role of the judge."""
         return self.judge.role
 
     def describe(self) -> JudgeSelection:
-        """The selection that asks for just this."""
+        """The selection that results in this assignment."""
         return JudgeSelection(role=self.role.name, judge=self.judge.name, model=self.model)
 
 
@@ -54,7 +53,7 @@ def check_selections(
         elif selection.role not in names:
             yield Violation(
                 f"{path}.role",
-                f"is {selection.role!r}, which is no role of this evaluation; its roles are "
+                f"is {selection.role!r}, which this evaluation does not use; its roles are "
                 f"{', '.join(names)}",
             )
         elif key in seen:
@@ -62,14 +61,14 @@ def check_selections(
         elif selection.role == SYNTHESIZE.name:
             synthesizers += 1
             if synthesizers > 1:
-                yield Violation(path, "is a second synthesizer: there is one gold answer")
+                yield Violation(path, "is a second synthesizer; a request has one gold answer")
         seen.add(key)
 
 
 def select_judges(
     selections: Sequence[JudgeSelection], wanted: Sequence[Role], registry: Registry, model: str
 ) -> tuple[JudgeAssignment, ...]:
-    """Seats the judges of every role, roles in the order wanted, a panel's judges as selected.
+    """Assigns the judges of every role: roles in the order wanted, judges of a panel as selected.
 
     Args:
         selections: The request's ``judges``, free of violations.
@@ -114,7 +113,7 @@ def _default(role: Role, registry: Registry) -> Judge:
 
 
 def judge_unknown(role: str, name: str, registry: Registry, field: str) -> ServiceError:
-    """The error of a request that names a judge that is not registered for the role.
+    """The error of a request with a judge that is not registered for the role.
 
     Args:
         role: The role.

@@ -1,4 +1,4 @@
-"""Socket activation: a service is started by the first connection to its address."""
+"""Socket activation: the first connection to an address starts its service."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _CHUNK = 1 << 16
 
 
 class Activations:
-    """Addresses whose services are started when they are first used.
+    """Addresses whose services start on the first connection.
 
-    Connections are forwarded to the service, byte by byte. A service that cannot be started ends the
-    ``async with`` block with its error. At the end the services are stopped together.
+    Connections are forwarded to the service. A service that fails to start ends the ``async with`` block with
+    its error. On exit all services are stopped.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Activations:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def add(self, service: Service) -> str:
-        """Listens for a service on a free port of this machine and returns the address."""
+        """Listens for a service on a free loopback port and returns the address."""
         started: asyncio.Future[str] | None = None
 
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,5 +91,5 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(chunk)
             await writer.drain()
         writer.write_eof()
-    except OSError:  # one of the two connections is gone, and so is the use of the other
+    except OSError:  # one connection is closed; the other is closed with it
         writer.close()

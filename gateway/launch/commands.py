@@ -16,7 +16,7 @@ from dramaturg.service.app import App
 from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
 from dramaturg.service.server import run
 
-if TYPE_CHECKING:  # a service that runs alone does not import the gateway
+if TYPE_CHECKING:  # a service in a separate process does not import the gateway
     from gateway.launch.platform import Overview
 
 __all__ = ["app", "local_platform"]
@@ -40,9 +40,9 @@ Port = Annotated[
 def up(host: Host = None, port: Port = None) -> None:
     """Starts every service and the gateway in one process.
 
-    The gateway listens on --host and --port, each other service on a loopback port of its own. Every agent
+    The gateway listens on --host and --port, every other service on a separate loopback port. Every agent
     runs twice, as the judges "llm" and "offline"; "llm" is the default where a model is configured. SIGTERM
-    or Ctrl-C drains and ends. Logs are JSON on standard error.
+    or Ctrl-C drains and stops the process. Logs are JSON on standard error.
 
     For example:
 
@@ -62,10 +62,10 @@ def serve(
     port: Port = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="How an agent judges: llm or offline. Default: as configured, else llm."),
+        typer.Option(help="The backend of an agent: llm or offline. Default: as configured, else llm."),
     ] = None,
 ) -> None:
-    """Starts one service as a process of its own.
+    """Starts one service in a separate process.
 
     It is configured by DRAMATURG_<NAME>_<SETTING> variables and by its table in the file that
     DRAMATURG_CONFIG names; the judges of "gateway" are its [[gateway.judges]].

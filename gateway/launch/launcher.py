@@ -1,4 +1,4 @@
-"""Starts services in this process, each with the services that it needs."""
+"""Starts services in this process, with their dependencies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.launch.activation import Activations
 from gateway.settings import JudgeEntry
 
 WITH_MODEL = "llm"
-"""The backend, and the registered name, of judges that call a model."""
+"""The backend and registered name of judges that call a model."""
 WITHOUT_MODEL = "offline"
-"""The backend, and the registered name, of judges that call no model."""
+"""The backend and registered name of judges that call no model."""
 BUILT_IN = "built-in"
-"""The registered name of a service that needs no model and has no choice of backends."""
+"""The registered name of a service without a model and without backends."""
 
 _TARGET = "_target"
 
@@ -35,7 +35,7 @@ class RunningService:
     name: str
     """The service's name."""
     backend: str
-    """Its backend. Empty: it has no choice of backends."""
+    """Its backend. Empty: the service has no backends."""
     target: str
     """Its address."""
 
@@ -43,15 +43,15 @@ class RunningService:
 class Launcher:
     """Starts services on loopback ports.
 
-    A service's settings say which services it needs: a field ``generation_target`` that is not configured
-    gets the address of the generation service, which is started for it.
+    The settings of a service state its dependencies: a field ``generation_target`` that is not configured
+    gets the address of a generation service started for it.
 
     Args:
         stack: Stops the services.
-        activations: Starts a service when it is first called. None: services are started at once.
+        activations: Starts a service on its first call. None: services start at once.
 
     Attributes:
-        services: The services, in the order in which they were asked for.
+        services: The services, in the order requested.
     """
 
     def __init__(self, stack: AsyncExitStack, activations: Activations | None = None) -> None:
@@ -62,7 +62,7 @@ class Launcher:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def judges(self, role: str, service: str) -> Sequence[JudgeEntry]:
-        """The judges of a role that a service offers: one for each of its backends."""
+        """The judges that a service provides for a role: one for each backend."""
         settings = settings_type(find_app(service))
         choices = backends(settings)
         if not choices:
@@ -75,11 +75,11 @@ class Launcher:
         ]
 
     async def settings(self, kind: type[SomeSettings], given: Mapping[str, Any]) -> SomeSettings:
-        """Settings in which the addresses that are not configured are those of services started here.
+        """Settings with the addresses of started services in place of those not configured.
 
         Args:
             kind: The class of the settings.
-            given: Values that are not read from the environment.
+            given: Values that override the environment.
         """
         configured = kind(**given).model_fields_set
         targets = {
@@ -90,7 +90,7 @@ class Launcher:
         return kind(**given, **targets)
 
     async def _target(self, name: str) -> str:
-        # Services that are started side by side share the services that they need.
+        # Services that start concurrently share their dependencies.
         async with self._locks[name]:
             if name not in self._targets:
                 self._targets[name] = await self._start(name)

@@ -1,4 +1,4 @@
-"""The whole platform in one process: every service on a loopback port of its own, and the gateway."""
+"""The platform in one process: every service on a separate loopback port, and the gateway."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Overview:
     """The services of a platform."""
 
     services: Sequence[RunningService]
-    """The services beside the gateway, in the order started."""
+    """The services other than the gateway, in the order started."""
     notice: str
-    """A message to the user. Empty: none."""
+    """A message for the user. Empty: none."""
 
 
 class Platform:
-    """All services and the gateway as one service; its contracts are the gateway's.
+    """All services and the gateway as one service, with the contracts of the gateway.
 
     Every agent is served with each of its backends, registered under the backend's name.
 
     Args:
-        roles: The roles to serve, with the services that they need. Empty: all.
-        announce: Is called with the services before the gateway takes calls.
-        runs: The settings of runs. None: those of the environment.
-        lazy: Whether a service is started when it is first called. Otherwise all are started first.
+        roles: The roles to serve. Empty: all.
+        announce: Called with the services before the gateway accepts calls.
+        runs: The settings of runs. None: read from the environment.
+        lazy: Whether a service starts on its first call. Otherwise all start before the gateway.
     """
 
     name = "platform"
@@ -64,7 +64,7 @@ class Platform:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """Starts the services, yields the gateway's contracts, and stops the services, last started first."""
+        """Starts the services, yields the gateway's contracts, and stops the services in reverse order."""
         async with AsyncExitStack() as stack:
             activations = await stack.enter_async_context(Activations()) if self._lazy else None
             launcher = Launcher(stack, activations)
@@ -79,7 +79,7 @@ class Platform:
             wired = _register(settings.judges, judges, WITH_MODEL if has_model else WITHOUT_MODEL)
             if self._announce is not None:
                 self._announce(Overview(launcher.services, "" if has_model else NO_MODEL))
-            # Not copied: a copy is not validated.
+            # Constructed anew, since a copy is not validated.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
             gateway = Gateway(GatewaySettings(**{**values, "judges": wired}), self._runs)
             yield await stack.enter_async_context(gateway.open())
@@ -91,13 +91,13 @@ async def local_platform(
 ) -> AsyncIterator[str]:
     """Serves a gateway in this process for the duration of a command, and yields its address.
 
-    A service is started when it is first called. The gateway has no runs.
+    A service starts on its first call. Runs are disabled.
 
     Args:
-        announce: Is called with the services.
+        announce: Called with the services.
         roles: The roles that the command uses. Empty: all.
     """
-    # Threads of linear algebra that wait for a core spin. The event loop needs one, too.
+    # Idle threads of OpenBLAS spin. Half of the cores remain for the event loop.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     async with (
         Platform(roles, announce, RunsSettings(enabled=False), lazy=True).open() as contracts,
@@ -108,7 +108,7 @@ async def local_platform(
 
 def _has_model() -> bool:
     """Whether the generation service has a provider, configured or in the variables of the openai package."""
-    # The service itself is not asked: importing it takes longer than most commands.
+    # The service is not imported: its import takes longer than most commands.
     return is_configured("generation", "providers") or any(
         os.environ.get(name) for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL")
     )

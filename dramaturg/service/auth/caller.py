@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 
 TENANT_METADATA = "x-dramaturg-tenant"
-"""The metadata key by which a service names the tenant that it calls for. Of other callers it is ignored."""
+"""The metadata key of the tenant that a service calls for. Ignored for other callers."""
 TENANT_PATTERN = r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?"
-"""What a tenant's name looks like; 1 to 63 characters."""
+"""The pattern of a tenant's name, 1 to 63 characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def bearer_token(target: str, settings: ChannelSettings) -> ReloadingFile[str] |
 
 
 def is_loopback(target: str) -> bool:
-    """Whether a target is this machine: what is sent there passes no network."""
+    """Whether a target is on this machine, so that no data passes a network."""
     address = target.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
     if target.startswith("unix:"):
         return True

@@ -1,7 +1,7 @@
-"""Errors of authentication. They are for the log: the caller is not told."""
+"""Errors of authentication. They are logged and not sent to the caller."""
 
 from __future__ import annotations
 
 
 class UnauthenticatedError(Exception):
-    """The credentials are missing or wrong. The message holds nothing of them."""
+    """The credentials are missing or invalid. The message contains no part of them."""

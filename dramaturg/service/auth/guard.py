@@ -22,7 +22,7 @@ from dramaturg.service.settings import SettingsError
 logger = logging.getLogger(__name__)
 
 REFLECTION = "/grpc.reflection."
-"""How the names of reflection's methods begin, of which there are several versions."""
+"""The prefix of the names of reflection's methods, which exist in several versions."""
 
 
 # The caller of the call being served, by its metadata. None: the certificate identifies it.
@@ -35,9 +35,8 @@ class Guard:
     """Authenticates the caller of each call, and refuses the one that lacks the permission.
 
     Args:
-        authenticator: Authenticates callers. ``None``: they are not authenticated, and may call everything, a
-        service
-            behind the gateway for any tenant included.
+        authenticator: Authenticates callers. ``None``: callers are not authenticated and may call every
+            method, also for any tenant.
         rules: The permission that a method needs, by the method's full name.
         reflection: The permission that reflection needs.
     """
@@ -54,7 +53,7 @@ class Guard:
         return self._authenticator is None or self._rule(method) == OPEN
 
     def authenticate(self, method: str, metadata: Metadata) -> bool:
-        """Looks at the credentials in the metadata of a call, before its request is read.
+        """Checks the credentials in the metadata of a call before its request is read.
 
         A request may have up to ``server.max_message_bytes``: it is not read for an unknown caller.
 
@@ -63,7 +62,7 @@ class Guard:
             metadata: The metadata of the call, in whose task this runs.
 
         Returns:
-            Whether the caller may be a known one. Where it is not, the call is to be refused by [authorize].
+            False where the credentials are invalid; [authorize] then refuses the call.
         """
         if self._authenticator is None or self._rule(method) == OPEN:
             return True
@@ -75,7 +74,7 @@ class Guard:
         return True
 
     def authorize(self, method: str, context: Context, metadata: Metadata) -> None:
-        """Enters the caller, for all code that works on the call.
+        """Authenticates the caller and sets it for all code that serves the call.
 
         Args:
             method: The full name of the method.
@@ -83,8 +82,8 @@ class Guard:
             metadata: The metadata of the call.
 
         Raises:
-            ServiceError: UNAUTHENTICATED, without a word on what was wrong; PERMISSION_DENIED; UNIMPLEMENTED
-                for a method that is not served, to callers that are known.
+            ServiceError: UNAUTHENTICATED, without the cause; PERMISSION_DENIED; UNIMPLEMENTED for a method
+                that is not served, to authenticated callers.
         """
         rule = self._rule(method)
         if rule == OPEN:
@@ -118,7 +117,8 @@ def guard(settings: AuthSettings | None, contracts: Iterable[Contract]) -> Guard
     """The guard of a server.
 
     Args:
-        settings: How callers are authenticated. ``None``, or without a source of identities: not at all.
+        settings: Settings of authentication. ``None`` or without a source of identities: callers are not
+            authenticated.
         contracts: The contracts of the server.
 
     Raises:

@@ -17,7 +17,7 @@ RUNS_READ: Final = "runs.read"
 RUNS_WRITE: Final = "runs.write"
 """Create, change and delete the tenant's runs."""
 JUDGES_READ: Final = "judges.read"
-"""See which judges there are, and what serves a contract."""
+"""List judges and read identities."""
 SERVE: Final = "serve"
 """Ask the services behind the gateway."""
 OPEN: Final = "open"
@@ -93,5 +93,5 @@ RULES: Mapping[str, str] = MappingProxyType(
 
 
 def permissions_of(roles: Iterable[str]) -> frozenset[str]:
-    """What a caller with these roles may do, all together."""
+    """The permissions of a caller with these roles."""
     return frozenset[str]().union(*(ROLES[role] for role in roles))

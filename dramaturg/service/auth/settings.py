@@ -48,8 +48,8 @@ class IdentityGrant(Grant):
     """One ``[[auth.identities]]`` table: the tenant and roles of a SPIFFE id, or of the subject of a JWT."""
 
     pattern: str = Field(min_length=1, max_length=2048, pattern=r"^[^\s]+$")
-    """The identity. ``*`` stands for any one part between slashes (of a JWT's subject: between slashes and
-    colons), ``{tenant}`` for the one that names the tenant.
+    """The identity. ``*`` matches one part between slashes (in a JWT's subject: between slashes and
+    colons), ``{tenant}`` the part that names the tenant.
 
     For example: spiffe://example.org/ns/dramaturg/sa/*"""
 
@@ -66,7 +66,7 @@ class IdentityGrant(Grant):
 
 
 class AuthSettings(Settings):
-    """Section ``auth``: how callers are authenticated. Without any source of identities they are not."""
+    """Section ``auth``. Without a source of identities, callers are not authenticated."""
 
     section: ClassVar[str] = "auth"
 
@@ -82,7 +82,7 @@ class AuthSettings(Settings):
     jwt_algorithms: tuple[Literal["RS256", "ES256", "EdDSA"], ...] = ("RS256", "ES256", "EdDSA")
     """The signatures that are accepted."""
     jwt_leeway_seconds: float = Field(default=30.0, ge=0, le=300)
-    """By how much the clocks of issuer and server may differ."""
+    """The tolerated difference of the clocks of issuer and server, in seconds."""
     jwt_principal_claim: str = Field(default="sub", min_length=1)
     """The claim with the principal."""
     jwt_tenant_claim: str = Field(default="tenant", min_length=1)
@@ -110,5 +110,5 @@ class AuthSettings(Settings):
 
     @property
     def enabled(self) -> bool:
-        """Whether callers are authenticated: some source of identities is named."""
+        """Whether callers are authenticated: a source of identities is configured."""
         return self.tokens_file is not None or self.jwks_file is not None or bool(self.identities)

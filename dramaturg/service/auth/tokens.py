@@ -19,7 +19,7 @@ from dramaturg.service.files import ReloadingFile, read
 from dramaturg.service.settings import SettingsError, explain
 
 MOST_TOKENS = 1000
-"""A token is compared with every one of the file; for more callers there are JWTs."""
+"""The maximum number of tokens in a file: each token is compared with all. Use JWTs for more callers."""
 
 
 class TokenEntry(Grant):
@@ -43,7 +43,7 @@ class StaticTokens:
     """The tokens of a file, which is read again when it changes.
 
     Raises:
-        SettingsError: The file cannot be read, or is not as it should be.
+        SettingsError: The file cannot be read or is invalid.
     """
 
     def __init__(self, file: Path) -> None:

@@ -25,10 +25,10 @@ _LONGEST_PRINCIPAL = 2048
 
 
 class WebTokens:
-    """Recognises the bearers of JWTs.
+    """Authenticates callers by JWTs.
 
-    A token must be signed by a key of the file with an algorithm that is allowed, name the issuer and the
-    audience, and not have expired; ``exp`` must be there.
+    A token must be signed by a key of the file with an allowed algorithm, name the issuer and the audience,
+    and have a claim ``exp`` that has not passed.
 
     Raises:
         SettingsError: The keys cannot be read, or PyJWT is not installed.
@@ -45,15 +45,15 @@ class WebTokens:
         self._keys = ReloadingFile([file], lambda: _load(file, settings.jwt_algorithms))
 
     def find(self, token: str) -> Caller:
-        """Who bears the token.
+        """The caller with the token.
 
         Raises:
-            UnauthenticatedError: The token is not good.
+            UnauthenticatedError: The token is invalid.
         """
         try:
             claims = self._claims(token)
         except self._jwt.PyJWTError as error:
-            # Only the kind: some messages show what the token says.
+            # Only the class: some messages contain claims of the token.
             raise UnauthenticatedError(f"a JWT was refused: {type(error).__name__}") from None
         return self._caller(claims)
 

@@ -1,4 +1,4 @@
-"""Refuses calls that the caller may not make: by its permissions, and by the gate of the contract."""
+"""Refuses calls by the caller's permissions and by the gate of the contract."""
 
 from __future__ import annotations
 

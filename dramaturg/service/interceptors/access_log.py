@@ -1,4 +1,4 @@
-"""Writes one line about each call: the method, how it ended, how long it took, for whom.
+"""Logs one line for each call: method, status, duration and peer.
 
 Contents of messages are never logged.
 """
@@ -24,7 +24,7 @@ _NO_REQUEST = RequestContext("")
 
 
 class AccessLog:
-    """Logs each call at INFO, a fault of the service at ERROR, and keeps the audit log."""
+    """Logs each call at INFO, a fault of the service at ERROR, and writes the audit log."""
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Logs the call once it has ended."""

@@ -1,7 +1,7 @@
-"""Refuses calls beyond what the server takes at once.
+"""Refuses calls above the server's limit of concurrent calls.
 
-gRPC's own ``maximum_concurrent_rpcs`` refuses health probes too, so that a busy pod is killed, and says
-neither why nor when to come back.
+gRPC's ``maximum_concurrent_rpcs`` also refuses health probes, so a busy pod is killed, and states neither a
+reason nor a retry delay.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ class Admission:
     """Counts the items of the calls in progress, and refuses the call that would exceed the limit.
 
     Args:
-        limit: The most items at once.
+        limit: The maximum of concurrent items.
         retry_after: The retry delay of refused calls, in seconds.
-        weights: How many items the request of a method has, by the method's full name. Calls of other methods
-            count as one item.
+        weights: The number of items in a request, by the method's full name. Other calls count as one item.
     """
 
     def __init__(

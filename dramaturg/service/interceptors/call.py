@@ -1,4 +1,4 @@
-"""What the interceptors of a server see of a call."""
+"""The call that the interceptors of a server process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Call:
         request_bytes: The encoded size of the request; ``None`` for a stream of requests.
         send: Sends a response. An interceptor may replace it by a function that calls it.
         response: The response that was sent last.
-        seconds: How long the call may take.
+        seconds: The time limit of the call.
         code: The name of the status code that the call ends with, once it has ended.
         reason: The name of its ErrorReason. Empty: none.
     """
@@ -60,7 +60,7 @@ class Interceptor(Protocol):
     """One concern of every call that a server serves."""
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
-        """Serves a call: does what is to be done before and after ``await proceed(call)``.
+        """Serves a call; work before and after it encloses ``await proceed(call)``.
 
         Args:
             call: The call.
@@ -72,7 +72,7 @@ class Interceptor(Protocol):
 
 
 def field_names(message: Any) -> Container[str]:
-    """The names of a message's fields. To ask a message for a field that it does not have is slow."""
+    """The names of a message's fields, cached: testing a message for an absent field is slow."""
     descriptor: Descriptor | None = getattr(message, "DESCRIPTOR", None)
     return () if descriptor is None else _names(descriptor)
 

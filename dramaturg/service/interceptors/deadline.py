@@ -1,4 +1,4 @@
-"""Ends calls at their deadline, and refuses those that cannot keep it.
+"""Ends calls at their deadline, and refuses calls with too little time left.
 
 gRPC does not pass deadlines on: the handler of a call with two seconds left may call another service without
 any. The deadline is in the request's context, where the channel finds it for the next hop.
@@ -19,10 +19,10 @@ from dramaturg.service.interceptors.call import Call, Proceed
 
 
 class Deadlines:
-    """Ends the work on a call after its seconds.
+    """Ends the work on a call at its time limit.
 
-    The time for which a slow reader holds up a stream counts too; the stream ends when the reader takes the
-    next message.
+    Time in which a slow reader blocks a stream is included; the stream ends when the reader takes the next
+    message.
 
     Args:
         floor: A call with fewer seconds left is refused before any work.
@@ -35,7 +35,8 @@ class Deadlines:
         """Bounds the call.
 
         Raises:
-            ServiceError: DEADLINE_EXCEEDED: ERROR_REASON_DEADLINE_TOO_SHORT, ERROR_REASON_DEADLINE_EXCEEDED.
+            ServiceError: DEADLINE_EXCEEDED: ERROR_REASON_DEADLINE_TOO_SHORT or
+                ERROR_REASON_DEADLINE_EXCEEDED.
         """
         if call.seconds < self._floor:
             raise _too_short(call.seconds, self._floor)
@@ -90,7 +91,7 @@ class Limit:
         """Cancels the task again when the time is over.
 
         Raises:
-            ServiceError: It is over.
+            ServiceError: The time limit has passed.
         """
         self._paused = False
         if self._expired:

@@ -1,4 +1,4 @@
-"""Maps exceptions of handlers to statuses of the contract, and leaks nothing else.
+"""Maps exceptions of handlers to statuses of the contract, without internal details.
 
 Unmapped, gRPC sends the text of an unexpected exception to the caller, and loses the code of a failed
 dependency.
@@ -25,7 +25,7 @@ class ErrorMapping:
     """Ends a call whose handler raises with a status, and records the code of every call."""
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
-        """Maps what is raised; a deliberate abort passes.
+        """Maps exceptions to statuses; an explicit abort passes unchanged.
 
         Raises:
             grpc.aio.AbortError: The call was aborted.

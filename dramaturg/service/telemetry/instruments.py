@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 """Upper bounds for durations in seconds: from a cheap call to the longest deadline."""
 OTHER = "other"
-"""The value of a label that stands for all further ones."""
+"""The label value that replaces all values above the limit."""
 
 
 class Instrument:
@@ -28,8 +28,8 @@ class Instrument:
         name: Its name.
         description: One sentence.
         labels: The names of its labels. Every one has few values.
-        shown: Values of the labels that are shown from the start, at zero. To Prometheus a series that begins
-            at one has not risen, so what should alarm at the first time has its values here.
+        shown: Values of the labels that are exposed from the start, at zero. Prometheus sees no increase in a
+            series that begins at one, so alerts on the first event need them.
     """
 
     kind: ClassVar[str]

@@ -37,11 +37,11 @@ _BATCH, _QUEUE = 512, 2048  # the specification's
 class Tracing:
     """The tracer provider of a process.
 
-    The variables of OpenTelemetry's specification configure what the settings leave open.
+    The variables of OpenTelemetry's specification configure the rest.
 
     Args:
         service: The name of the service, unless ``OTEL_SERVICE_NAME`` sets another.
-        settings: Where spans go, and which.
+        settings: The endpoint and sampling of spans.
 
     Attributes:
         provider: Makes the spans.
@@ -64,7 +64,7 @@ class Tracing:
         self.provider.add_span_processor(self._processor)
 
     def shutdown(self) -> None:
-        """Sends the spans that wait, for about ``settings.flush_seconds`` at most. Blocks."""
+        """Sends the queued spans; blocks for at most about ``settings.flush_seconds``."""
         timer = threading.Timer(self._flush_seconds, self._exporter.shutdown)
         timer.daemon = True
         timer.start()
@@ -89,7 +89,7 @@ def _number(variable: str, default: int) -> int:
 
 
 class _CountingExporter(SpanExporter):
-    """Counts what the collector took and what it did not."""
+    """Counts the spans that the collector accepted and those that it refused."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter

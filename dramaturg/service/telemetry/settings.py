@@ -20,7 +20,7 @@ class MetricsSettings(Settings):
     Kubernetes: 9464.
     """
     host: str = ""
-    """The address for it. Empty: the one that the server listens on."""
+    """The address for metrics. Empty: the server's address."""
 
 
 def _endpoint() -> str:
@@ -57,8 +57,8 @@ class TracesSettings(Settings):
     may hold personal data, and every reader of the traces reads them.
     """
     flush_seconds: float = Field(default=3.0, ge=0, le=60)
-    """How long the process waits at its end, after everything else, for the collector to take the last spans.
-    The others are dropped. (``OTEL_EXPORTER_OTLP_TIMEOUT`` holds for each batch.)
+    """The time limit for sending the last spans at the end of the process, in seconds. Remaining spans are
+    dropped. (``OTEL_EXPORTER_OTLP_TIMEOUT`` holds for each batch.)
     """
 
     @property

@@ -87,7 +87,7 @@ def span(
 def fail(span: Span, error_type: str) -> None:
     """Marks a span failed. The first call counts.
 
-    Messages of errors are not recorded: they may quote what is judged.
+    Messages of errors are not recorded: they may quote judged texts.
 
     Args:
         span: The span.

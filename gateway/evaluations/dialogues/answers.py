@@ -13,7 +13,7 @@ from gateway.evaluations.failures import Failure
 from gateway.judges.selection import JudgeAssignment
 
 LOWEST, HIGHEST = 1, 10
-"""The ends of the scale of ratings (SimulBench, section 2.5)."""
+"""The ends of the rating scale (SimulBench, section 2.5)."""
 
 _PREFERENCES = frozenset(
     {
@@ -26,12 +26,12 @@ _PREFERENCES = frozenset(
 
 
 def no_rating(reason: AbstainReason.ValueType, rationale: str) -> Rating:
-    """A rating that abstains."""
+    """Returns a rating that abstains."""
     return Rating(abstain_reason=reason, rationale=rationale)
 
 
 def settle_rating(answer: RateResponseResponse | Failure, assignment: JudgeAssignment) -> Rating:
-    """The rating of an answer; one that is missing, off the scale or both given and withheld abstains."""
+    """The rating of an answer. A rating that is missing, off the scale or contradictory abstains."""
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")
     answer.rating.provenance.registered_name = assignment.judge.name
@@ -40,12 +40,12 @@ def settle_rating(answer: RateResponseResponse | Failure, assignment: JudgeAssig
 
 
 def settle_score(answer: ScoreTextsResponse | Failure, assignment: JudgeAssignment, model: str) -> ReplyScore:
-    """The score of an answer about one reply; it abstains where a rating would, or where there is not one.
+    """The score of one reply. It abstains where a rating would, and without exactly one score.
 
     Args:
-        answer: What the scorer said.
-        assignment: Whose judge it is.
-        model: Who replied.
+        answer: The answer of the scorer.
+        assignment: The assignment of the scorer.
+        model: The model that replied.
     """
     scored = ReplyScore(model=model, judge=assignment.judge.name)
     if isinstance(answer, Failure):
@@ -65,7 +65,7 @@ def _settle_value(judgement: Rating | TextScore, lowest: float, highest: float) 
     if judgement.HasField("value") and judgement.abstain_reason:
         problem = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
     elif judgement.HasField("value"):
-        # Also false for what is no number.
+        # Also false for NaN.
         problem = None if lowest <= judgement.value <= highest else verdict_pb2.ABSTAIN_REASON_UNPARSABLE
     elif not judgement.abstain_reason:
         problem = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
@@ -75,7 +75,7 @@ def _settle_value(judgement: Rating | TextScore, lowest: float, highest: float) 
 
 
 def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:
-    """A comparison that abstains."""
+    """Returns a comparison that abstains."""
     abstain = pair_judge_service_pb2.PREFERENCE_ABSTAIN
     return ComparePairResponse(
         preference=abstain, votes=[RoleVote(preference=abstain, abstain_reason=reason)]
@@ -85,7 +85,7 @@ def no_comparison(reason: AbstainReason.ValueType) -> ComparePairResponse:
 def settle_comparison(
     answer: ComparePairResponse | Failure, assignment: JudgeAssignment
 ) -> ComparePairResponse:
-    """The comparison of an answer; one without a preference abstains."""
+    """The comparison of an answer. A comparison without a preference abstains."""
     if isinstance(answer, Failure):
         return no_comparison(answer.reason)
     comparison = answer

@@ -14,18 +14,18 @@ _LONGEST_NAME = 180
 def cut_scripts(
     task: SimulationTask, dialogue_index: int, turns: Sequence[Utterance], challenging_turn: int
 ) -> Sequence[DialogueScript]:
-    """Cuts a script for each turn that models under test are to answer.
+    """Cuts a script for each turn that models under test answer.
 
     Args:
-        task: What is simulated.
-        dialogue_index: Which of the task's dialogues it is.
+        task: The simulated task.
+        dialogue_index: The index of the dialogue among those of the task.
         turns: Whole turns, one or more: utterances alternate and end with the simulator's.
-        challenging_turn: The first challenging turn, from 1; 0: there is none.
+        challenging_turn: The first challenging turn, from 1. 0: none.
 
     Returns:
-        The challenging turn (FirstChan) and every later one (SubseqChan); where there is none, the last turn
-        (LastOnly). A script ends with its turn's request. Its id is made of the task, the dialogue and the
-        turn, so scripts of several dialogues do not meet.
+        The challenging turn (FirstChan) and every later one (SubseqChan); without a challenging turn, the
+        last turn (LastOnly). A script ends with the user's utterance of its turn. Its id consists of the
+        task, the dialogue and the turn, so ids of several dialogues differ.
     """
     count = len(turns) // 2
     subsets = dict.fromkeys(range(1, count + 1), dialogues_pb2.SCRIPT_SUBSET_SUBSEQUENT_CHALLENGE)

@@ -1,7 +1,7 @@
 """Dialogues (SimulBench, section 2.5): every model continues one script, and the replies are judged.
 
-They are rated, compared and, where that is asked for, scored for an attribute such as toxicity. A reply that
-cannot be used is not judged: its ratings, comparisons and scores abstain for its reason.
+Replies are rated, compared and, on request, scored for an attribute, for example toxicity. An unusable reply
+is not judged: its ratings, comparisons and scores abstain for its reason.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ Replies = Mapping[str, asyncio.Task[ModelReply]]
 class DialoguesEvaluation(Evaluation):
     """The evaluation of one test script.
 
-    A rating or score waits for its own reply alone, a comparison for its two; what fails touches nothing
-    else. Judges are not told who wrote what.
+    A rating or score waits for its reply, a comparison for its two replies. A failure affects no other
+    judgement. Judges are not told the authors of the replies.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: DialoguesPlan, timeouts: Timeouts) -> None:
@@ -67,7 +67,6 @@ class DialoguesEvaluation(Evaluation):
         self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> DialogueResult:
-        """See ``Evaluation.work``."""
         request = self._plan.request
         async with asyncio.TaskGroup() as group:
             replies: Replies = {

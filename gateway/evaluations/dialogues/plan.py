@@ -18,18 +18,17 @@ from gateway.judges.selection import JudgeAssignment, check_selections, select_j
 
 @dataclass(frozen=True)
 class DialoguesPlan:
-    """A request that is valid, with its judges."""
+    """A valid request and its judges."""
 
     request: EvaluateDialoguesRequest
-    """The request."""
     author: JudgeAssignment | None
-    """Who has the replies written. None where the request brings them all."""
+    """The author of the replies. None where the request holds all replies."""
     rating_judges: tuple[JudgeAssignment, ...]
-    """Who rates each reply. Empty where ratings are omitted."""
+    """The judges that rate each reply. Empty where ratings are omitted."""
     pair_judges: tuple[JudgeAssignment, ...]
-    """Who compares each pair. Empty where there is none."""
+    """The judges that compare each pair. Empty without pairs."""
     text_scorers: tuple[JudgeAssignment, ...]
-    """Who scores each reply for an attribute. Empty where that is not asked for."""
+    """The scorers of each reply. Empty where no scores are requested."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
@@ -44,11 +43,11 @@ class DialoguesPlan:
 
 
 def plan_dialogues(request: EvaluateDialoguesRequest, registry: Registry) -> DialoguesPlan:
-    """Plans the evaluation of a request that keeps to the contract's limits.
+    """Plans the evaluation of a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
@@ -89,12 +88,12 @@ def _check_script(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
 
 def _check_replies(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
     if not request.models and not request.replies:
-        yield Violation("models", "must name a model, or replies must hold one: there is nothing to judge")
+        yield Violation("models", "must name a model, or replies must not be empty")
     yield from check_distinct("models", request.models)
     seen = set(request.models)
     for index, reply in enumerate(request.replies):
         if reply.model in seen:
-            yield Violation(f"replies[{index}].model", f"is {reply.model!r}, who replies already")
+            yield Violation(f"replies[{index}].model", f"is {reply.model!r}, which already has a reply")
         seen.add(reply.model)
 
 
@@ -105,7 +104,9 @@ def _check_pairs(request: EvaluateDialoguesRequest) -> Iterator[Violation]:
         models = frozenset({pair.first_model, pair.second_model})
         for field in ("first_model", "second_model"):
             if (model := getattr(pair, field)) not in known:
-                yield Violation(f"pairs[{index}].{field}", f"is {model!r}, who does not reply here")
+                yield Violation(
+                    f"pairs[{index}].{field}", f"is {model!r}, which is not among the models and replies"
+                )
         if len(models) == 1:
             yield Violation(f"pairs[{index}]", "compares a model with itself")
         elif models in seen:

@@ -1,7 +1,7 @@
-"""Simulation (SimulBench, sections 2.3 and 2.4): a user agent and a simulator talk, turn by turn.
+"""Simulation (SimulBench, sections 2.3 and 2.4): a dialogue of a user agent with a simulator.
 
 A turn is a user's utterance and the simulator's answer to it; the task's description is the first utterance.
-Test scripts are then cut from the whole turns.
+Test scripts are cut from the complete turns.
 """
 
 from __future__ import annotations
@@ -45,37 +45,36 @@ from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 MAX_TURNS = 4
-"""The most turns where the request names no number (SimulBench, section 3.2)."""
+"""The default maximum of turns (SimulBench, section 3.2)."""
 
 _ROLES = (AUTHOR, CHALLENGE_JUDGE)
 
 
 @dataclass(frozen=True)
 class SimulationPlan:
-    """A request that is valid, with who talks and who looks for the challenging turn."""
+    """A valid request, its author and its challenge judge."""
 
     request: SimulateDialogueRequest
-    """The request."""
     author: JudgeAssignment
-    """Who has both sides written."""
+    """The author of both sides."""
     challenge_judge: JudgeAssignment
-    """Who finds the first challenging turn."""
+    """The judge that finds the first challenging turn."""
 
     def max_turns(self) -> int:
-        """The most turns, a user's utterance and the answer to it each."""
+        """The maximum number of turns."""
         return self.request.max_turn_count or MAX_TURNS
 
     def accepted(self) -> EvaluationAccepted:
-        """The event that states the plan. How many utterances there will be is not known."""
+        """The event that states the plan. It has no count: the number of utterances is unknown."""
         return EvaluationAccepted(judges=[self.author.describe(), self.challenge_judge.describe()])
 
 
 def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> SimulationPlan:
-    """Plans a dialogue for a request that keeps to the contract's limits.
+    """Plans a dialogue for a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
@@ -89,11 +88,11 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
 
 
 class Simulation(Evaluation):
-    """Simulates one dialogue. A failure ends it early with the reason; earlier turns are kept.
+    """Simulates one dialogue. A failure ends the dialogue with its reason; earlier turns are kept.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: SimulationPlan, timeouts: Timeouts) -> None:
@@ -105,7 +104,6 @@ class Simulation(Evaluation):
         self._provenances: list[Provenance] = []
 
     async def work(self, emit: Emit) -> SimulatedDialogue:
-        """See ``Evaluation.work``."""
         request = self._plan.request
         result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
         turns = self._utterances[: len(self._utterances) // 2 * 2]
@@ -122,7 +120,7 @@ class Simulation(Evaluation):
         return result
 
     async def _talk(self, emit: Emit) -> str:
-        """Holds the dialogue; returns why it ended before the most turns, in words, or nothing."""
+        """Runs the dialogue; returns the reason, as text, of an end before the last turn, else empty."""
         opening = Utterance(speaker=dialogue_pb2.SPEAKER_USER, text=self._plan.request.task.description)
         next_utterance: Utterance | str = opening
         for index in range(2 * self._plan.max_turns()):
@@ -138,7 +136,7 @@ class Simulation(Evaluation):
         return ""
 
     async def _reply(self) -> Utterance | str:
-        """What the simulator says, or why it says nothing."""
+        """The simulator's utterance, or the reason, as text, for its absence."""
         request = self._plan.request
         options = self._options(request.simulator_model, request.simulator_sampling)
         asked = ReplyRequest(utterances=self._utterances, options=options)
@@ -151,7 +149,7 @@ class Simulation(Evaluation):
         return Utterance(speaker=dialogue_pb2.SPEAKER_SIMULATOR, text=answer.text)
 
     async def _next_request(self) -> Utterance | str:
-        """What the user agent asks next, or why it asks nothing."""
+        """The user agent's utterance, or the reason, as text, for its absence."""
         request = self._plan.request
         options = self._options(request.user_model, request.user_sampling)
         asked = NextUserTurnRequest(task=request.task, utterances=self._utterances, options=options)
@@ -171,7 +169,7 @@ class Simulation(Evaluation):
         )
 
     async def _find_challenging_turn(self, turns: Sequence[Utterance]) -> int | Failure:
-        """The first challenging turn, from 1; 0 where none is; or why that is not known."""
+        """The first challenging turn, from 1; 0: none; or the failure of the judge."""
         if not turns:
             return Failure(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, "was not asked: there is no turn")
         assignment = self._plan.challenge_judge

@@ -1,1 +1,1 @@
-"""Script graphs (proScript): models order or write a script, and what they make is measured."""
+"""Script graphs (proScript): graphs of models and their measures."""

@@ -18,19 +18,19 @@ class Cleaned(Generic[Kept]):
     """A part of an answer."""
 
     kept: list[Kept] = field(default_factory=list)
-    """What can be used, in the order answered."""
+    """The usable elements, in the order answered."""
     dropped: list[str] = field(default_factory=list)
-    """What was left out, in words."""
+    """The dropped elements, as text."""
 
 
 def clean_edges(edges: Iterable[EventEdge], disguise: EventAliases) -> Cleaned[EventEdge]:
-    """The edges between events that there are, each once; edges are a set, so a repeat loses nothing.
+    """The distinct edges between known events.
 
-    An event that comes before itself is a cycle, which is measured like any other.
+    An edge from an event to itself is kept: it is a cycle and measured as one.
 
     Args:
         edges: The edges, between aliases.
-        disguise: Knows the aliases.
+        disguise: The aliases.
     """
     cleaned = Cleaned[EventEdge]()
     seen: set[tuple[str, str]] = set()
@@ -45,11 +45,11 @@ def clean_edges(edges: Iterable[EventEdge], disguise: EventAliases) -> Cleaned[E
 
 
 def clean_probabilities(pairs: Iterable[PairProbability], disguise: EventAliases) -> Cleaned[PairProbability]:
-    """The probabilities in [0, 1] of pairs of two events that there are, each pair once.
+    """The probabilities in [0, 1] of distinct pairs of known events.
 
     Args:
         pairs: The pairs, of aliases.
-        disguise: Knows the aliases.
+        disguise: The aliases.
     """
     cleaned = Cleaned[PairProbability]()
     seen: set[tuple[str, str]] = set()

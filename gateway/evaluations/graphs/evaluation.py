@@ -1,7 +1,7 @@
-"""Evaluates script graphs: every model makes its graph, and each graph is measured as soon as it is there.
+"""Evaluates script graphs: each model makes a graph, which is measured on arrival.
 
-Model calls: one a model to order events end to end or to write a graph, n (n - 1) to order n events pair by
-pair, both for a pipeline. Graphs that are given cost none.
+Model calls for each model: one to order events end to end or to write a graph, n (n - 1) to order n events by
+pairs, both for a pipeline. Given graphs need none.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gateway.evaluations.streams import Emit, Evaluation
 
 
 class GraphsEvaluation(Evaluation):
-    """The evaluation of one script. A model that fails abstains and touches no other.
+    """The evaluation of one script. A model that fails abstains; the others are not affected.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
@@ -38,7 +38,6 @@ class GraphsEvaluation(Evaluation):
         self._measurer = GraphMeasurer(plan, timeouts)
 
     async def work(self, emit: Emit) -> GraphsResult:
-        """See ``Evaluation.work``."""
         graphs = await gather_all(
             [
                 *(self._ask(model, emit) for model in self._plan.models),

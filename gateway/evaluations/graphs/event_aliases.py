@@ -13,13 +13,13 @@ _ALIAS = re.compile(r"event-[0-9a-f]{12}(?:-\d+)?")
 
 
 class EventAliases:
-    """Aliases of events, made of a hash of scenario and text.
+    """Aliases of events, derived from a hash of scenario and text.
 
-    Ids such as "1", "2", "3" may give away the order that is asked for, and so may the order of a list. Equal
-    sets of events get equal aliases, so that equal questions are bought once.
+    Consecutive ids and the order of a list may reveal the order to be predicted. Equal sets of events get
+    equal aliases, so equal requests share a completion.
 
     Args:
-        scenario: What the script is for.
+        scenario: The scenario of the script.
         events: The events; their ids are unique.
     """
 
@@ -36,16 +36,16 @@ class EventAliases:
 
     @property
     def shown(self) -> list[Event]:
-        """The events as they are shown."""
+        """The events under their aliases, in the order of the aliases."""
         return [Event(id=alias, text=event.text) for alias, event in self._events.items()]
 
     def id_of(self, alias: str) -> str | None:
-        """The id of the event behind an alias; None where there is no such alias."""
+        """The id of the event with an alias; None for an unknown alias."""
         event = self._events.get(alias)
         return None if event is None else event.id
 
     def unmask(self, text: str) -> str:
-        """Puts ids in the place of the aliases in a text."""
+        """Replaces the aliases in a text by ids."""
         return _ALIAS.sub(lambda match: self.id_of(match[0]) or match[0], text)
 
 

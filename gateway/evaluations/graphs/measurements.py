@@ -16,11 +16,11 @@ from gateway.evaluations.graphs.plan import GraphsPlan
 
 
 class GraphMeasurer:
-    """Measures graphs. A measure that fails is named, and touches no other.
+    """Measures graphs. A failed measure is named in ``failures``; the others are kept.
 
     Args:
-        plan: What to measure, and who does.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
@@ -29,7 +29,7 @@ class GraphMeasurer:
         self._stub = GraphServiceStub(plan.measurer.judge.channel)
 
     async def measure(self, measured: MeasuredGraph) -> None:
-        """Adds all measures that are wanted to a graph. Where there is no graph, there is nothing to add."""
+        """Adds the requested measures. A missing graph has none."""
         if not measured.HasField("graph"):
             return
         stranger = self._stranger(measured.graph)
@@ -105,11 +105,11 @@ class GraphMeasurer:
         return f"{what}: {assignment.role.name} {assignment.judge.name!r} {why}."
 
     def _stranger(self, graph: ScriptGraph) -> str | None:
-        """What keeps a graph's events from being the reference's; None: they are.
+        """The first difference of the events from those of the reference; None: they are equal.
 
-        Events that models were given, or that a given graph shares with them, are the same by id; not all of
-        them need be listed where edges name them. Events that models wrote have ids of their own, which may
-        be equal by accident: they are the same only where all texts are too.
+        Events that models were given, and those of given graphs, are equal by id; edges may name events that
+        are not listed. Ids of events that models wrote may be equal by accident: those events are equal only
+        where all texts are equal as well.
         """
         texts = {event.id: event.text for event in self._plan.request.reference.events}
         for event in graph.events:

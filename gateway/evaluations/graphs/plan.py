@@ -1,4 +1,4 @@
-"""What an evaluation of script graphs will do: which models, who orders, who writes, what is measured."""
+"""The plan of an evaluation of script graphs: models, judges and measures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 FEWEST_EVENTS, MOST_EVENTS = 2, 40
-"""How many events can be ordered (``generation.v1.PredictEdgesRequest``), and at most be asked for."""
+"""The limits of events to order (``generation.v1.PredictEdgesRequest``); the maximum also for writing."""
 
 _ROLES = (AUTHOR, EDGES, GRAPH)
 _ASKED = {
@@ -30,20 +30,19 @@ _ASKED = {
 
 @dataclass(frozen=True)
 class GraphsPlan:
-    """A request that is valid, with who asks the models and who measures."""
+    """A valid request, its models and its judges."""
 
     request: EvaluateGraphsRequest
-    """The request."""
     task: GraphTask.ValueType
-    """What models do; never unspecified."""
+    """The task of the models; never unspecified."""
     models: tuple[str, ...]
-    """The models. An empty name is the default of its service."""
+    """The models. Empty name: the default of the service."""
     author: JudgeAssignment | None
     """The author of graphs. None if none is needed."""
     edges: JudgeAssignment | None
     """The predictor of edges. None if none is needed."""
     measurer: JudgeAssignment
-    """Who measures graphs, and makes graphs of probabilities."""
+    """The graph service: measures graphs and aggregates probabilities to graphs."""
 
     @property
     def writes(self) -> bool:
@@ -52,7 +51,7 @@ class GraphsPlan:
 
     @property
     def distance_mode(self) -> DistanceMode.ValueType | None:
-        """The mode in which the edit distance is measured; None: it is not."""
+        """The mode of the edit distance. None: not measured."""
         if self.request.distance_mode:
             return self.request.distance_mode
         return graph_service_pb2.DISTANCE_MODE_PROSCRIPT if self.writes else None
@@ -75,11 +74,11 @@ class GraphsPlan:
 
 
 def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPlan:
-    """Plans the evaluation of a request that keeps to the contract's limits.
+    """Plans the evaluation of a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
@@ -93,7 +92,7 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
         *check_distinct("models", request.models),
         *_check_given(request),
         *(_check_material(request, task) if models else ()),
-        # A selection that this request turns out not to need is no mistake.
+        # Selections of roles that this request does not need are allowed.
         *check_selections(request.judges, _ROLES, registry.roles),
         *check_alone(request.judges, _ROLES),
         *_check_tested(request, asked),
@@ -117,18 +116,18 @@ def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:
     for index, graph in enumerate(request.graphs):
         path = f"graphs[{index}]"
         if graph.model in request.models:
-            yield Violation(f"{path}.model", f"is {graph.model!r}, which is also asked as one of the models")
+            yield Violation(f"{path}.model", f"is {graph.model!r}, which is also one of the models")
         elif graph.model in names[:index]:
-            yield Violation(f"{path}.model", f"is {graph.model!r} for the second time")
+            yield Violation(f"{path}.model", f"is {graph.model!r}, as is an earlier graph's")
         yield from check_graph(f"{path}.graph", graph.graph)
 
 
 def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -> Iterator[Violation]:
-    """Whether there is what models need to order or to write."""
+    """Finds what a reference lacks for models to order or to write events."""
     reference = request.reference
     count = len(reference.events)
     if not reference.scenario.strip():
-        yield Violation("reference.scenario", "is required: models must know what the script is for")
+        yield Violation("reference.scenario", "is required: it is part of the prompt")
     if count > MOST_EVENTS:
         yield Violation("reference.events", f"has {count} items; models get at most {MOST_EVENTS}")
     if task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES:
@@ -140,14 +139,15 @@ def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -
         for side, event in (("source_id", edge.source_id), ("target_id", edge.target_id)):
             if event not in listed:
                 yield Violation(
-                    f"reference.edges[{index}].{side}", f"is {event!r}, none of the events to be ordered"
+                    f"reference.edges[{index}].{side}",
+                    f"is {event!r}, which is not an event of the reference",
                 )
 
 
 def _check_tested(request: EvaluateGraphsRequest, asked: tuple[Role, ...]) -> Iterator[Violation]:
-    """Finds selections that would put one model in the place of each of the request's.
+    """Finds selections whose model would replace every model of the request.
 
-    The second step of a pipeline may have a model of its own: that of the predictor of edges.
+    The second step of a pipeline, the prediction of edges, may have a separate model.
     """
     tested = asked[0].name if asked and request.models else None
     for index, selection in enumerate(request.judges):

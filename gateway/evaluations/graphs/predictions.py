@@ -1,4 +1,4 @@
-"""Graphs of models: ordered events, written graphs, or written events ordered anew."""
+"""Graphs of models: ordered events, written graphs, or ordered events of written graphs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from gateway.evaluations.graphs.soundness import check_graph
 from gateway.judges.selection import JudgeAssignment
 
 MOST_DROPPED = 100
-"""How much of what was left out is listed one by one."""
+"""The most dropped elements that are listed."""
 
 
 class GraphMaker:
     """Makes the graph of one model.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
         model: The model, as named in the request.
     """
 
@@ -53,7 +53,7 @@ class GraphMaker:
         self._made = MeasuredGraph(model=model)
 
     async def make(self) -> MeasuredGraph:
-        """The graph, with how it was made and nothing measured; or why there is none. Used once."""
+        """Makes the graph, without measures, or states the reason for its absence. Call it once."""
         made = self._made
         try:
             graph = await self._make()
@@ -75,7 +75,7 @@ class GraphMaker:
         written = await self._write()
         if task == graphs_pb2.GRAPH_TASK_GENERATE:
             return written
-        # One event alone, or none, is in order.
+        # Fewer than two events have no order to predict.
         return (
             await self._order(written.events) if len(written.events) >= FEWEST_EVENTS else _unordered(written)
         )
@@ -148,7 +148,11 @@ class GraphMaker:
         return graph
 
     def _keep(self, assignment: JudgeAssignment, cleaned: Cleaned[Kept]) -> list[Kept]:
-        """What is sound in an answer. An answer of which nothing is, is none."""
+        """The usable elements of an answer.
+
+        Raises:
+            _NoGraphError: No element is usable.
+        """
         self._made.dropped.extend(cleaned.dropped)
         if cleaned.dropped and not cleaned.kept:
             raise _unparsable(assignment, f"nothing in it can be used: {cleaned.dropped[0]}")
@@ -209,7 +213,7 @@ def _unparsable(assignment: JudgeAssignment, fault: str) -> _NoGraphError:
 def _check_abstention(
     assignment: JudgeAssignment, reason: AbstainReason.ValueType, *, answered: bool
 ) -> None:
-    """An answer is a graph or an abstention with its reason: neither none of them nor both."""
+    """Checks that an answer has either a graph or an abstention with its reason."""
     if reason and answered:
         raise _NoGraphError(
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,

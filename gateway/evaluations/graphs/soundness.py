@@ -9,11 +9,11 @@ from dramaturg.service.errors import Violation
 from dramaturg.service.validation import violations
 
 MOST_ID, MOST_TEXT = 200, 20_000
-"""The most code points of an event's id and text (``graph.v1.Event``)."""
+"""The maximum code points of an event's id and text (``graph.v1.Event``)."""
 
 
 def check_graph(field: str, graph: ScriptGraph) -> Iterator[Violation]:
-    """Finds what no service would take as a graph. A cycle is none of it: cyclic graphs are measured.
+    """Finds violations that every service refuses. Cyclic graphs are valid and measured.
 
     Args:
         field: The path of the graph.
@@ -28,7 +28,7 @@ def check_graph(field: str, graph: ScriptGraph) -> Iterator[Violation]:
         path = f"{field}.events[{index}]"
         yield from _check_id(f"{path}.id", event.id)
         if event.id in seen:
-            yield Violation(f"{path}.id", f"is {event.id!r}, like that of an event before it")
+            yield Violation(f"{path}.id", f"is {event.id!r}, as is that of an earlier event")
         if len(event.text) > MOST_TEXT:
             yield Violation(f"{path}.text", f"has {len(event.text)} code points; at most {MOST_TEXT}")
         seen.add(event.id)

@@ -1,4 +1,4 @@
-"""What an evaluation of scripts will do: who judges, and with what they compare."""
+"""The plan of an evaluation of scripts: mechanism, gold answer and judges."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ _WRITTEN = (
 
 @dataclass(frozen=True)
 class ScriptsPlan:
-    """A request that is valid, with its judges."""
+    """A valid request and its judges."""
 
     request: EvaluateScriptsRequest
-    """The request."""
     mechanism: Mechanism.ValueType
-    """Who judges; never unspecified."""
+    """The mechanism; never unspecified."""
     source: GoldAnswerSource.ValueType
-    """Where the gold answer comes from; never unspecified."""
+    """The source of the gold answer; never unspecified."""
     synthesizer: JudgeAssignment | None
     """The author of the gold answer. None if none is needed."""
     assignments: tuple[JudgeAssignment, ...]
-    """The judges, in the order in which results list them."""
+    """The judges, in the order of the results."""
     role_criteria: frozenset[str]
-    """The criteria that roles answer for, built-in and configured."""
+    """The criteria of all roles, built-in and configured."""
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""
@@ -51,11 +50,11 @@ class ScriptsPlan:
 
 
 def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> ScriptsPlan:
-    """Plans the evaluation of a request that keeps to the contract's limits.
+    """Plans the evaluation of a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;

@@ -1,7 +1,7 @@
 """Normalizes answers of judges to one valid verdict for each criterion.
 
-Missing, repeated and invented verdicts do not change the number of verdicts; an unclear verdict becomes an
-abstention with its reason.
+The result has one verdict for each criterion, also where verdicts are missing, repeated or unrequested. An
+invalid verdict becomes an abstention with its reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
 
 CORRECTIONS = "gateway-corrections"
-"""The parameter of a provenance that lists what was corrected in the judge's answer."""
+"""The parameter of a provenance that lists the corrections of the judge's answer."""
 
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 
@@ -29,21 +29,21 @@ def expected_criteria(
 ) -> Sequence[str]:
     """The criteria that a judge of a role answers for.
 
-    They are those of the role, then criteria of its own that the judge declares, by name.
+    They are those of the role, then further criteria that the judge declares, by name.
 
     Args:
         role: The role.
-        identity: What the judge says of itself, if it does.
-        role_criteria: The criteria of all roles. One that belongs to another role is not the judge's own.
+        identity: The identity of the judge. None: unknown.
+        role_criteria: The criteria of all roles. A declared criterion of another role is left out.
     """
     declared = set() if identity is None else set(identity.criteria)
     return (*role.criteria, *sorted(declared - {""} - role_criteria))
 
 
 def requested_criteria(expected: Sequence[str], identity: Identity | None) -> Sequence[str]:
-    """Those of the expected criteria that the judge is asked for: what it judges by its identity.
+    """The expected criteria that the judge declares, which the request names.
 
-    Empty where it says of none that it judges them; it is then asked for all that it has.
+    Empty where it declares none of them: the judge then judges all its criteria.
     """
     if identity is None:
         return ()
@@ -58,16 +58,16 @@ def normalize(
     """Corrects an assessment.
 
     Args:
-        assessment: What the judge answered.
-        expected: The criteria it answers for, in order.
-        identity: What it says of itself, if it does.
-        step_count: How many steps the candidate has; findings point at no others.
+        assessment: The answer of the judge.
+        expected: The criteria that the judge answers for, in order.
+        identity: The identity of the judge. None: unknown.
+        step_count: The number of steps of the candidate; findings refer to these alone.
 
     Returns:
-        The assessment with one verdict for each expected criterion, in order; what was corrected stands in
-        the provenance's parameter "gateway-corrections". A missing or meaningless verdict abstains as
-        UNPARSABLE, two that differ as CONTRADICTORY, and one that the judge never declared as NOT_SUPPORTED.
-        Where nothing is to be corrected, as nearly always, it is the one given.
+        The assessment with one verdict for each expected criterion, in order. The provenance's parameter
+        "gateway-corrections" lists the corrections. A missing or invalid verdict abstains as UNPARSABLE,
+        differing verdicts as CONTRADICTORY, and a missing one that the judge does not declare as
+        NOT_SUPPORTED. Without corrections the given assessment is returned.
     """
     verdicts = assessment.verdicts
     if [verdict.criterion for verdict in verdicts] == list(expected) and all(
@@ -89,7 +89,7 @@ def normalize(
 
 
 def _is_sound(verdict: Verdict, step_count: int) -> bool:
-    """Whether a verdict stays as it is: it is clear, and nothing in it cannot be."""
+    """Whether a verdict is valid and needs no correction."""
     reasoned = verdict.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
     if verdict.outcome not in (_DECIDED if not reasoned else (verdict_pb2.OUTCOME_ABSTAIN,)):
         return False
@@ -99,12 +99,12 @@ def _is_sound(verdict: Verdict, step_count: int) -> bool:
 
 
 def _are_steps(indices: Sequence[int], step_count: int) -> bool:
-    """Whether indices are ascending, each once, and below a count."""
+    """Whether indices are strictly ascending and below a count."""
     return all(map(lt, indices, [*indices[1:], step_count]))
 
 
 def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | None) -> Verdict:
-    """The one verdict, or the abstention that stands for none or several."""
+    """The verdict on a criterion, or the abstention that replaces none or several."""
     if not verdicts:
         if identity is not None and not judges(identity, criterion):
             return abstained(
@@ -135,7 +135,7 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
 
 
 def judges(identity: Identity, criterion: str) -> bool:
-    """Whether a judge says of itself that it judges a criterion."""
+    """Whether a judge declares a criterion."""
     return criterion in identity.criteria or ANY_CRITERION in identity.capabilities
 
 
@@ -144,7 +144,7 @@ def _unclear(criterion: str, rationale: str) -> Verdict:
 
 
 def _correct(verdict: Verdict, step_count: int) -> Iterator[str]:
-    """Takes out of a verdict what cannot be, and says what it was."""
+    """Removes invalid values from a verdict; yields a description of each."""
     for field in ("score", "confidence"):
         if not verdict.HasField(field):
             continue
@@ -161,7 +161,7 @@ def _correct(verdict: Verdict, step_count: int) -> Iterator[str]:
 
 
 def _drop_strangers(finding: Finding, step_count: int) -> Sequence[int]:
-    """Leaves the indices of steps that there are, ascending, each once; returns the others."""
+    """Keeps the indices of existing steps, ascending and distinct; returns the others."""
     indices = sorted(set(finding.step_indices))
     finding.step_indices[:] = [index for index in indices if index < step_count]
     return [index for index in indices if index >= step_count]

@@ -1,1 +1,1 @@
-"""Pairs of texts by role-players (DRPE): who reads them, what they say, and what simpler judges say."""
+"""Comparisons of two texts by role-players (DRPE), with baselines."""

@@ -31,11 +31,11 @@ async def compare_pair(
     """Compares the two texts. A judge that fails, or breaks its contract, abstains in every role.
 
     Args:
-        assignment: Who compares.
-        request: The texts. Who wrote them, and what people prefer, is not passed on.
-        roles: Who votes. Empty: one judge without a role.
-        identity: What the judge says of itself, if it ever did.
-        timeouts: How long to wait.
+        assignment: The judge.
+        request: The texts. Their authors and the human preference are not passed on.
+        roles: The roles that vote. Empty: one vote without a role.
+        identity: The identity of the judge. None: unknown.
+        timeouts: The timeouts of judges.
     """
     question = pb.ComparePairRequest(
         source=request.source,
@@ -50,7 +50,7 @@ async def compare_pair(
 
     async def compare(timeout: float) -> pb.ComparePairResponse:
         response: pb.ComparePairResponse | None = await stub.ComparePair(question, timeout=timeout)
-        # gRPC hands over None where the bytes do not parse as the response.
+        # gRPC returns None where the bytes do not parse as the response.
         return pb.ComparePairResponse() if response is None else response
 
     answer = await call_judge(assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge)
@@ -67,7 +67,7 @@ async def compare_pair(
 
 
 def tally_preference(votes: Sequence[pb.RoleVote]) -> pb.Preference.ValueType:
-    """What votes say together: the text with more of them, a tie where equal, nothing where all abstained."""
+    """The preference of the majority of votes: a tie for equal counts, an abstention where all abstain."""
     preferences = [vote.preference for vote in votes]
     if all(preference == pb.PREFERENCE_ABSTAIN for preference in preferences):
         return pb.PREFERENCE_ABSTAIN
@@ -78,7 +78,7 @@ def tally_preference(votes: Sequence[pb.RoleVote]) -> pb.Preference.ValueType:
 
 
 def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
-    """What in an answer is not as the contract has it. Empty: nothing."""
+    """The first breach of the contract in an answer. Empty: none."""
     wanted = max(1, len(roles))
     if len(answer.votes) != wanted:
         return f"it gave {len(answer.votes)} votes for {wanted}"
@@ -91,14 +91,14 @@ def _fault(answer: pb.ComparePairResponse, roles: Sequence[pb.Role]) -> str:
         if abstained != (vote.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED):
             return "a vote abstains without a reason, or has a reason and does not abstain"
     if answer.preference != tally_preference(answer.votes):
-        return "its preference is not what its votes say"
+        return "its preference is not that of its votes"
     return ""
 
 
 def _abstain(
     assignment: JudgeAssignment, question: pb.ComparePairRequest, failure: Failure, provenance: Provenance
 ) -> pb.ComparePairResponse:
-    """The answer that stands for the one that did not come."""
+    """The abstention that replaces a missing answer."""
     rationale = f"The judge {assignment.judge.name!r} {failure.explanation}."
     ballots = [
         pb.Ballot(

@@ -1,7 +1,7 @@
-"""Compares two texts: the roles first, then every comparison side by side.
+"""Compares two texts: the roles first, then all comparisons concurrently.
 
-Model calls: one for the subjective roles, unless they are given or none are wanted, and one for all votes in
-each order shown. So two in one order, three in both (DRPE, section 4.2, counts two).
+Model calls: one for the subjective roles, unless they are given or omitted, and one for all votes in each
+order of presentation: two for one order, three for both (DRPE, section 4.2, counts two).
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ from gateway.judges.selection import JudgeAssignment
 class TextsEvaluation(Evaluation):
     """The comparison of one pair.
 
-    The baselines need no roles and start at once. A judge that fails abstains and touches nothing else.
+    The baselines need no generated roles and start at once. A judge that fails abstains; the others are not
+    affected.
 
     Args:
-        plan: What to do.
-        directory: Knows who the judges are.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        directory: The identities of the judges.
+        timeouts: The timeouts of judges.
     """
 
     def __init__(self, plan: TextsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
@@ -45,7 +46,6 @@ class TextsEvaluation(Evaluation):
         self._timeouts = timeouts
 
     async def work(self, emit: Emit) -> TextsResult:
-        """See ``Evaluation.work``."""
         async with asyncio.TaskGroup() as group:
             roles = group.create_task(self._find(emit))
             tasks = [
@@ -100,5 +100,5 @@ async def _voters(method: str, roles: asyncio.Task[RolesKnown]) -> tuple[pb.Role
         return ()
     if method == BY_FIXED_ROLES:
         return role_set(BY_FIXED_ROLES)
-    # Shielded: one comparison that is cancelled must not end the search for all.
+    # Shielded: cancelling one comparison must not cancel the roles of all.
     return tuple((await asyncio.shield(roles)).roles)

@@ -1,4 +1,4 @@
-"""What a comparison of texts will do: which roles judge, who finds them, and who plays them."""
+"""The plan of a comparison of texts: roles, role service and judges."""
 
 from __future__ import annotations
 
@@ -16,39 +16,38 @@ from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
 BY_ROLES = "roles"
-"""The method that DRPE is: all roles vote."""
+"""The method of DRPE: all roles vote."""
 BY_ONE_JUDGE = "llm"
 """The baseline of one judge without a role (DRPE, section 4.1, LLMScore)."""
 BY_FIXED_ROLES = FIXED_ROLES
-"""The baseline of six roles that stay the same (DRPE, section 4.1, ManualDRPE)."""
+"""The baseline of six fixed roles (DRPE, section 4.1, ManualDRPE)."""
 BASELINES = (BY_ONE_JUDGE, BY_FIXED_ROLES)
 """Every baseline."""
 
 DEFAULT_COARSE_COUNT = 3
 DEFAULT_FINE_COUNT = 2
-"""Five subjective roles together, as many as in DRPE, section 4.1."""
+"""The default counts, together the five subjective roles of DRPE, section 4.1."""
 MOST_ROLES = 100
-"""The most roles of one comparison (``judging.v1.ComparePairRequest``)."""
+"""The maximum number of roles of one comparison (``judging.v1.ComparePairRequest``)."""
 
 
 @dataclass(frozen=True)
 class TextsPlan:
-    """A request that is valid, with its judges."""
+    """A valid request, its roles and its judges."""
 
     request: CompareTextsRequest
-    """The request."""
     objective: tuple[Role, ...]
     """The objective roles."""
     coarse_count: int
-    """How many coarse roles to generate."""
+    """The number of coarse roles to generate."""
     fine_count: int
-    """How many fine roles to generate."""
+    """The number of fine roles to generate."""
     clustered: bool
-    """Whether roles that are alike are left out."""
+    """Whether similar roles are merged by clustering."""
     finder: JudgeAssignment | None
     """The role service. None if none is needed."""
     judges: tuple[JudgeAssignment, ...]
-    """Who compares; several are a panel, of which each one compares on its own."""
+    """The pair judges. Several are a panel; each compares independently."""
 
     @property
     def generated(self) -> bool:
@@ -57,7 +56,7 @@ class TextsPlan:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """How the texts are compared: by roles, then the baselines as requested."""
+        """The methods of comparison: by roles, then the baselines as requested."""
         return (BY_ROLES, *self.request.baselines)
 
     def accepted(self) -> EvaluationAccepted:
@@ -70,11 +69,11 @@ class TextsPlan:
 
 
 def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
-    """Plans the comparison of a request that keeps to the contract's limits.
+    """Plans the comparison of a request that is within the contract's limits.
 
     Args:
         request: The request.
-        registry: The judges that there are.
+        registry: The registered judges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
@@ -82,13 +81,13 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
     """
     coarse_count, fine_count = _counts(request)
     subjective_count = len(request.roles.subjective_roles) + coarse_count + fine_count
-    # Objective roles are never left out, so alone they need no clustering.
+    # Clustering keeps all objective roles, so without others it has no effect.
     clustered = subjective_count > 0 and not request.roles.clustering_omitted
     wanted = (ROLES_FINDER, PAIR_JUDGE) if clustered or coarse_count + fine_count else (PAIR_JUDGE,)
     violations = [
         *_check_roles(request),
         *_check_baselines(request),
-        # A selection that this request turns out not to need is no mistake.
+        # Selections of roles that this request does not need are allowed.
         *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE), registry.roles),
         *check_alone(request.judges, (ROLES_FINDER,)),
     ]
@@ -100,7 +99,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
             [
                 Violation(
                     "roles",
-                    f"asks for {len(objective) + subjective_count} roles together; {MOST_ROLES} are the most",
+                    f"asks for {len(objective) + subjective_count} roles in total; at most {MOST_ROLES}",
                 )
             ]
         )
@@ -117,7 +116,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
 
 
 def _counts(request: CompareTextsRequest) -> tuple[int, int]:
-    """How many coarse and fine roles are to be generated."""
+    """The numbers of coarse and fine roles to generate."""
     roles = request.roles
     if roles.subjective_roles:
         return 0, 0
@@ -147,7 +146,7 @@ def _check_roles(request: CompareTextsRequest) -> Iterator[Violation]:
         if role.origin == ROLE_ORIGIN_OBJECTIVE:
             yield Violation(
                 f"roles.subjective_roles[{index}].origin",
-                "is ROLE_ORIGIN_OBJECTIVE; objective roles stand in objective_roles",
+                "is ROLE_ORIGIN_OBJECTIVE; objective roles belong in objective_roles",
             )
 
 

@@ -1,4 +1,4 @@
-"""The roles that judge: objective and generated ones, clustered (DRPE, section 3.1)."""
+"""The roles of a comparison: objective and generated roles, clustered (DRPE, section 3.1)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Answer = TypeVar("Answer")
 
 
 async def find_roles(plan: TextsPlan, timeouts: Timeouts) -> RolesKnown:
-    """Finds the roles.
+    """Generates and clusters the roles.
 
-    What fails is told in ``failure`` and is never an error: the roles that are there judge. Generating, and
-    clustering after it, each take at most half of the time that is left.
+    A failure is reported in ``failure`` and raises no error: the roles found so far judge. Generation and
+    clustering each take at most half of the time left.
 
     Args:
-        plan: What to do.
-        timeouts: How long to wait.
+        plan: The plan of the evaluation.
+        timeouts: The timeouts of judges.
     """
     known = RolesKnown(roles=[*plan.objective, *plan.request.roles.subjective_roles])
     failures: list[str] = []
@@ -47,7 +47,7 @@ async def find_roles(plan: TextsPlan, timeouts: Timeouts) -> RolesKnown:
 async def _generate(
     plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
 ) -> Sequence[str]:
-    """Adds generated roles; returns why there are none."""
+    """Adds generated roles; returns the reasons for their absence."""
     request = GenerateRolesRequest(
         source=plan.request.source,
         coarse_count=plan.coarse_count,
@@ -65,19 +65,19 @@ async def _generate(
         return [f"No roles were generated: {finder.judge.name!r} {response.explanation}."]
     _register(response.provenance, finder)
     known.generation.CopyFrom(response)
-    # One that breaks the contract's limits would make the whole comparison fail.
+    # A role beyond the contract's limits would make the whole comparison fail.
     sound = [role for role in response.roles if not violations(role)]
     taken = sound[: plan.coarse_count + plan.fine_count]
     known.roles.extend(taken)
     if not taken:
-        return [f"No roles were generated: {response.failure or 'the answer holds none that can be used.'}"]
+        return [f"No roles were generated: {response.failure or 'the answer has no usable role.'}"]
     return []
 
 
 async def _cluster(
     plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
 ) -> Sequence[str]:
-    """Leaves out roles that are alike; returns why all stay."""
+    """Drops similar roles; returns the reasons for keeping all."""
     wish = plan.request.roles
     request = ClusterRolesRequest(
         roles=known.roles,
@@ -108,7 +108,7 @@ async def _ask(
 
     async def answer(timeout: float) -> Answer:
         response = await call(timeout)
-        # gRPC hands over None where the bytes do not parse as the response.
+        # gRPC returns None where the bytes do not parse as the response.
         return nothing if response is None else response
 
     return await call_judge(

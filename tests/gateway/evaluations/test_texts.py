@@ -135,7 +135,7 @@ async def test_own_objective_roles_take_the_place_of_a_set() -> None:
     [
         (RuntimeError("broken"), "failed with INTERNAL"),
         (GenerateRolesResponse(failure="The model refused."), "The model refused."),
-        (GenerateRolesResponse(roles=[pb.Role(type="  "), pb.Role(type="x" * 201)]), "none that can be used"),
+        (GenerateRolesResponse(roles=[pb.Role(type="  "), pb.Role(type="x" * 201)]), "no usable role"),
     ],
 )
 async def test_without_generated_roles_the_objective_ones_judge(
@@ -193,7 +193,7 @@ async def silent(asked: pb.ComparePairRequest, context: Any) -> pb.ComparePairRe
         (failing, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, "the judge is gone"),
         (short, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "1 votes for 3"),
         (shuffled, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "order of the roles"),
-        (biased, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "not what its votes say"),
+        (biased, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "not that of its votes"),
         (silent, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "without a reason"),
     ],
 )
