@@ -1,7 +1,6 @@
-"""Asks the models of this process, for those who write with them.
+"""Asks the models of this process on behalf of the authoring and edge services.
 
-What is asked for a form of answer goes through the same ``Asker`` as every judge's question, with the
-service's own completer in the place of the network.
+Questions with an answer form use the same ``Asker`` as judges; calls reach the generator without the network.
 """
 
 from __future__ import annotations
@@ -28,24 +27,22 @@ if TYPE_CHECKING:
 
 
 SHORT_ANSWER_TOKENS = 2048
-"""A cap for answers of a word or a line. One as short as they are (Choice-75 has 30, section 3) would cut off
-every model that reasons before it answers; one that does not stops by itself long before, so that the cap
-costs nothing.
+"""The token cap for answers of a word or a line. Choice-75 uses 30 (section 3), which truncates models that
+reason before they answer. Other models stop by themselves far below the cap.
 """
 
 
 @dataclass(frozen=True)
 class Written:
-    """What came of asking for plain text."""
+    """The result of a request for plain text."""
 
     text: str
-    """The answer as it came, of use or not; a refusal's words where the model declined."""
+    """The raw answer, usable or not; the text of the refusal where the model declined."""
     abstention: Abstention | None
-    """Why it is of no use. None: it is."""
+    """The reason why the answer is unusable. None: it is usable."""
     completion: Completion
-    """The completion."""
     provenance: Provenance
-    """The prompts, the calls, what they cost and the parameters; the author's own name is still missing."""
+    """The prompts, calls, cost and parameters. The author's name is not set."""
 
 
 class Author:
@@ -74,12 +71,12 @@ class Author:
 
         Args:
             messages: The conversation.
-            options: The model, the sampling and which repeat this is; see ``with_defaults``.
-            prompts: The prompts that the conversation was made with.
-            top_logprobs: How many alternatives are asked for at each token. 0: no log-probabilities at all.
+            options: The model, the sampling and the index of the repeat; see ``with_defaults``.
+            prompts: The prompts that the conversation was rendered from.
+            top_logprobs: The number of alternatives requested per token. 0: no log-probabilities.
 
         Raises:
-            ServiceError: There is no answer; as ``GenerationService.Generate`` says it.
+            ServiceError: There is no answer; the errors of ``GenerationService.Generate``.
         """
         request = GenerateRequest(
             model=options.model,
@@ -103,10 +100,10 @@ class Author:
 def with_defaults(
     options: JudgeOptions, *, temperature: float | None = None, max_output_tokens: int | None = None
 ) -> JudgeOptions:
-    """The options, completed.
+    """Fills in the defaults of the options.
 
     Args:
-        options: What the request says.
+        options: The options of the request.
         temperature: The temperature where the request sets none. None: the provider's.
         max_output_tokens: The token cap where the request sets none. None: the provider's.
     """
@@ -120,7 +117,7 @@ def with_defaults(
 
 
 class _InProcess:
-    """GenerationService.Generate without the network, for ``Asker``, which knows it as a stub."""
+    """``GenerationService.Generate`` without the network, with the interface of a stub, for ``Asker``."""
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator

@@ -1,8 +1,8 @@
-"""Completes a request: out of the ledger, or by as many calls as a usable answer takes.
+"""Completes a request from the ledger or by calls to a provider.
 
-An answer that is of no use is given one remedy of its kind: one cut off is asked for again with a doubled
-cap, an empty one as it was, one that does not fit its form with a word on what is wrong. Every call shows
-in the completion. Only completions that are of use are kept.
+An unusable answer leads to one further request. After a truncated answer it has a doubled token cap, after an
+empty answer it is unchanged, and after an answer that does not fit its form it describes the error. The
+completion lists every call. Only usable completions are stored.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class CachePolicy(Enum):
     """How the ledger is used."""
 
     USE = auto()
-    """Serve what is kept; keep what is bought."""
+    """Read stored completions and store new ones."""
     REFRESH = auto()
-    """Buy anew, and keep it in place of the old."""
+    """Ignore stored completions, and replace them by the new one."""
     BYPASS = auto()
-    """Neither serve nor keep."""
+    """Neither read nor store."""
 
 
 class Completer:
-    """The way from a request to a completion."""
+    """Completes requests."""
 
     def __init__(
         self,
@@ -66,11 +66,12 @@ class Completer:
 
         Args:
             registry: The providers.
-            ledger: What was bought before.
-            repair_request: Words the request to repair an answer, given what is wrong with it.
-            doubled_default: The cap, in tokens, with which an answer is asked for again that was cut off
-                although the request set no cap and the provider counted no tokens.
-            shared: Whether tenants are given each other's completions.
+            ledger: The stored completions.
+            repair_request: Makes the text of the request to repair an answer from the description of its
+                error.
+            doubled_default: The token cap of the second request after a truncated answer, where the first
+                request set no cap and the provider counted no tokens.
+            shared: Whether tenants share completions.
         """
         self._registry = registry
         self._ledger = ledger
@@ -81,12 +82,12 @@ class Completer:
     async def complete(
         self, call: Call, deadline: Deadline, policy: CachePolicy = CachePolicy.USE
     ) -> Completion:
-        """Completes ``call``, whose model is named as callers do ("provider/model"), for the current tenant.
+        """Completes ``call``, whose model is "provider/model", for the current tenant.
 
         Raises:
-            ModelUnknownError: no model can be chosen.
-            ProviderError, NotRecordedError: the provider gave no answer.
-            DeadlinePassedError: the time was over.
+            ModelUnknownError: No model can be chosen.
+            ProviderError, NotRecordedError: The provider gave no answer.
+            DeadlinePassedError: The deadline passed.
         """
         configured, model = self._registry.resolve(call.model)
         call = call.bought_for("" if self._shared else caller.current().tenant, model)
@@ -132,8 +133,8 @@ class Completer:
             await self._ledger.put(key, completion.purchases)
         except OSError:
             LEDGER_FAILURES.add("put")
-            # It is paid for and of use: the caller gets it, and the operator hears of the disk.
-            logger.exception("a completion could not be kept and may be bought again")
+            # The answer is paid for and usable, so the caller receives it. The log reports the disk.
+            logger.exception("a completion could not be stored; the same request may be charged again")
         LEDGER_SECONDS.observe(time.perf_counter() - begun, "put")
         return completion
 
@@ -146,7 +147,7 @@ class Completer:
         try:
             return await self._ask(configured, call, deadline, purchases)
         except BaseException:
-            # Paid for, and of no use without the remedy that failed: asked again, they are paid again.
+            # The calls are charged and unusable without the failed request; a repeat is charged again.
             self._ledger.abandon(call_numbers(purchases))
             raise
 
@@ -162,7 +163,7 @@ class Completer:
             except (ProviderError, DeadlinePassedError, LedgerUnavailableError) as fault:
                 if not purchases:
                     raise
-                # The first answer stands, so that what it cost reaches the caller.
+                # Return the first answer, so that its cost reaches the caller.
                 logger.info("the request for a better answer failed: %s", fault)
                 return read_outcome(purchases, call)
             purchases.append(_purchase(configured, ask, answer))
@@ -192,7 +193,7 @@ def _counted(completion: Completion) -> Completion:
 
 
 def _at_no_cost(completion: Completion) -> Completion:
-    """The completion as it is given to those who waited for another's purchase."""
+    """The completion for callers that waited for a call made by another caller: no cost."""
     purchases = tuple(
         replace(purchase, cached=True, cost=0.0, answer=replace(purchase.answer, retried=0))
         for purchase in completion.purchases

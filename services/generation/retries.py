@@ -1,4 +1,4 @@
-"""Attempts at a provider: which failures are retried, after how long, and how long an attempt may take.
+"""Retries of provider calls: retried failures, waits and time limits of attempts.
 
 No other module retries calls to providers.
 """
@@ -22,28 +22,28 @@ from services.generation.providers.base import Provider
 logger = logging.getLogger(__name__)
 
 _PROOF_SECONDS = 5.0
-"""A provider that has not failed for this long is taken to work."""
+"""A provider without a failure for this time counts as working."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The limits of attempts. All times are in seconds."""
+    """The limits of retries. All times are in seconds."""
 
     attempt_timeout: float = 600.0
-    """The time limit of an attempt, while it is not known how long answers take (see [AttemptTimeout])."""
+    """The initial time limit of an attempt (see [AttemptTimeout])."""
     transient_attempts: int = 6
-    """The most attempts that end in a transient failure. Rate limits do not count: they are waited out."""
+    """The maximum number of attempts that end in a transient failure. Rate limits do not count."""
     first_wait: float = 0.5
-    """The wait after the first failure is drawn from 0 to this; it doubles with every further one."""
+    """The upper bound of the random wait after the first failure; it doubles with every further failure."""
     longest_wait: float = 30.0
-    """The upper bound of that wait. A longer wait that the provider asks for is kept."""
+    """The upper bound of any wait, unless the provider requests a longer one."""
 
 
 class AttemptTimeout:
     """The time limit of the next attempt: a multiple of the longest of the latest answers.
 
-    A call that takes far longer than all others hangs. Before enough answers are known, and at most, it is
-    the configured limit; a limit that passed without an answer is doubled, up to eightfold.
+    A call that takes far longer than all others is taken to hang. The configured limit applies until enough
+    answers are known, and is the maximum. A limit that passes without an answer is doubled, up to eightfold.
     """
 
     _ENOUGH = 20
@@ -55,35 +55,34 @@ class AttemptTimeout:
 
     @property
     def seconds(self) -> float:
-        """The limit."""
         most = self._configured * self._factor
         if len(self._latest) < self._ENOUGH:
             return most
         return min(most, max(self._configured / 10, 4 * max(self._latest)))
 
     def answered(self, seconds: float) -> None:
-        """Takes how long an answer took."""
+        """Records the duration of an answer."""
         self._latest.append(seconds)
 
     def passed(self) -> None:
-        """Takes that a limit passed without an answer."""
+        """Records that the limit passed without an answer."""
         self._factor = min(8, 2 * self._factor)
         self._latest.clear()
 
     def is_long(self, seconds: float) -> bool:
-        """Whether an attempt that took this long without an answer tells something about the provider."""
+        """Whether an attempt of this duration without an answer counts as a failure of the provider."""
         return seconds >= self._configured / 10
 
 
 class CircuitBreaker:
-    """Stops calls to a provider that does not work, after failures in a row; single calls then probe it.
+    """Stops calls to a provider after consecutive failures; single calls then probe it.
 
     Args:
-        longest: The upper bound of the seconds between two probes.
+        longest: The maximum time between two probes, in seconds.
     """
 
     FAILURES = 8
-    """This many attempts in a row must fail. Until one succeeded, no more are made at once."""
+    """The consecutive failures that stop calls, and the maximum of attempts at once before a success."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
@@ -94,14 +93,14 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are stopped."""
+        """Whether calls are currently stopped."""
         return self._failures >= self.FAILURES
 
     def check(self, provider: str, now: float) -> None:
         """Admits a call, as a probe where calls are stopped.
 
         Raises:
-            ProviderError: Calls are stopped; it has the words of the last failure.
+            ProviderError: Calls are stopped; the message is that of the last failure.
         """
         if not self.is_open:
             return
@@ -114,10 +113,10 @@ class CircuitBreaker:
                 retry_after=left,
                 settled=True,
             )
-        self._closed_until = now + max(self._wait, 1.0)  # for this probe
+        self._closed_until = now + max(self._wait, 1.0)  # until this probe is answered
 
     def failed(self, fault: ProviderError, now: float) -> None:
-        """Takes a transient failure."""
+        """Records a transient failure."""
         self._failures += 1
         self._reason = str(fault)
         if self.is_open:
@@ -125,12 +124,12 @@ class CircuitBreaker:
             self._closed_until = now + self._wait
 
     def worked(self) -> None:
-        """Takes any response that is not a transient failure."""
+        """Records any response that is not a transient failure."""
         self._failures, self._wait = 0, 0.0
 
 
 class RetryingProvider(Provider):
-    """A provider with its limits and its retries.
+    """A provider with a limiter and retries.
 
     Waits after transient failures: exponential backoff with full jitter (Brooker, "Exponential Backoff And
     Jitter", AWS Architecture Blog, 2015). A wait that the provider asks for is never shortened. Time in the
@@ -149,10 +148,10 @@ class RetryingProvider(Provider):
         self._timeout = AttemptTimeout(policy.attempt_timeout)
         self._breaker = CircuitBreaker(policy.longest_wait)
         self._proven = asyncio.Event()
-        """Whether an attempt succeeded, or several seconds passed without a failure."""
+        """True after a successful attempt, or after several seconds without a failure."""
         self._unproven = asyncio.Semaphore(CircuitBreaker.FAILURES)
         self._usual_tokens = 0.0
-        """How many tokens a call takes, on average over the latest."""
+        """The mean number of tokens of the latest calls."""
         self.name = inner.name
         self.address = inner.address
         self.default_model = inner.default_model
@@ -163,7 +162,7 @@ class RetryingProvider(Provider):
 
         Raises:
             ProviderError: The last failure.
-            DeadlinePassedError: The time was over with no failure before.
+            DeadlinePassedError: The deadline passed without an earlier failure.
         """
         retried = transient = 0
         fault: ProviderError | None = None
@@ -195,9 +194,9 @@ class RetryingProvider(Provider):
 
     def _wait(self, fault: ProviderError, failures: int) -> float:
         if fault.kind is FailureKind.RATE_LIMITED:
-            return fault.retry_after or 0.0  # the limiter decides on the rest
+            return fault.retry_after or 0.0  # the limiter adds its own wait
         ceiling = min(self._policy.longest_wait, self._policy.first_wait * 2.0 ** min(failures, 32))
-        jitter = random.uniform(0.0, ceiling)  # noqa: S311 - spreads load, protects nothing
+        jitter = random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not cryptography
         return (fault.retry_after or 0.0) + jitter
 
     async def _attempt(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
@@ -218,7 +217,7 @@ class RetryingProvider(Provider):
             self._unproven.release()
 
     def _prove(self) -> None:
-        """Lets all calls go that wait for the first answer."""
+        """Releases all calls that wait for the first answer."""
         if not self._proven.is_set():
             self._proven.set()
             for _ in range(1000):
@@ -290,7 +289,7 @@ class RetryingProvider(Provider):
         return ProviderError(FailureKind.RATE_LIMITED, self.name, status, retry_after=delay, settled=True)
 
     async def models(self) -> Sequence[str]:
-        """The names of the provider's models; asked once, within one attempt's time."""
+        """Returns the names of the provider's models. One attempt is made."""
         limit = min(120.0, self._policy.attempt_timeout)
         try:
             async with asyncio.timeout(limit):
@@ -299,5 +298,4 @@ class RetryingProvider(Provider):
             raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
 
     async def close(self) -> None:
-        """Closes the provider."""
         await self._inner.close()

@@ -1,4 +1,4 @@
-"""What the generation service can be told."""
+"""Settings of the generation service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from services.generation.providers.parameters import Parameter, TokenParameter
 
 
 def _data_folder() -> Path:
-    """The folder in the user's data folder (XDG Base Directory Specification)."""
+    """The folder for application data of the user (XDG Base Directory Specification)."""
     home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     return Path(home) / "dramaturg"
 
@@ -35,7 +35,7 @@ def default_ledger() -> str:
 
 
 def default_spool_dir() -> Path:
-    """The folder of what is bought and not in PostgreSQL yet."""
+    """The folder of completions that are not yet in PostgreSQL."""
     return _data_folder() / "spool"
 
 
@@ -46,12 +46,12 @@ class _Part(BaseModel):
 
 
 class ConcurrencySettings(_Part):
-    """How many calls a provider gets at once. The number is learned, between these bounds."""
+    """The number of concurrent calls to a provider. It adapts between these bounds."""
 
     minimum: int = Field(default=1, ge=1)
     """The lower bound."""
     start: int = Field(default=32, ge=1)
-    """The first number, at most the maximum. It grows until the provider refuses calls."""
+    """The initial number. It grows until the provider refuses calls."""
     maximum: int = Field(default=256, ge=1, le=1000)
     """The upper bound."""
 
@@ -63,51 +63,53 @@ class ConcurrencySettings(_Part):
 
 
 class RetrySettings(_Part):
-    """How long to try."""
+    """Retries of calls."""
 
     attempt_timeout_seconds: float = Field(default=600.0, gt=0)
-    """The time limit of an attempt until 20 answers are known. From then on it is four times the longest of
-    the latest 50, at least a tenth of this and at most this. Time in the queue does not count.
+    """The time limit of an attempt, in seconds, until 20 answers are known. Afterwards it is four times the
+    longest of the latest 50, at least a tenth of this value and at most this value. Time in the queue does
+    not count.
     """
     transient_attempts: int = Field(default=6, ge=1)
-    """The most attempts that end in a passing failure other than a rate limit."""
+    """The maximum number of attempts that end in a transient failure other than a rate limit."""
     first_wait_seconds: float = Field(default=0.5, ge=0)
-    """The longest first wait; it doubles with every failure. Waits are drawn at random from 0."""
+    """The upper bound of the first wait, in seconds; it doubles with every failure. Waits are random."""
     longest_wait_seconds: float = Field(default=30.0, ge=0)
-    """Up to this, unless the provider asks for more."""
+    """The upper bound of any wait, in seconds, unless the provider requests a longer one."""
 
 
 class ModelSettings(_Part):
-    """How models are called. A member that is absent in the table of a model is that of its provider."""
+    """Settings of calls to models. Members that the table of a model lacks are those of its provider."""
 
     omit: frozenset[Parameter] = frozenset()
-    """What is never sent: ``temperature``, ``top_p``, ``seed``, ``stop``, ``max_output_tokens``,
-    ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``, ``json_object``, ``system_role``
-    (the instructions begin the user's message) and ``stream_options``. What a model refuses need not be
-    listed: it is left out and remembered.
+    """The parameters that are never sent: ``temperature``, ``top_p``, ``seed``, ``stop``,
+    ``max_output_tokens``, ``reasoning_effort``, ``logprobs``, ``top_logprobs``, ``json_schema``,
+    ``json_object``, ``system_role`` (the instructions begin the user's message) and ``stream_options``.
+    Parameters that a model refuses need not be listed: they are dropped and remembered.
     """
     token_parameter: TokenParameter | None = None
     """The name of the cap on an answer's tokens: ``max_tokens`` or ``max_completion_tokens``. Absent:
-    ``max_completion_tokens`` at OpenAI itself, ``max_tokens`` elsewhere; the other one where it is refused.
+    ``max_completion_tokens`` for OpenAI, ``max_tokens`` for other endpoints; the other name where the first
+    is refused.
     """
     max_output_tokens: int | None = Field(default=None, ge=1)
-    """The cap where a request sets none. Absent: none is sent."""
+    """The default token cap. Absent: none is sent."""
     max_output_tokens_limit: int | None = Field(default=None, ge=1)
-    """The maximum cap that is sent, regardless of the request. Absent: any."""
+    """The maximum token cap, regardless of the request. Absent: no maximum."""
     reasoning_effort: str = Field(default="", pattern="^[a-z]*$")
-    """The reasoning effort where a request sets none. Empty: none is sent."""
+    """The default reasoning effort. Empty: none is sent."""
     requests_per_minute: float | None = Field(default=None, gt=0)
-    """The most requests to a model in any minute. Absent: as the provider states it in its headers
-    (``x-ratelimit-*`` and the like), or as learned from refusals.
+    """The maximum number of requests to a model per minute. Absent: the limit in the headers of the provider
+    (``x-ratelimit-*`` and similar), or the limit learned from refusals.
     """
     tokens_per_minute: float | None = Field(default=None, gt=0)
-    """The most prompt and completion tokens of a model in any minute. Absent: likewise."""
+    """The maximum number of prompt and completion tokens of a model per minute. Absent: as for requests."""
     stream: bool | None = None
-    """Whether answers are streamed, for endpoints that do nothing else. An answer then fails after a pause of
-    ``stream_idle_seconds`` and has no other time limit than its request's.
+    """Whether answers are streamed, for endpoints that only stream. An answer then fails after a pause of
+    ``stream_idle_seconds``; its only other time limit is the deadline of its request.
     """
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    """Further members of every request's body, in place of those of the same name."""
+    """Additional members of every request body. They replace members of the same name."""
 
     @field_validator("extra_body")
     @classmethod
@@ -119,48 +121,48 @@ class ModelSettings(_Part):
 
 
 class OpenAISettings(ModelSettings):
-    """An endpoint that speaks the OpenAI protocol."""
+    """An endpoint with the OpenAI protocol."""
 
     kind: Literal["openai"] = "openai"
-    """What the provider is."""
+    """The kind of the provider."""
     base_url: str = Field(default="https://api.openai.com/v1", pattern="^https?://")
-    """Its address, version included. A query is sent with every request."""
+    """The base URL, including the version. Its query is sent with every request."""
     api_key_env: str = ""
-    """The environment variable that holds its key."""
+    """The environment variable with the API key."""
     api_key_file: Path | None = None
-    """The file that holds its key. Without either, calls carry no credentials."""
+    """The file with the API key. Without key, calls carry no credentials."""
     api_key_header: str = Field(default="Authorization", pattern="^[A-Za-z0-9-]+$")
-    """The header that carries the key: as ``Bearer KEY`` in ``Authorization``, as it is in any other."""
+    """The header of the key: ``Bearer KEY`` in ``Authorization``, the bare key in any other."""
     extra_headers: dict[str, str] = Field(default_factory=dict)
-    """Further headers of every request."""
+    """Additional headers of every request."""
     extra_headers_env: dict[str, str] = Field(default_factory=dict)
-    """Further headers whose values are in environment variables, by the variables' names."""
+    """Additional headers by the names of the environment variables with their values."""
     extra_query: dict[str, str] = Field(default_factory=dict)
-    """Further parameters of every request's query."""
+    """Additional query parameters of every request."""
     ca_file: Path | None = None
-    """The certificates that are trusted in place of the system's, as PEM."""
+    """The trusted certificates, as PEM, in place of the system's."""
     client_certificate: Path | None = None
     """The client's certificate for mutual TLS, as PEM."""
     client_key: Path | None = None
     """The key of ``client_certificate``. Absent: it is in the same file."""
     models: dict[str, ModelSettings] = Field(default_factory=dict)
-    """Tables of single models, by name or pattern (``*``, ``?``, ``[...]``). The longest pattern decides."""
+    """Settings of single models, by name or pattern (``*``, ``?``, ``[...]``). The longest match applies."""
     stream_idle_seconds: float = Field(default=60.0, gt=0)
-    """The longest that a streamed answer may pause."""
+    """The maximum pause of a streamed answer, in seconds."""
     remember_seconds: float = Field(default=86_400.0, ge=0)
-    """How long it is remembered what a model refused."""
+    """How long refused parameters of a model are remembered, in seconds."""
     default_model: str = ""
-    """The model where a request names none."""
+    """The model of requests that name none."""
     prices: Path | None = None
     """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
     ``completion`` and optionally ``cached``, in US dollars per million tokens. Absent: costs are unknown.
     """
     rate_period_seconds: float = Field(default=60.0, gt=0)
-    """The length of the minute of the rates; benchmarks and tests shorten it."""
+    """The length of the window of the rates, in seconds; benchmarks and tests shorten it."""
     concurrency: ConcurrencySettings = ConcurrencySettings()
-    """How many calls at once."""
+    """Concurrent calls."""
     retries: RetrySettings = RetrySettings()
-    """How long to try."""
+    """Retries of calls."""
 
     @model_validator(mode="after")
     def _consistent(self) -> OpenAISettings:
@@ -184,16 +186,16 @@ class OpenAISettings(ModelSettings):
 
 
 class ReplaySettings(_Part):
-    """A recording that is played back."""
+    """A recording that is replayed."""
 
     kind: Literal["replay"]
-    """What the provider is."""
+    """The kind of the provider."""
     path: Path
     """The recording, a JSON Lines file."""
     record_from: str = ""
-    """The provider from which a missing completion is bought, to be recorded. Empty: it is an error."""
+    """The provider that answers missing calls, whose answers are recorded. Empty: missing calls fail."""
     default_model: str = ""
-    """The model where a request names none. Empty: that of ``record_from``."""
+    """The model of requests that name none. Empty: that of ``record_from``."""
 
 
 def _kind(table: Any) -> str:
@@ -215,41 +217,41 @@ class GenerationSettings(Settings):
     providers: dict[Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_.-]{0,62}$")], ProviderSettings] = Field(
         default_factory=dict
     )
-    """The providers by name, in order; the first is the default. None at all: one named "environment" is
-    made of OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, where the environment has one of the first two.
+    """The providers by name, in order; the first is the default. Empty: a provider "environment" is
+    configured from OPENAI_API_KEY, OPENAI_BASE_URL and MODEL, if one of the first two is set.
     """
     default_model: str = ""
-    """What a request that names no model gets, as "provider/model" or a model of the first provider. Empty:
-    the first provider's own default.
+    """The model of requests that name none, as "provider/model" or a model of the first provider. Empty: the
+    default of the first provider.
     """
     ledger: str = Field(default_factory=default_ledger, min_length=1)
-    """The file of kept completions; ":memory:" forgets them with the process. See ``ledger_url``."""
+    """The file of stored completions, or ":memory:". See ``ledger_url``."""
     ledger_url: SecretStr = SecretStr("")
-    """Where completions are kept, in place of ``ledger``: ``sqlite:///PATH`` (four slashes for an absolute
+    """The store of completions, in place of ``ledger``: ``sqlite:///PATH`` (four slashes for an absolute
     one), ``sqlite://`` (in memory), or, for several processes,
     ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE`` with any parameter that libpq knows. Empty: the file
     that ``ledger`` names.
     """
     ledger_spool_dir: Path = Field(default_factory=default_spool_dir)
-    """With PostgreSQL, the folder in which this machine's processes hold what the database does not have
-    yet. It must outlive a process, and be on a local disk.
+    """With PostgreSQL, the folder of this machine for completions that are not yet in the database. It must
+    outlive the process and be on a local disk.
     """
     share_completions: bool = False
-    """Whether tenants are given each other's completions. It saves what two of them ask alike, and tells each
-    by the time and by ``cached`` that another asked it before. Without tenants there is nothing to share.
+    """Whether tenants share completions. Sharing saves repeated calls, and reveals by latency and ``cached``
+    that another tenant sent the same request. Without tenants it has no effect.
     """
     doubled_default_tokens: int = Field(default=8192, ge=1)
-    """The cap of the second request after an answer without a cap was truncated."""
+    """The token cap of the second request after a truncated answer to a request without cap."""
     prompts_dir: Path | None = None
-    """A folder whose prompt files replace the service's own ones of the same name."""
+    """A folder of prompt files that replace the service's own files of the same name."""
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
-    """What is kept of a request's time to still answer it with the reason why it failed."""
+    """The part of a request's time, in seconds, that is reserved for reporting its failure."""
     maximum_seconds: float = Field(default=600.0, gt=0)
-    """The longest that a request without a deadline may take."""
+    """The deadline of requests without one, in seconds."""
 
     max_batch_requests: int = Field(default=4000, ge=200)
-    """The most requests under way of all ``GenerateBatch`` calls. A batch that does not fit is refused
-    with ``ERROR_REASON_OVERLOADED``.
+    """The maximum number of requests in flight of all ``GenerateBatch`` calls. A batch that exceeds it is
+    refused with ``ERROR_REASON_OVERLOADED``.
     """
 
     @field_validator("ledger_url")
@@ -260,7 +262,7 @@ class GenerationSettings(Settings):
         return url
 
     def ledger_setting(self) -> str:
-        """The name of the setting that says where the ledger is."""
+        """The name of the setting that defines the ledger."""
         return "ledger_url" if self.ledger_url.get_secret_value() else "ledger"
 
     def ledger_address(self) -> str:

@@ -20,11 +20,9 @@ class Scale:
     highest: int
 
     def schema(self) -> dict[str, Any]:
-        """Its JSON Schema."""
         return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
 
     def sketch(self, indent: str = "") -> str:
-        """The hint with the bounds, bare."""
         del indent
         return f"<{self.hint}: a whole number from {self.lowest} to {self.highest}>"
 
@@ -47,7 +45,6 @@ class ReasonedNumberForm:
     reason: str
     """What the reason should say."""
     scale: Scale
-    """The number."""
 
     @property
     def shape(self) -> Record:

@@ -42,7 +42,6 @@ class App(AgentApp[CommonsenseSettings]):
         )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
-        """The contract, served by rules alone."""
         del embeddings
         from services.agents.commonsense.offline import OfflineCommonsense
 

@@ -46,7 +46,6 @@ class App(AgentApp[CriticSettings]):
         )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
-        """The contract, served by embeddings and rules."""
         from services.agents.critic.offline import OfflineCritic
 
         return judge_contract(OfflineCritic(embeddings))

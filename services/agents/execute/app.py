@@ -42,7 +42,6 @@ class App(AgentApp[ExecuteSettings]):
         )
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
-        """The contract, served by embeddings and rules."""
         from services.agents.execute.offline import OfflineExecutor
 
         return judge_contract(OfflineExecutor(embeddings))

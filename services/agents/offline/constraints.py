@@ -27,7 +27,6 @@ class LogisticModel:
     """Of the share of the constraint's content words that the script has."""
 
     def probability(self, features: Features) -> float:
-        """The probability, from 0 to 1."""
         logit = (
             self.intercept
             + self.nearest_step * features.nearest_step

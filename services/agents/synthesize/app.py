@@ -27,11 +27,9 @@ class App(AgentApp[SynthesizeSettings]):
         super().__init__(settings or SynthesizeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
         return synthesize_contract(LlmSynthesizer(asker, library, self._settings.excerpts))
 
     def offline(self, embeddings: EmbeddingServiceAsyncStub) -> Contract:
-        """The contract, served by embeddings and rules."""
         from services.agents.synthesize.offline import OfflineSynthesizer
 
         return synthesize_contract(OfflineSynthesizer(embeddings))

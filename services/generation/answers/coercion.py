@@ -1,4 +1,4 @@
-"""Lossless conversion of a JSON value towards its schema, and its canonical order."""
+"""Converts a JSON value without loss to the types and the member order of its schema."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def conform(value: Any, form: JsonForm) -> tuple[Any, list[str]]:
-    """Returns ``value`` with its members in the schema's order and in the schema's types, and what was done.
+    """Returns ``value`` with its members in the schema's order and types, and a list of the conversions.
 
-    Only members in another type that mean the same are converted: ``"true"`` to true, ``"3"`` to 3, ``3.0``
-    to 3 where an integer is asked for, ``"null"`` to null. Everything else is left as it is, for validation
-    to find. Members that the schema does not list come last, in the order given.
+    Values are converted only if the meaning stays the same: ``"true"`` to true, ``"3"`` to 3, ``3.0`` to 3
+    where the schema has an integer, ``"null"`` to null. All other values stay unchanged and are left to
+    validation. Members that the schema does not list come last, in the order given.
     """
     repairs: dict[str, None] = {}
     conformed = _conform(value, form.schema, form, repairs)

@@ -1,4 +1,4 @@
-"""Finds JSON values in what a model wrote, and never guesses between two."""
+"""Extracts JSON values from the text of a model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import json_repair
 
 MAX_VALUES = 32
-"""The most parts in brackets that are looked at: with more, a text is no answer."""
+"""The maximum number of bracketed parts of an answer."""
 MAX_REPAIRED_LENGTH = 20_000
-"""The longest text, in characters, that is mended: mending is slow and happens on the event loop."""
+"""The maximum length, in characters, of a text that is repaired: repair is slow and blocks the event loop."""
 
 _BRACKETS = re.compile(r"[{}\[\]]")
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+"|\\.|[{}\[\]]', re.DOTALL)
@@ -25,32 +25,32 @@ _CLOSING = {"{": "}", "[": "]"}
 
 
 class UnreadableError(ValueError):
-    """There is no one JSON value in the text; the message says why, in words for the model."""
+    """The text has no readable JSON value; the message gives the reason in words for the model."""
 
 
 class _ContradictionError(UnreadableError):
-    """One name stands twice in an object, with different values."""
+    """An object has a member twice, with different values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A JSON value found in a text, and what had to be done to read it."""
+    """A JSON value found in a text, and the repairs that reading it needed."""
 
     value: Any
     repairs: tuple[str, ...] = ()
 
 
 def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> list[Extracted]:
-    """Lists the JSON values in ``text``: exactly one where the text is JSON, else every one found in it.
+    """Returns the JSON values in ``text``: one where the whole text is JSON, else all that it contains.
 
     Args:
-        text: What a model wrote.
-        names: The names of members that are looked for. What stands in braces, cannot be read and has none
-          of them is taken for prose.
-        lists: Whether lists are looked for in prose beside objects.
+        text: The text of a model.
+        names: The names of expected members. Unreadable text in braces that has none of them counts as
+          prose.
+        lists: Whether lists within prose are extracted too.
 
     Raises:
-        UnreadableError: there is none, or one cannot be read.
+        UnreadableError: There is no value, or one cannot be read.
     """
     stripped = text.strip().removeprefix("\ufeff").strip()
     try:
@@ -66,7 +66,7 @@ def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> l
 
 
 def _search(body: str, names: Collection[str], lists: bool) -> Iterator[Extracted]:
-    """Reads every outermost value of ``body``; what stands around it is removed, which is a repair."""
+    """Reads every outermost value of ``body``. Removing the text around it counts as a repair."""
     opening = re.compile(r"[{\[]" if lists else r"\{")
     around = "code-fence-removed" if "```" in body else "prose-removed"
     position = values = 0
@@ -86,9 +86,9 @@ def _search(body: str, names: Collection[str], lists: bool) -> Iterator[Extracte
 
 
 def _segment(body: str, start: int) -> str:
-    """The text from ``start`` to the bracket that closes the one there, else to the end.
+    """Returns the text from the bracket at ``start`` to its closing bracket, else to the end.
 
-    Where quotes are broken there is no telling what is inside a string: then every bracket counts.
+    Where quotes are unbalanced, every bracket counts, as strings cannot be recognised.
     """
     for brackets in (_BRACKETS_OUTSIDE_STRINGS, _BRACKETS):
         depth = 0
@@ -112,7 +112,7 @@ def _read(segment: str) -> Extracted:
     if segment[-1] != _CLOSING[segment[0]] or any(
         segment.count(opening) != segment.count(closing) for opening, closing in _CLOSING.items()
     ):
-        # Closing what a model left open would invent the end of its answer.
+        # Adding missing brackets would make up the end of the answer.
         raise UnreadableError(f"the JSON is cut off or its brackets do not match ({reason})")
     if len(segment) > MAX_REPAIRED_LENGTH:
         raise UnreadableError(f"the JSON cannot be read ({reason})")
@@ -120,7 +120,7 @@ def _read(segment: str) -> Extracted:
 
 
 def _mend(segment: str, reason: str) -> Extracted:
-    """Mends commas, quotes, comments and Python's literals, provided that every member survives."""
+    """Repairs commas, quotes, comments and Python literals, provided that no member is lost."""
     try:
         part = _parse(_TRAILING_COMMA.sub(r"\1", segment))
     except UnreadableError:
@@ -130,7 +130,7 @@ def _mend(segment: str, reason: str) -> Extracted:
     else:
         return Extracted(part.value, (*part.repairs, "comma-repaired"))
     if len(_QUOTE.findall(segment)) % 2:
-        # A bracket at the end may then be a part of a text that was cut off.
+        # The closing bracket may be a part of a truncated string.
         raise UnreadableError(f"a string in the JSON is left open ({reason})")
     try:
         value = json_repair.loads(segment, skip_json_loads=True, strict=True)
@@ -159,8 +159,8 @@ def _parse(text: str) -> Extracted:
     """Reads strict JSON (RFC 8259).
 
     Raises:
-        ValueError: it is none.
-        UnreadableError: it is JSON, but nested too deeply, or it contradicts itself.
+        ValueError: It is not JSON.
+        UnreadableError: It is JSON that is nested too deeply or contradicts itself.
     """
     repairs: tuple[str, ...] = ()
 

@@ -19,30 +19,29 @@ MAX_ERROR_LENGTH = 500
 
 
 class InvalidSchemaError(ValueError):
-    """The schema itself is not usable; the message says why."""
+    """The schema cannot be used; the message gives the reason."""
 
 
 class JsonForm:
     """A named JSON Schema, ready to check answers.
 
-    Two forms are equal when their names and schemas are, the order of members included: a model writes
-    the members in the order in which the schema lists them, so the order decides the answer.
+    Two forms are equal if their names and schemas are equal, including the order of members: models write
+    members in the order of the schema, so the order influences the answer.
     """
 
     __slots__ = ("_arrangement", "_validator", "is_strict", "name", "schema", "text")
 
     schema: Mapping[str, Any]
-    """The schema."""
     text: str
     """The schema as compact JSON, its members in the order given."""
     is_strict: bool
-    """Whether providers can enforce it token by token: every object closed, with all members required."""
+    """Whether providers can enforce the schema in decoding: all objects are closed, all members required."""
 
     def __init__(self, name: str, schema: str) -> None:
         """Compiles ``schema``, the JSON text of a JSON Schema.
 
         Raises:
-            InvalidSchemaError: it is no JSON, no JSON Schema, or refers to another document.
+            InvalidSchemaError: It is not JSON, not a JSON Schema, or refers to another document.
         """
         self.name = name
         compiled = _compile(schema)
@@ -59,27 +58,27 @@ class JsonForm:
         return f"JsonForm({self.name!r}, {self.text!r})"
 
     def arranged(self, value: object) -> Any:
-        """A value that fits as it is, its members in the schema's order.
+        """Returns a fitting value with its members in the schema's order.
 
         Raises:
-            UncertainError: It takes [violation] to tell whether it fits.
+            UncertainError: Only [violation] can decide whether the value fits.
         """
         if self._arrangement is None:
             raise UncertainError
         return self._arrangement.arranged(value)
 
     def rewritten(self, text: str) -> str:
-        """Compact JSON of the value that ``text`` is JSON of, where it fits as it is, in the schema's order.
+        """Returns the JSON ``text`` in compact form and in the schema's order, where its value fits.
 
         Raises:
-            UncertainError: It takes more to tell what the text is worth.
+            UncertainError: The text needs extraction or full validation.
         """
         if self._arrangement is None:
             raise UncertainError
         return self._arrangement.rewritten(text)
 
     def violation(self, value: object) -> str:
-        """Says in a sentence where ``value`` does not fit. Empty: it does."""
+        """Describes in a sentence where ``value`` does not fit. Empty: it fits."""
         try:
             if self._validator.is_valid(value):
                 return ""
@@ -91,7 +90,7 @@ class JsonForm:
         return _describe(error) if error is not None else ""
 
     def resolve(self, schema: Any) -> Mapping[str, Any]:
-        """Follows the local references of a subschema; a subschema that is no object has no members."""
+        """Follows the local references of a subschema. A boolean subschema becomes an empty mapping."""
         seen = 0
         while isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str) and seen < 32:
             schema = _lookup(self.schema, schema["$ref"])
@@ -100,7 +99,7 @@ class JsonForm:
 
 
 json_form = lru_cache(maxsize=256)(JsonForm)
-"""Makes a form, or gives the one that was made before: a run asks with a few, thousands of times."""
+"""Compiles a form, cached: a run uses few forms thousands of times."""
 
 
 class _Compiled(NamedTuple):
@@ -126,7 +125,7 @@ def _compile(text: str) -> _Compiled:
         raise InvalidSchemaError(f"is no JSON Schema: {error.message[:MAX_ERROR_LENGTH]}") from None
     except RecursionError:
         raise InvalidSchemaError("is nested too deeply") from None
-    # An empty registry: a schema never makes the service fetch another document.
+    # The registry is empty, so that a schema cannot make the service fetch a document.
     validator = Draft202012Validator(schema, registry=Registry())
     canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     return _Compiled(schema, canonical, _is_strict(schema), validator, compile_schema(schema))
@@ -148,7 +147,7 @@ def _check_reference(schema: Mapping[str, Any], part: Mapping[str, Any]) -> None
 
 
 def _lookup(schema: Mapping[str, Any], reference: str) -> Any:
-    """Resolves a JSON Pointer fragment (RFC 6901, section 6). None: it names nothing in this document."""
+    """Resolves a JSON Pointer fragment (RFC 6901, section 6). None: it does not resolve in this document."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     part: Any = schema

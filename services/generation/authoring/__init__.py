@@ -1,1 +1,1 @@
-"""Writes what is then judged."""
+"""Writes material for evaluations."""

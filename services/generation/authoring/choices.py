@@ -1,4 +1,4 @@
-"""Reads which of two options an answer chooses, and never a choice from an unclear answer.
+"""Reads which of two options an answer chooses. Unclear answers have no choice.
 
 Accepted are the number alone ("1", "(2)", "3."), also announced ("The answer is 2"), the label ("Option 1",
 "the second option", "option two"), "either", the option's own words, and sentences that choose one of them.
@@ -18,14 +18,14 @@ from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
 
 NAMED = "\ue000"
-"""What stands in a sentence for the choice that it names. A private character: no text of ours has it."""
+"""The placeholder for the chosen option in a sentence: a private-use character."""
 
 LEAD_IN = (
     r"(?:(?:the\s+|my\s+)?(?:(?:final|correct|right|best|better)\s+)?"
     r"(?:answer|choice|option)\s*(?:is\b|:|=)\s*:?\s*"
     r"|(?:i(?:\s+would|'d|'ll|\s+will)?\s+)?(?:choose|pick|select|prefer|go\s+with)\s+)"
 )
-"""A pattern for how an answer is announced."""
+"""The pattern of the announcement of an answer."""
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|\n+")
 _BECAUSE = re.compile(r"\b(?:because|since|as|due\s+to|given\s+that|so\s+that)\b")
@@ -56,11 +56,11 @@ _UNDECIDED = re.compile(
 
 
 def chooses(text: str, *, in_any_form: bool = False) -> bool:
-    """Whether a text clearly chooses the one thing that it names.
+    """Whether a text clearly chooses the option that it names.
 
     Args:
-        text: The text, in lower case, with ``NAMED`` wherever the thing is named.
-        in_any_form: Whether naming it without a cloud is enough.
+        text: The text, in lower case, with ``NAMED`` in place of the option.
+        in_any_form: Whether a mention without negation, condition, comparison or question is enough.
     """
     if _UNDECIDED.search(text):
         return False
@@ -71,7 +71,7 @@ def chooses(text: str, *, in_any_form: bool = False) -> bool:
 
 
 def _claim(sentence: str) -> str:
-    """What a sentence claims, without its reason; empty where the choice is named in the reason alone."""
+    """The claim of a sentence, without its reason. Empty: only the reason names the choice."""
     consequence = _THEREFORE.split(sentence)[-1]
     reason = _BECAUSE.match(consequence.lstrip(" ,"))
     claim = consequence.rpartition(",")[2] if reason else _BECAUSE.split(consequence)[0]
@@ -83,7 +83,7 @@ def _is_choice(claim: str) -> bool:
 
 
 MAX_LENGTH = 4000
-"""The longest answer that is read, in characters, without its reasoning. One line is asked for."""
+"""The maximum length of an answer in characters, without reasoning. The prompt asks for one line."""
 
 _CHOICES = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER)
 _EITHER = len(_CHOICES) - 1
@@ -103,15 +103,15 @@ _EMPHASIS = re.compile(rf"[*_`\"“”„«»#\[\]{NAMED}]")
 
 
 def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
-    """Reads an answer.
+    """Reads the choice of an answer.
 
     Args:
-        text: What the model wrote.
+        text: The text of the model.
         option_1: The option that was shown first.
         option_2: The option that was shown second.
 
     Returns:
-        The choice, in the order shown, or None where there is no clear one.
+        The choice, in the order shown, or None where it is unclear.
     """
     answer = _clean(text)
     if len(answer) > MAX_LENGTH:
@@ -126,7 +126,7 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
         answer = answer[numbered.end() :]
     answer = _LABEL.sub(_marker(named), answer)
     named.update(int(number) - 1 for number in _LONE_NUMBER.findall(answer))
-    # "Either" refers to the choice; the name of an option may only refer to the option.
+    # "Either" always refers to the choice; the name of an option may refer to the option only.
     if len(named) != 1 or not chooses(answer, in_any_form=named == {_EITHER}):
         return None
     choice = named.pop()
@@ -134,14 +134,14 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
 
 
 def _clean(text: str) -> str:
-    """Lower case, plain apostrophes, no emphasis, single spaces; lines stay apart."""
+    """Normalises to lower case, plain apostrophes, no emphasis and single spaces. Line breaks stay."""
     text = _EMPHASIS.sub("", text.replace("\u2019", "'").casefold())
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def _mark_own_words(answer: str, options: tuple[str, str], named: set[int]) -> str:
-    """Marks where an option is named by its own words, the longer one's first: it may hold the shorter."""
+    """Marks options named by their own words. The longer option goes first: it may contain the other."""
     texts = [option.rstrip(".!;, ") for option in options]
     if texts[0] == texts[1]:
         return answer

@@ -17,9 +17,9 @@ from services.generation.author import Author, with_defaults
 from services.generation.authoring.excerpts import labelled
 
 TEMPERATURE = 0.7
-"""Where a request sets none: at 0 the repeats of a goal would be the same. The paper states none."""
+"""The default temperature. At 0 the repeats of a goal would be equal. The paper states none."""
 MOST = 3
-"""The most constraints (section 2)."""
+"""The maximum number of constraints (section 2)."""
 
 _LONGEST = {"constraint": 2000, "goal": 10_000}
 """In characters (``common.v1.Task``)."""
@@ -36,21 +36,21 @@ _EXAMPLES = (
         specific_goal="Learn a song on the guitar without reading music",
     ),
 )
-"""Worked examples for requests that bring none."""
+"""The examples of requests without examples."""
 
 
 class Narrowed(NamedTuple):
-    """A constraint, and the goal with it and all before it."""
+    """A constraint, and the goal with this and all preceding constraints."""
 
     constraint: str
     goal: str
 
 
 class ConstraintsForm:
-    """Constraints, each with the goal that it leads to.
+    """Constraints, each with the resulting goal.
 
     Args:
-        count: How many.
+        count: The number of constraints.
     """
 
     name = "constraints"
@@ -72,10 +72,11 @@ class ConstraintsForm:
         self._count = count
 
     def parse(self, value: Any) -> Sequence[Narrowed]:
-        """Reads them.
+        """Reads the constraints.
 
         Raises:
-            UnclearAnswerError: There are not as many as asked for, or one is blank, too long, or there twice.
+            UnclearAnswerError: The number differs from the requested one, or a constraint is blank, too long
+                or repeated.
         """
         listed = value.get("constraints") if isinstance(value, Mapping) else None
         if not isinstance(listed, list) or len(listed) != self._count:
@@ -88,7 +89,7 @@ class ConstraintsForm:
 
 
 class ConstraintExpander:
-    """Has a model add constraints to goals.
+    """Adds constraints to goals with a model.
 
     Args:
         author: Asks the model.
@@ -105,7 +106,7 @@ class ConstraintExpander:
         """Makes a task with one constraint, one with two, and so on.
 
         Raises:
-            ServiceError: There is no answer.
+            ServiceError: The model gives no answer.
         """
         count = request.constraint_count or MOST
         examples = [
@@ -132,7 +133,7 @@ class ConstraintExpander:
 
 
 def unworded(goal: str, constraints: Sequence[str]) -> Iterator[int]:
-    """The indices of the constraints that do not stand in the wording of a goal."""
+    """The indices of the constraints that the wording of a goal lacks."""
     return (index for index, constraint in enumerate(constraints) if not names_phrase(goal, constraint))
 
 
@@ -159,7 +160,7 @@ def _told(example: pb.ConstraintDemonstration) -> str:
 
 
 def _line(entry: Any, member: str) -> str:
-    """A member on one line, without a full stop."""
+    """Returns a member on one line, without a full stop."""
     text = entry.get(member) if isinstance(entry, Mapping) else None
     line = " ".join(text.split()).removesuffix(".").rstrip() if isinstance(text, str) else ""
     if not line:

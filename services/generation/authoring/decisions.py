@@ -1,7 +1,7 @@
-"""Puts a decision to a model under test (Choice-75, section 3 and appendix C).
+"""Asks a model under test for a decision (Choice-75, section 3 and appendix C).
 
-The model answers in plain text, as in the paper, not in JSON: what is measured is its choice, not its JSON,
-and the demonstrations look just like the question. Each is a pair of messages before it.
+The model answers in plain text, as in the paper, so that JSON errors do not affect the measured choices.
+Demonstrations have the form of the question. Each is a pair of messages that precedes it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FRAME = {"goal", "option_1", "option_2", "scenario"}
 
 
 class OptionChooser:
-    """Has a model choose.
+    """Chooses between two options with a model.
 
-    The overall goal of a decision is not shown: the paper shows it only to those who write scenarios.
+    The overall goal of a decision is not shown: in the paper only the writers of scenarios see it.
 
     Args:
         author: Asks the model.
@@ -56,10 +56,10 @@ class OptionChooser:
         }
 
     async def choose(self, request: pb.ChooseOptionRequest) -> pb.ChooseOptionResponse:
-        """Puts the decision; only its own options are swapped, not those of the demonstrations.
+        """Asks for the decision. Swapping affects its own options, not those of the demonstrations.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         _require_choices(request.demonstrations)
         shown = _swap(request.decision) if request.options_swapped else request.decision

@@ -23,15 +23,15 @@ from services.generation.author import Author, with_defaults
 STRATEGIES = ("improvement", "next-step", "new-request", "other")
 """The user agent's strategies, in the order of section 2.3."""
 USER_TEMPERATURE, USER_MAX_OUTPUT_TOKENS = 1.2, 300
-"""Where a request sets none (section 3.2)."""
+"""The default temperature (section 3.2)."""
 
 _MAX_LENGTH = 200_000
-"""The most characters of an utterance (``common.v1.Utterance``)."""
+"""The maximum length of an utterance in characters (``common.v1.Utterance``)."""
 _STRATEGY = Choice(STRATEGIES)
 
 
 class UserTurn(NamedTuple):
-    """What the user says next."""
+    """The next utterance of the user."""
 
     strategy: str
     text: str
@@ -39,28 +39,27 @@ class UserTurn(NamedTuple):
 
 @dataclass(frozen=True)
 class UserTurnForm:
-    """The strategy, then what the user says."""
+    """The form of a strategy and an utterance."""
 
     own_strategy: str
-    """The task's own strategy, which leaves nothing to choose. Blank: the general ones."""
+    """The task's own strategy. Blank: the model chooses a general one."""
 
     @property
     def name(self) -> str:
-        """The form's name."""
         return "user_turn"
 
     @property
     def shape(self) -> Record:
-        """The strategy where there is a choice, then what is said."""
+        """The strategy where there is a choice, then the utterance."""
         said = Text("what you say next to the simulator, word for word")
         members: dict[str, Shape] = {} if self.own_strategy else {"strategy": _STRATEGY}
         return Record(members | {"utterance": said})
 
     def parse(self, value: Any) -> UserTurn:
-        """Reads what the user says.
+        """Reads the utterance.
 
         Raises:
-            UnclearAnswerError: It has no strategy, says nothing, or says too much.
+            UnclearAnswerError: The strategy is missing, or the utterance is blank or too long.
         """
         members = value if isinstance(value, Mapping) else {}
         strategy, text = self.own_strategy or members.get("strategy"), members.get("utterance")
@@ -74,12 +73,12 @@ class UserTurnForm:
 
 
 class UserAgent:
-    """Has a model play the user.
+    """Plays the user with a model.
 
     Args:
         author: Asks the model.
         library: The prompts.
-        limits: How much of a dialogue the model is shown.
+        limits: The maximum lengths of the parts of a dialogue in the prompt.
     """
 
     def __init__(self, author: Author, library: PromptLibrary, limits: DialogueLimits) -> None:
@@ -92,10 +91,10 @@ class UserAgent:
         )
 
     async def next_turn(self, request: pb.NextUserTurnRequest) -> pb.NextUserTurnResponse:
-        """Says what the user says next.
+        """Writes the next utterance of the user.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         require_turns(request.utterances, last=dialogue_pb2.SPEAKER_SIMULATOR)
         task = request.task
@@ -142,7 +141,7 @@ def _part(strategy: str) -> str:
 
 
 REPLY_TEMPERATURE, REPLY_MAX_OUTPUT_TOKENS = 0.0, 1024
-"""Where a request sets none (section 3.2)."""
+"""The default temperature (section 3.2)."""
 
 _ROLES = {
     dialogue_pb2.SPEAKER_USER: generation_service_pb2.MESSAGE_ROLE_USER,
@@ -151,7 +150,7 @@ _ROLES = {
 
 
 class Continuer:
-    """Has a model under test continue a dialogue. It is sent the utterances and nothing else.
+    """Continues a dialogue with a model under test, which receives only the utterances.
 
     Args:
         author: Asks the model.
@@ -161,10 +160,10 @@ class Continuer:
         self._author = author
 
     async def reply(self, request: pb.ReplyRequest) -> pb.ReplyResponse:
-        """Continues the dialogue. A model that answers with nothing has replied with nothing.
+        """Continues the dialogue. An empty answer is an empty reply.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         require_turns(request.utterances, last=dialogue_pb2.SPEAKER_USER)
         messages = [Message(role=_ROLES[said.speaker], text=said.text) for said in request.utterances]

@@ -1,4 +1,4 @@
-"""Edits of a script that a model names by the numbers of steps, and what comes of them."""
+"""Edits of a script by step number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Text
 from dramaturg.perturbations.changes import PlacedStep, untouched
 
 _LONGEST = 20_000
-"""The longest step, in characters (``common.v1.Step``)."""
+"""The maximum length of a step in characters (``common.v1.Step``)."""
 
 
 class Action(StrEnum):
-    """What can be done to a script."""
+    """The kinds of edits of a script."""
 
     REMOVE = "remove"
     REPLACE = "replace"
@@ -24,7 +24,7 @@ class Action(StrEnum):
 
     @property
     def explanation(self) -> str:
-        """What it does, in words for a prompt."""
+        """The description of the action for a prompt."""
         return _EXPLANATIONS[self]
 
 
@@ -37,32 +37,30 @@ _EXPLANATIONS: Mapping[Action, str] = {
 
 
 class Edit(NamedTuple):
-    """One edit."""
-
     action: Action
     step: int
-    """The number of the step, from 1; of an insertion that of the step before it, or 0."""
+    """The number of the step, from 1. For an insertion: the number of the preceding step, or 0."""
     place_after: int
-    """The number of the step after which a moved one stands; 0: before the first one."""
+    """For a move: the number of the step after which the moved one is placed; 0: before the first."""
     text: str
-    """What a step that is new or replaced says."""
+    """The text of a new or replaced step."""
 
 
 class Edited(NamedTuple):
-    """What came of edits."""
+    """The result of edits."""
 
     steps: Sequence[PlacedStep]
-    """The steps of the script that they make."""
+    """The steps of the edited script."""
     idea: str
-    """What was meant by them, in the model's words."""
+    """The intention of the edits, in the model's words."""
 
 
 class EditsForm:
-    """Edits, after what is meant by them.
+    """The form of an intention and edits.
 
     Args:
         original: The script.
-        actions: What may be done to it.
+        actions: The permitted actions.
     """
 
     name = "edits"
@@ -87,11 +85,11 @@ class EditsForm:
         )
 
     def parse(self, value: Any) -> Edited:
-        """Reads edits and carries them out.
+        """Reads edits and applies them.
 
         Raises:
-            UnclearAnswerError: There are none, one cannot be carried out, or they change nothing or leave
-                nothing.
+            UnclearAnswerError: There are no edits, one cannot be applied, or the result is unchanged or
+                empty.
         """
         members = value if isinstance(value, Mapping) else {}
         listed, idea = members.get("edits"), members.get("idea")
@@ -124,7 +122,7 @@ class EditsForm:
         return int(value)
 
     def _carry_out(self, edits: Sequence[Edit]) -> list[PlacedStep]:
-        """The steps after all edits; each names steps by their numbers before any of them."""
+        """Returns the steps after all edits. Step numbers are those of the original script."""
         steps: list[PlacedStep | None] = list(untouched(self._original))
         after: dict[int, list[PlacedStep]] = {number: [] for number in range(len(steps) + 1)}
         edited: set[int] = set()

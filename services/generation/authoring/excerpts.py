@@ -1,4 +1,4 @@
-"""What a request supplies, as lines that a prompt shows."""
+"""The parts of a request as lines of a prompt."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _INDENT = "\n    "
 
 
 def indented(text: str) -> str:
-    """A text whose further lines are indented, so that none of them can pass for a line of the prompt."""
+    """Indents the lines after the first, so that none of them looks like a line of the prompt."""
     return _INDENT.join(visible(text.strip())[0].split("\n"))
 
 
 def labelled(parts: Mapping[str, str]) -> str:
-    """One line for each part that is not blank, after its label."""
+    """Returns one labelled line for each part that is not blank."""
     return "\n".join(f"{label}: {indented(text)}" for label, text in parts.items() if text.strip())

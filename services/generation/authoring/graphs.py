@@ -16,18 +16,18 @@ from services.generation.edges.numbered_events import scenario_excerpt
 from services.generation.edges.parser import EDGES, read_edges
 
 _MAX_EVENTS, _MAX_TEXT = 5000, 20_000
-"""The most events of a graph, and characters of an event (``graph.v1.ScriptGraph``)."""
+"""The maximum number of events of a graph, and of characters of an event (``graph.v1.ScriptGraph``)."""
 _MAX_NUMBER = 1_000_000
 
 
 class WrittenGraph(NamedTuple):
-    """A graph as read."""
+    """A graph and the entries that were dropped."""
 
     events: list[Event]
-    """Their ids are the numbers that the model gave them."""
+    """The events. Their ids are the numbers given by the model."""
     edges: list[EventEdge]
     dropped: list[str]
-    """What was left out, in words."""
+    """The dropped entries, in words."""
 
 
 class ScriptGraphForm:
@@ -50,10 +50,10 @@ class ScriptGraphForm:
     )
 
     def parse(self, value: Any) -> WrittenGraph:
-        """Reads a graph. Blank events and those whose number was given before are left out, and said so.
+        """Reads a graph. Blank events and events with a repeated number are dropped and reported.
 
         Raises:
-            UnclearAnswerError: It has no events.
+            UnclearAnswerError: The graph has no events.
         """
         members = value if isinstance(value, Mapping) else {}
         listed, edges = members.get("events"), members.get("edges")
@@ -87,7 +87,7 @@ def _read_event(entry: Any) -> tuple[int | None, str]:
 
 
 class ScriptGraphWriter:
-    """Has a model write graphs.
+    """Writes graphs with a model.
 
     Args:
         author: Asks the model.
@@ -101,10 +101,10 @@ class ScriptGraphWriter:
         )
 
     async def write(self, request: pb.WriteScriptGraphRequest) -> pb.WriteScriptGraphResponse:
-        """Writes one graph. A model that writes more or fewer events than asked for is not corrected.
+        """Writes one graph. The number of events may differ from the requested one.
 
         Raises:
-            ServiceError: There is no answer.
+            ServiceError: The model gives no answer.
         """
         values = {
             "scenario": scenario_excerpt(request.scenario).text,

@@ -1,7 +1,7 @@
 """Puts one fault into a script (ABSEval, section 4.2, Tables 4 and 10).
 
-The paper's prompts ask for a whole new script, in which a model may change more than it says. Here it names
-edits, so that all that changed is known.
+The paper's prompts ask for a whole new script, in which a model may make further, unreported changes. Here
+the model returns edits, so that every change is known.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIMITS = ExcerptLimits()
 
 
 class ScriptPerturber:
-    """Has a model put faults into scripts.
+    """Puts faults into scripts with a model.
 
     Args:
         author: Asks the model.
@@ -57,7 +57,7 @@ class ScriptPerturber:
         """Puts one fault into a script.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         violations = list(_violations(request))
         if violations:

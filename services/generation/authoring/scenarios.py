@@ -1,7 +1,7 @@
 """Writes a scenario that leads to one of two options (Choice-75, section 2.4 and appendix B).
 
-The option to lead to is shown as the way taken and the other as the way left, wherever they stand in the
-request: the question for the second option is that for the first with the two exchanged, as in the paper.
+The target option is shown as the way taken and the other as the way left, regardless of their order in the
+request. The question for the second option is that for the first with the options exchanged, as in the paper.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from services.generation.author import Author, with_defaults
 from services.generation.authoring.excerpts import labelled
 
 TEMPERATURE = 0.75
-"""Where a request sets none (appendix B)."""
+"""The default temperature (appendix B)."""
 MUSTS = ("preferences", "interests", "financial situation")
-"""What a profile mentions where a request names nothing (appendix B)."""
+"""The default attributes of a profile (appendix B)."""
 
 _TARGETS = (decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2)
 _LONGEST_MATERIAL = 200_000
 
 
 class ScenarioWriter:
-    """Has a model write scenarios.
+    """Writes scenarios with a model.
 
     Args:
         author: Asks the model.
@@ -56,7 +56,7 @@ class ScenarioWriter:
         """Writes one scenario.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         violations = list(_violations(request))
         if violations:
@@ -130,7 +130,7 @@ class ScenarioWriter:
 
 @dataclass(frozen=True)
 class _Example:
-    """A decision with its way taken, as far as its scenarios are known."""
+    """A decision with its target option and its known scenarios."""
 
     brief: pb.ScenarioBrief
     taken: str
@@ -193,7 +193,7 @@ def _violations(request: pb.WriteScenarioRequest) -> Iterator[Violation]:
 
 
 class PhraseForm:
-    """A verb phrase, after how it leads to the way taken."""
+    """The form of an explanation and a verb phrase."""
 
     name = "scenario"
     shape = Record(
@@ -204,10 +204,10 @@ class PhraseForm:
     )
 
     def parse(self, value: Any) -> str:
-        """The phrase on one line, without a full stop.
+        """Returns the phrase on one line, without a full stop.
 
         Raises:
-            UnclearAnswerError: There is none.
+            UnclearAnswerError: The answer has no scenario.
         """
         phrase = value.get("scenario") if isinstance(value, Mapping) else None
         if not isinstance(phrase, str) or is_blank(phrase):
@@ -216,7 +216,7 @@ class PhraseForm:
 
 
 class ProfileForm:
-    """A profile, line by line, after what it lets one conclude."""
+    """The form of an explanation and the lines of a profile."""
 
     name = "profile"
     shape = Record(
@@ -227,10 +227,10 @@ class ProfileForm:
     )
 
     def parse(self, value: Any) -> str:
-        """The profile as a list with dashes.
+        """Returns the profile as a list with dashes.
 
         Raises:
-            UnclearAnswerError: There is none.
+            UnclearAnswerError: The answer has no profile.
         """
         lines = value.get("profile") if isinstance(value, Mapping) else None
         if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):

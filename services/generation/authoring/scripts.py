@@ -1,4 +1,4 @@
-"""Writes scripts: what a model is asked for, and what is read out of its answer (ABSEval, section 4.1)."""
+"""Writes scripts: the question and the parsing of its answer (ABSEval, section 4.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAILURES = {
 
 
 class ScriptWriter:
-    """Has a model write scripts, step by step.
+    """Writes scripts with a model, step by step.
 
     Args:
         author: Asks the model.
@@ -29,10 +29,10 @@ class ScriptWriter:
         self._prompt = library.load("write_script", placeholders={"task"})
 
     async def write(self, request: pb.WriteScriptRequest) -> pb.WriteScriptResponse:
-        """Writes one script. It has no steps where none are found in the text.
+        """Writes one script. It has no steps if the text has none.
 
         Raises:
-            ServiceError: There is no answer.
+            ServiceError: The model gives no answer.
         """
         written = await self._author.write(
             self._prompt.render({"task": _told(request.task)}),

@@ -1,4 +1,4 @@
-"""AuthoringService: has each kind of thing written, and signs it."""
+"""AuthoringService: writes the requested material and signs its provenance."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
     Args:
         author: Asks the models.
         library: The prompts.
-        version: The version that answers give.
+        version: The version in the provenance of answers.
     """
 
     def __init__(self, author: Author, library: PromptLibrary, *, version: str) -> None:
@@ -50,21 +50,18 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
         self._replies = Continuer(author)
 
     async def WriteScript(self, request: pb.WriteScriptRequest, context: Any) -> pb.WriteScriptResponse:
-        """Writes a script for a task."""
         del context
         return await self._signature.under(self._scripts.write(request))
 
     async def ExpandConstraints(
         self, request: datasets_pb.ExpandConstraintsRequest, context: Any
     ) -> datasets_pb.ExpandConstraintsResponse:
-        """Adds constraints to an abstract goal."""
         del context
         return await self._signature.under(self._constraints.expand(request))
 
     async def PerturbScript(
         self, request: datasets_pb.PerturbScriptRequest, context: Any
     ) -> datasets_pb.PerturbScriptResponse:
-        """Puts one fault into a script."""
         del context
         return await self._signature.under(self._perturber.perturb(request))
 
@@ -78,7 +75,6 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
     async def ChooseOption(
         self, request: decisions_pb.ChooseOptionRequest, context: Any
     ) -> decisions_pb.ChooseOptionResponse:
-        """Chooses between two options."""
         del context
         return await self._signature.under(self._options.choose(request))
 
@@ -92,14 +88,13 @@ class AuthoringServicer(pb_grpc.AuthoringServiceServicer):
     async def WriteSimulationTask(
         self, request: dialogues_pb.WriteSimulationTaskRequest, context: Any
     ) -> dialogues_pb.WriteSimulationTaskResponse:
-        """Writes a simulation task."""
         del context
         return await self._signature.under(self._tasks.write(request))
 
     async def NextUserTurn(
         self, request: dialogues_pb.NextUserTurnRequest, context: Any
     ) -> dialogues_pb.NextUserTurnResponse:
-        """Says what the user of a simulation says next."""
+        """Writes the next utterance of the user of a simulation."""
         del context
         return await self._signature.under(self._user.next_turn(request))
 

@@ -1,4 +1,4 @@
-"""Writes new simulation tasks after examples (SimulBench, section 2.2 and appendix B.1)."""
+"""Writes new simulation tasks from examples (SimulBench, section 2.2 and appendix B.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_EXAMPLE = 30_000
 
 
 class SimulationTaskForm:
-    """A task, after what makes it new and hard."""
+    """The form of an explanation and a task."""
 
     name = "simulation_task"
     shape = Record(
@@ -37,13 +37,13 @@ class SimulationTaskForm:
         }
     )
     _LIMITS: Mapping[str, int] = {"name": 200, "description": 20_000, "request_type": 2000}
-    """In characters (``common.v1.SimulationTask``)."""
+    """The maximum lengths in characters (``common.v1.SimulationTask``)."""
 
     def parse(self, value: Any) -> SimulationTask:
-        """The task, without its kind.
+        """Returns the task, without its kind.
 
         Raises:
-            UnclearAnswerError: A part of it is missing, blank or too long.
+            UnclearAnswerError: A part of the task is missing, blank or too long.
         """
         members = value if isinstance(value, Mapping) else {}
         parts: dict[str, str] = {}
@@ -60,7 +60,7 @@ class SimulationTaskForm:
 
 
 class SimulationTaskWriter:
-    """Has a model write tasks.
+    """Writes tasks with a model.
 
     Args:
         author: Asks the model.
@@ -78,7 +78,7 @@ class SimulationTaskWriter:
         """Writes one task.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT, or there is no answer.
+            ServiceError: INVALID_ARGUMENT, or the model gives no answer.
         """
         prompt = self._prompts.get(request.kind)
         if prompt is None:

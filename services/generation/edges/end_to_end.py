@@ -19,14 +19,13 @@ from services.generation.edges.parser import EDGES, ReadEdges, read_edges
 
 @dataclass(frozen=True)
 class EdgesForm:
-    """A walk through the script, then its edges."""
+    """The form of reasoning and edges."""
 
     ids: Mapping[int, str]
     """The events' ids by number."""
 
     @property
     def name(self) -> str:
-        """The form's name."""
         return "edges"
 
     @property
@@ -37,10 +36,10 @@ class EdgesForm:
         )
 
     def parse(self, value: Any) -> ReadEdges:
-        """Reads the edges. None at all is an answer too: nothing need come before anything.
+        """Reads the edges. An empty list is valid: no event precedes another.
 
         Raises:
-            UnclearAnswerError: There is no list of edges, or none of those listed can be used.
+            UnclearAnswerError: There is no list of edges, or all listed edges are unusable.
         """
         entries = value.get("edges") if isinstance(value, Mapping) else None
         if not isinstance(entries, list):
@@ -52,7 +51,7 @@ class EdgesForm:
 
 
 class EndToEndPredictor:
-    """Asks for all edges at once.
+    """Predicts all edges with one question.
 
     Args:
         author: Asks the model.
@@ -67,7 +66,7 @@ class EndToEndPredictor:
         """Predicts the edges.
 
         Raises:
-            ServiceError: The model's configuration keeps it from ever answering.
+            ServiceError: The model's configuration fails every request.
         """
         numbered = NumberedEvents.of(request.scenario, request.events)
         shown = {"scenario": scenario_excerpt(request.scenario), "events": numbered.excerpt}

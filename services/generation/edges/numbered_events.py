@@ -1,4 +1,4 @@
-"""How events are shown to a model: by numbers that say nothing of their order."""
+"""Events as shown to a model: by numbers that do not depend on their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_EVENTS = 200_000
 
 @dataclass(frozen=True)
 class NumberedEvents:
-    """Events in the order shown; the first is number 1."""
+    """Events in the order shown, numbered from 1."""
 
     events: tuple[Event, ...]
 
@@ -24,25 +24,24 @@ class NumberedEvents:
     def of(cls, scenario: str, events: Iterable[Event]) -> NumberedEvents:
         """Orders events by a hash of scenario and text.
 
-        Neither their ids nor their order in the request reaches the model, where both may give the answer
-        away, and equal sets of events make equal questions, which are bought once.
+        The ids and the order in the request, which may reveal the answer, do not reach the model. Equal sets
+        of events make equal questions, so the ledger answers repeats.
         """
         return cls(tuple(sorted(events, key=lambda event: _key(scenario, event.text))))
 
     @property
     def ids(self) -> dict[int, str]:
-        """The ids by number."""
         return {number: event.id for number, event in enumerate(self.events, start=1)}
 
     @property
     def excerpt(self) -> Excerpt:
-        """The numbered texts, as they are shown."""
+        """The numbered texts as shown in the prompt."""
         texts = [event.text for event in self.events]
         return Excerpt((fence_items("events", "Event", texts, limit=_LONGEST_EVENTS),))
 
 
 def scenario_excerpt(scenario: str) -> Excerpt:
-    """What the script is for, as it is shown."""
+    """The scenario as shown in the prompt."""
     return Excerpt((fence("scenario", scenario, limit=_LONGEST_SCENARIO),))
 
 

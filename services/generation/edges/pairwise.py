@@ -1,4 +1,4 @@
-"""Predicts each ordered pair apart, as a probability (proScript, section 5.1, the pairwise model)."""
+"""Predicts each ordered pair separately, as a probability (proScript, section 5.1, the pairwise model)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from services.generation.edges.numbered_events import scenario_excerpt
 from services.generation.edges.yes_no import probability_of_yes, read_yes_no
 
 LOG_PROBABILITIES, VOTES = "log-probabilities", "votes"
-"""Where probabilities come from (``PredictEdgesResponse.probability_source``)."""
+"""The source of probabilities (``PredictEdgesResponse.probability_source``)."""
 CONCURRENCY = 64
-"""How many pairs of a request are asked about at once. How many of them go out, the limiter decides."""
+"""The maximum number of concurrent questions of a request. The limiter may send fewer calls at a time."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class _Pair:
 
 
 class PairwisePredictor:
-    """Asks about every ordered pair of events.
+    """Predicts edges with one question per ordered pair of events.
 
     Args:
         author: Asks the model.
@@ -59,11 +59,11 @@ class PairwisePredictor:
     async def predict(self, request: pb.PredictEdgesRequest) -> pb.PredictEdgesResponse:
         """Predicts the probabilities.
 
-        Every pair is asked about once, with log-probabilities. Where no answer has any, the pairs are asked
-        about again until each has ``vote_count`` answers, and the share of "yes" is the probability.
+        Each pair is one question with log-probabilities. Where no answer has log-probabilities, the questions
+        are repeated until each pair has ``vote_count`` answers, and the probability is the share of "yes".
 
         Raises:
-            ServiceError: The model's configuration keeps it from ever answering.
+            ServiceError: The model's configuration fails every request.
         """
         asker = PairAsker(self._author, self._prompt, request.scenario, request.options)
         pairs = [_Pair(*two) for two in permutations(request.events, 2)]
@@ -106,14 +106,14 @@ def _respond(
     if response.probabilities:
         response.probability_source = source
     else:
-        # All pairs failed, most of them for this reason.
+        # All pairs failed; this is the most common reason.
         response.abstain_reason = Counter(ballot.reason for ballot in every).most_common(1)[0][0]
     response.provenance.CopyFrom(merge(ballot.provenance for ballot in every))
     return response
 
 
 async def _side_by_side(work: Callable[[T], Coroutine[Any, Any, R]], items: Sequence[T]) -> list[R]:
-    """Does the work on all items, some at once. The first failure cancels the rest and is raised."""
+    """Processes items concurrently. The first failure cancels the rest and is raised."""
     turns = asyncio.Semaphore(CONCURRENCY)
 
     async def in_turn(item: T) -> R:
@@ -129,7 +129,7 @@ async def _side_by_side(work: Callable[[T], Coroutine[Any, Any, R]], items: Sequ
 
 
 TOP_LOGPROBS = 5
-"""How many alternatives are asked for: enough to spell two words, and what most providers allow."""
+"""The number of alternatives per token: enough for two words, and allowed by most providers."""
 
 _LONGEST_EVENT = 20_000
 _UNCLEAR = Abstention(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The answer is not clearly yes or no.")
@@ -137,27 +137,27 @@ _UNCLEAR = Abstention(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, "The answer is not 
 
 @dataclass(frozen=True)
 class Ballot:
-    """One answer about one pair."""
+    """The answer to one question about one pair."""
 
     yes: bool | None
-    """What was answered. None: nothing clear."""
+    """The answer. None: it is unclear."""
     probability: float | None
-    """How likely yes was, where the answer's tokens show it."""
+    """The probability of "yes", where the answer's tokens show it."""
     has_tokens: bool
-    """Whether the provider gave log-probabilities."""
+    """Whether the answer has log-probabilities."""
     abstention: Abstention | None
-    """Why nothing clear was answered."""
+    """The reason of an unclear answer."""
     provenance: Provenance
-    """How it was made."""
+    """The provenance of the answer."""
 
     @property
     def reason(self) -> AbstainReason.ValueType:
-        """Why it is of no use."""
+        """The reason of the abstention."""
         return (self.abstention or _UNCLEAR).reason
 
     @property
     def why_nothing(self) -> str:
-        """The same in words."""
+        """The reason in words."""
         if self.abstention is not None:
             return self.abstention.explanation
         return "No log-probability of the answer was given."
@@ -169,7 +169,7 @@ class PairAsker:
     Args:
         author: Asks the model.
         prompt: The question.
-        scenario: What the script is for.
+        scenario: The scenario of the script.
         options: The model and the sampling.
     """
 
@@ -184,7 +184,7 @@ class PairAsker:
         """Asks whether the first event comes before the second.
 
         Raises:
-            ServiceError: The model's configuration keeps it from ever answering.
+            ServiceError: The model's configuration fails every request.
         """
         try:
             written = await self._write(first, second, repeat_index)

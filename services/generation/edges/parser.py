@@ -1,4 +1,4 @@
-"""Edges by number: their shape in an answer, and how they are read."""
+"""The shape and the parser of edges between numbered events."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ EDGES = ListOf(
         }
     )
 )
-"""Edges as a part of an answer."""
+"""The shape of a list of edges."""
 
 
 class ReadEdges(NamedTuple):
     """The edges of an answer."""
 
     edges: list[EventEdge]
-    """Each once, in the order answered."""
+    """Each edge once, in the order of the answer."""
     dropped: list[str]
-    """What was left out, in words."""
+    """The dropped edges, in words."""
 
 
 def read_edges(entries: Sequence[Any], ids: Mapping[int, str]) -> ReadEdges:
     """Reads edges between numbered events.
 
-    Left out, and said so, are edges of events that do not exist, of an event with itself, and repeated ones.
+    Edges of unknown events, edges from an event to itself and repeated edges are dropped and reported.
 
     Args:
         entries: The edges, with the members "before" and "after".
@@ -59,11 +59,11 @@ def read_edges(entries: Sequence[Any], ids: Mapping[int, str]) -> ReadEdges:
 class _End(NamedTuple):
     answered: Any
     id: str
-    """Empty: there is no such event."""
+    """Returns the id of an event, or "" where there is no such event."""
 
     @classmethod
     def of(cls, answered: Any, ids: Mapping[int, str]) -> _End:
-        # To Python, true is the number 1.
+        # In Python, True is an int.
         is_number = isinstance(answered, int) and not isinstance(answered, bool)
         return cls(answered, ids.get(answered, "") if is_number else "")
 

@@ -1,4 +1,4 @@
-"""EdgeService: checks what the limits cannot say, predicts, signs."""
+"""EdgeService: validates requests beyond the contract limits, predicts edges and signs the provenance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "llm-edges"
 """The implementation's name."""
 
 _MAX_ID, _MAX_TEXT = 200, 20_000
-"""In code points (``graph.v1.Event``)."""
+"""The maximum length in code points (``graph.v1.Event``)."""
 
 
 class EdgeServicer(pb_grpc.EdgeServiceServicer):
@@ -29,7 +29,7 @@ class EdgeServicer(pb_grpc.EdgeServiceServicer):
     Args:
         author: Asks the models.
         library: The prompts.
-        version: The version that answers give.
+        version: The version in the provenance of answers.
     """
 
     def __init__(self, author: Author, library: PromptLibrary, *, version: str) -> None:
@@ -42,7 +42,7 @@ class EdgeServicer(pb_grpc.EdgeServiceServicer):
         self._signature = Signature(NAME, version, DESCRIPTOR.full_name)
 
     async def PredictEdges(self, request: pb.PredictEdgesRequest, context: Any) -> pb.PredictEdgesResponse:
-        """Predicts which event comes before which."""
+        """Predicts the order of events."""
         del context
         violations = list(_violations(request.events))
         if violations:

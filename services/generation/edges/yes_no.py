@@ -1,4 +1,4 @@
-"""Reads an answer of yes or no, and how likely the model held "yes"."""
+"""Reads yes/no answers and the probability of "yes"."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dramaturg.api.generation.v1.generation_service_pb2 import TokenLogprob
 _ANSWER = re.compile(r"\W*(?:answer\s*:\W*)?(yes|no)\b(?=\s*(?:[.,;:!\n*\"'`)—–-]|$))", re.IGNORECASE)
 _BOTH = re.compile(r"\b(yes|no)\b", re.IGNORECASE)
 _MARKS = " \t\r\n*_`\"'.,;:!()\u2581\u0120"
-"""What surrounds a word in a token, the space signs of tokenizers included."""
+"""The characters around a word in a token, including the space markers of tokenizers."""
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Reads an answer that begins with "yes" or "no" and does not say the other as well.
+    """Reads an answer that begins with "yes" or "no" and does not contain the other word.
 
     Returns:
-        Whether it is yes, or None where it is not clear.
+        True for yes, False for no, None for an unclear answer.
     """
     found = _ANSWER.match(text)
     if not found or len({word.casefold() for word in _BOTH.findall(text)}) != 1:
@@ -27,19 +27,19 @@ def read_yes_no(text: str) -> bool | None:
 
 
 def probability_of_yes(tokens: Sequence[TokenLogprob], answer: bool) -> float | None:
-    """How likely "yes" was, given that the answer was "yes" or "no".
+    """Returns the probability of "yes", given that the answer is "yes" or "no".
 
-    The first token of the answer that is one of the two words decides. Where the provider lists what could
-    have stood in its place, the probabilities of all spellings of each word are summed and normalised over
-    the two; a word that is not listed counts as impossible. Where it lists nothing, the other word is given
-    what is left.
+    The first token of the answer that is one of the two words decides. Where the provider lists
+    alternatives, the probabilities of all spellings of each word are summed and normalised over the two
+    words; a word that is not listed has the probability 0. Without alternatives, the other word has the
+    remaining probability.
 
     Args:
         tokens: The tokens of the text.
-        answer: What ``read_yes_no`` read in the text.
+        answer: The result of ``read_yes_no``.
 
     Returns:
-        A number from 0 to 1, or None where the tokens do not show the answer.
+        The probability, in [0, 1], or None where the tokens do not contain the answer.
     """
     for token in tokens:
         said = _word(token.token)
@@ -58,7 +58,7 @@ def _normalised(token: TokenLogprob, said: bool) -> float | None:
         if word is not None and alternative.logprob <= 0:
             mass[word] += math.exp(alternative.logprob)
     if mass[said] == 0:
-        # The list leaves out the token itself, or there is none.
+        # The list lacks the token itself, or there is no list.
         mass[said] = math.exp(token.logprob)
         if not token.alternatives:
             mass[not said] = 1 - mass[said]

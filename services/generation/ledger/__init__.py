@@ -1,4 +1,4 @@
-"""The ledger: what was bought, and what may have been bought in vain. See ``docs/generation.md``."""
+"""The ledger of completions and of calls without a recorded answer. See ``docs/generation.md``."""
 
 from services.generation.ledger.base import (
     Ledger,

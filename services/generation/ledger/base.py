@@ -1,4 +1,4 @@
-"""What every ledger offers: completions kept under their fingerprints, and the calls under way."""
+"""The interface of ledgers: completions by fingerprint, and calls in flight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from services.generation.calls import Purchase
 
 MOST_LISTED = 1000
-"""The most lost calls that a status lists; it counts all."""
+"""The maximum number of lost calls that a status lists. Its counts include all."""
 
 
 class LedgerError(RuntimeError):
@@ -22,57 +22,57 @@ class LedgerUnavailableError(RuntimeError):
 
 
 class LedgerKind(Enum):
-    """Where a ledger keeps."""
+    """The storage of a ledger."""
 
     MEMORY = auto()
-    """In the process, and forgotten with it."""
+    """In memory; lost when the process ends."""
     SQLITE = auto()
-    """In one file."""
+    """In one SQLite file."""
     POSTGRESQL = auto()
-    """In a database that many processes share."""
+    """In a database that several processes share."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostCall:
-    """A call that was sent and whose answer was never recorded: if asked again, it may be paid twice."""
+    """A call that was sent and has no recorded answer. Repeating it may be charged twice."""
 
     fingerprint: str
     """The call's."""
     sent_at: float
-    """When, in seconds since 1970."""
+    """The time of sending, in seconds since 1970."""
     process: str
     """The id of the process that sent it."""
     abandoned: bool
-    """Whether the process gave up waiting, and lived on. Otherwise it died."""
+    """True: the process stopped waiting. False: the process died."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerStatus:
-    """What a ledger holds."""
+    """The contents of a ledger, as counts."""
 
     kind: LedgerKind
     completions: int
     size: int
-    """How much room all of it takes, in bytes."""
+    """The size of the store in bytes."""
     processes: int
-    """How many live processes use it."""
+    """The number of live processes that use the ledger."""
     under_way: int
-    """Calls sent by processes that live, whose answers are still to come."""
+    """Calls in flight: sent by live processes and not yet answered."""
     lost: int
     """Calls sent by processes that died before the answer was recorded."""
     abandoned: int
-    """Calls that a living process gave up on: at a deadline, on a lost connection, or with their caller."""
+    """Calls that a live process stopped waiting for: deadline, lost connection or cancelled caller."""
     lost_calls: tuple[LostCall, ...]
-    """The latest of the lost and abandoned ones, latest first, at most [MOST_LISTED]."""
+    """The latest lost and abandoned calls, latest first, at most [MOST_LISTED]."""
     unwritten: int = 0
-    """Completions of this process that are safe on its disk and not yet in the shared store."""
+    """Completions in the spool of this process that are not yet in the shared store."""
 
 
 class Ledger(Protocol):
-    """Completions under the fingerprints of their requests, and the calls under way.
+    """Completions by the fingerprints of their requests, and calls in flight.
 
     The order for each purchase: look up ([get]), record the call ([record_call]), send it, store the answer
-    ([put]), use it. A call that is neither stored nor settled may have been paid for in vain.
+    ([put]), use it. A call that is neither stored nor settled may have been charged without a usable answer.
     """
 
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
@@ -98,7 +98,7 @@ class Ledger(Protocol):
         """
 
     def settle(self, call_numbers: Collection[int]) -> None:
-        """Removes the records of calls that were not charged, or whose answers are not kept."""
+        """Removes the records of calls that were not charged or whose answers are not stored."""
 
     def abandon(self, call_numbers: Collection[int]) -> None:
         """Marks abandoned calls, which may still be answered and charged."""

@@ -1,4 +1,4 @@
-"""Answers many questions at once: what is asked while an answer is under way goes together into the next."""
+"""Looks up keys in batches: keys requested during a lookup form the next batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class BatchedLookup(Generic[Key, Value]):
     """Looks keys up in batches, one batch at a time.
 
     Args:
-        look_up: Looks up several keys; what it does not find it leaves out. What it raises, everyone who
-            waits for one of these keys gets.
-        largest: The most keys at once.
+        look_up: Looks up several keys and omits those that it does not find. All callers that wait for one of
+            these keys receive its exceptions.
+        largest: The maximum number of keys in a batch.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class BatchedLookup(Generic[Key, Value]):
         self._task: asyncio.Task[None] | None = None
 
     async def get(self, key: Key) -> Value | None:
-        """The value of a key. None: there is none."""
+        """Returns the value of a key, or None where the key is not found."""
         answer = self._asked.get(key)
         if answer is None:
             answer = self._asked[key] = asyncio.get_running_loop().create_future()
@@ -59,7 +59,7 @@ class BatchedLookup(Generic[Key, Value]):
                 answer.set_result(values.get(key))
 
     async def close(self) -> None:
-        """Stops the work and cancels waiting callers."""
+        """Stops the lookups and cancels waiting callers."""
         task = self._task
         if task is not None:
             task.cancel()
@@ -72,6 +72,6 @@ class BatchedLookup(Generic[Key, Value]):
 def _fail(answer: asyncio.Future[Value | None], error: BaseException) -> None:
     if isinstance(error, Exception):
         answer.set_exception(error)
-        answer.exception()  # seen, also where everyone who asked has left
+        answer.exception()  # marks the exception as retrieved where all callers were cancelled
     else:
         answer.cancel()

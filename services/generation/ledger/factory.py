@@ -15,7 +15,7 @@ from services.generation.ledger.sqlite import SqliteLedger
 logger = logging.getLogger(__name__)
 
 IN_MEMORY = ":memory:"
-"""The name of the file that is none."""
+"""The setting that selects a ledger in memory."""
 _FILE = "sqlite:///"
 _DATABASE = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _FORMS = "sqlite:///PATH (four slashes for an absolute one), sqlite:// (in memory) or postgresql://..."
@@ -28,14 +28,14 @@ def is_ledger_url(url: str) -> bool:
 
 @asynccontextmanager
 async def open_ledger(url: str, spools: Path) -> AsyncIterator[Ledger]:
-    """Opens a ledger, keeps this process's lease on it, and closes it at the end.
+    """Opens a ledger, renews this process's lease, and closes the ledger at the end.
 
     Args:
         url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql://...``.
-        spools: The folder for what is not in PostgreSQL yet.
+        spools: The folder for completions that are not yet in PostgreSQL.
 
     Raises:
-        LedgerError: The store cannot be used; the message names it and says why.
+        LedgerError: The store cannot be used; the message names the store and the reason.
     """
     ledger, beat = await _open(url, spools)
     beating = asyncio.create_task(_keep_beating(beat))
@@ -50,7 +50,7 @@ async def open_ledger(url: str, spools: Path) -> AsyncIterator[Ledger]:
 
 async def _open(url: str, spools: Path) -> tuple[Ledger, Callable[[], Awaitable[None]]]:
     if url.startswith(_DATABASE):
-        # Not imported where there is no need of it.
+        # Imported only where PostgreSQL is used.
         from services.generation.ledger.postgres import PostgresLedger
 
         shared = await PostgresLedger.open(url.replace("postgresql+psycopg://", "postgresql://", 1), spools)

@@ -1,4 +1,4 @@
-"""The calls of this process that are under way, and the changes of them that the store does not have yet."""
+"""The calls of this process in flight, and their changes that are not yet in the store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class PendingCalls:
     """Calls by number (see ``Ledger.record_call``). Most are settled before they are written to the store."""
 
     _fresh: dict[int, Sent] = field(default_factory=dict)
-    """Under way and not in the store, the oldest first."""
+    """In flight and not in the store, oldest first."""
     _posted: dict[int, Sent] = field(default_factory=dict)
-    """Under way and in the store."""
+    """In flight and in the store."""
     settled: list[int] = field(default_factory=list)
-    """In the store, to be removed there."""
+    """To be removed from the store."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
-    """Abandoned calls, to be marked there."""
+    """Abandoned calls, to be marked in the store."""
 
     def add(self, number: int, sent: Sent) -> None:
         self._fresh[number] = sent
@@ -41,7 +41,7 @@ class PendingCalls:
         return self._fresh | self._posted
 
     def post(self, latest: float) -> dict[int, Sent]:
-        """Returns the calls to write to the store: those sent by then, in seconds since 1970."""
+        """Returns the calls to write to the store: those sent by ``latest``, in seconds since 1970."""
         old = list(takewhile(lambda number: self._fresh[number].sent_at <= latest, self._fresh))
         sent = {number: self._fresh.pop(number) for number in old}
         self._posted |= sent

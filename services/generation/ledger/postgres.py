@@ -32,11 +32,11 @@ from services.generation.metrics import LEDGER_FAILURES, LEDGER_SECONDS, LEDGER_
 logger = logging.getLogger(__name__)
 
 GATHER_SECONDS = 0.02
-"""How long a write waits for others to be committed with it."""
+"""How long a write waits for others of the same commit."""
 LAG_SECONDS = 0.5
-"""The age from which a call under way is written to the database. Most are answered before."""
+"""The age at which a call in flight is written to the database. Most calls are answered earlier."""
 RETRY_SECONDS = 30.0
-"""How long a query is repeated while the database cannot be reached."""
+"""How long a query is retried while the database cannot be reached."""
 CLOSING_SECONDS = 5.0
 """How long closing waits for the last write. After that the completions stay in the spool."""
 SPOOL_BYTES = 4 << 20
@@ -66,12 +66,12 @@ class PostgresLedger(Ledger):
 
     @classmethod
     async def open(cls, url: str, spools: Path) -> PostgresLedger:
-        """Opens the database and adopts what dead processes left in their spools.
+        """Opens the database and adopts the spools of dead processes.
 
         Args:
             url: The database.
-            spools: Where the spools of all processes of this machine lie. A folder of its own is made in it
-                for each database.
+            spools: The folder of the spools of all processes of this machine. Each database has its own
+                subfolder.
 
         Raises:
             LedgerError: The database or the folder cannot be used.
@@ -93,7 +93,7 @@ class PostgresLedger(Ledger):
         await _adopt_orphans(self._store, self._folder)
 
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
-        """The calls kept for the request, marked as cached. Empty: none are kept."""
+        """Returns the calls stored for the request, marked as cached. Empty: none are stored."""
         unwritten = self._unwritten.get(fingerprint)
         text = unwritten.purchases if unwritten is not None else await self._reads.get(fingerprint)
         return () if text is None else records.from_text(text)
@@ -102,7 +102,7 @@ class PostgresLedger(Ledger):
         return await _with_retries(lambda: self._store.look_up(fingerprints), self._store.place)
 
     def record_call(self, fingerprint: str) -> int:
-        """Records the call in the spool. Raises LedgerUnavailableError where the disk does not take it."""
+        """Records the call in the spool. Raises LedgerUnavailableError where the spool cannot be written."""
         number = next(self._numbers)
         sent = Sent(fingerprint, time.time())
         error = self._append(spool.sent_line(number, sent))
@@ -114,7 +114,7 @@ class PostgresLedger(Ledger):
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
-        """Keeps the calls: in the spool at once, in the database soon."""
+        """Stores the calls in the spool, and in the background in the database."""
         kept = Kept(time.time(), records.to_text(purchases))
         call_numbers = records.call_numbers(purchases)
         self._append(spool.kept_line(fingerprint, kept, call_numbers))
@@ -159,7 +159,7 @@ class PostgresLedger(Ledger):
             if not self._closing:
                 await asyncio.sleep(GATHER_SECONDS)
             await self._write_changes()
-        await self._write_changes()  # what came while the last of them were written
+        await self._write_changes()  # changes made during the last write
 
     async def _write_changes(self) -> None:
         contents = self._take()
@@ -188,7 +188,7 @@ class PostgresLedger(Ledger):
                 break
             except psycopg.Error as error:
                 LEDGER_FAILURES.add("commit")
-                if failures % 12 == 0:  # at first, and then about once a minute
+                if failures % 12 == 0:  # the first failure, then about once a minute
                     logger.error("the ledger %s cannot be written: %s", self._store.place, error)
                 failures += 1
                 await asyncio.sleep(min(5.0, 0.1 * 2**failures))
@@ -202,11 +202,11 @@ class PostgresLedger(Ledger):
     def _trim(self) -> None:
         if self._spool.size > SPOOL_BYTES:
             wanted = Contents(self._unwritten, dict(self._pending.under_way), self._pending.abandoned)
-            with suppress(OSError):  # it only grows on
+            with suppress(OSError):  # the file keeps growing
                 self._spool.rewrite(wanted)
 
     async def status(self) -> LedgerStatus:
-        """What the ledger holds, this process's latest included where the database answers in time."""
+        """Counts completions and calls, with this process's latest where the database answers in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._written.wait()
@@ -220,7 +220,7 @@ class PostgresLedger(Ledger):
         )
 
     async def close(self) -> None:
-        """Writes what is left. What the database does not take in time stays in the spool, to be adopted."""
+        """Writes the remaining changes. Those that miss the time limit stay in the spool, to be adopted."""
         self._closing = True
         self._wake.set()
         complete = False
@@ -230,7 +230,7 @@ class PostgresLedger(Ledger):
                 await self._store.leave(self._process)
                 complete = True
         except Exception as error:  # any error: the spool is kept
-            logger.error("the ledger %s could not be closed in order: %r", self._store.place, error)
+            logger.error("the ledger %s could not be closed cleanly: %r", self._store.place, error)
         self._spool.close(remove=complete)
         await self._reads.close()
         await self._store.close()
@@ -249,7 +249,7 @@ async def _adopt_orphans(store: PostgresStore, folder: Path) -> None:
 
 
 async def _with_retries(ask: Callable[[], Awaitable[Result]], place: str) -> Result:
-    """Repeats a query while the database cannot be reached, for example during a restart."""
+    """Retries a query while the database cannot be reached, for example during a restart."""
     until = time.monotonic() + RETRY_SECONDS
     wait = 0.1
     while True:
@@ -258,7 +258,7 @@ async def _with_retries(ask: Callable[[], Awaitable[Result]], place: str) -> Res
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             if time.monotonic() + wait > until:
                 raise LedgerUnavailableError(f"the ledger {place} does not answer: {error}") from error
-            logger.warning("the ledger %s does not answer, asking again: %s", place, error)
+            logger.warning("the ledger %s does not answer; retrying: %s", place, error)
             await asyncio.sleep(wait)
             wait = min(2.0, wait * 2)
         except psycopg.Error as error:

@@ -40,7 +40,7 @@ _MIGRATIONS = (
     """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
-_LOCK = 0x6472616D61  # of those who migrate at the same time all but one wait
+_LOCK = 0x6472616D61  # serialises concurrent migrations
 _CONNECT_SECONDS = 10
 
 _KEEP = """
@@ -79,7 +79,7 @@ WHERE abandoned OR process <> ALL(%s) ORDER BY sent_at DESC LIMIT %s
 
 
 class PostgresStore:
-    """A database that many processes share. Its methods raise psycopg.Error.
+    """A database that several processes share. The methods raise psycopg.Error.
 
     Args:
         url: ``postgresql://user:password@host:port/database``, with any parameter that libpq knows.
@@ -91,10 +91,10 @@ class PostgresStore:
         except psycopg.Error as error:
             raise LedgerError(f"the ledger's URL cannot be read: {error}") from error
         self.place = f"{place.get('host', 'localhost')}:{place.get('port', 5432)}/{place.get('dbname', '')}"
-        """Where it is, without credentials."""
+        """The host and database, without credentials."""
         names = {key: place.get(key) for key in ("host", "port", "dbname", "options")}
         self.key = hashlib.sha256(repr(sorted(names.items())).encode()).hexdigest()[:16]
-        """Tells this database from others."""
+        """Identifies the database."""
         self._url = url
         self._pool = AsyncConnectionPool(
             url,
@@ -107,13 +107,13 @@ class PostgresStore:
         )
 
     async def open(self) -> None:
-        """Connects, and brings the tables to this release's version.
+        """Connects, and migrates the tables to this release's version.
 
         Raises:
-            LedgerError: The database cannot be reached or used, or is of a later release.
+            LedgerError: The database cannot be reached or used, or a later release migrated it.
         """
         try:
-            # Not out of the pool, which hides why a connection fails.
+            # The pool hides the reason of a failed connection.
             connecting = psycopg.AsyncConnection.connect(self._url, connect_timeout=_CONNECT_SECONDS)
             async with await connecting as connection:
                 await self._migrate(connection)
@@ -133,26 +133,25 @@ class PostgresStore:
         for number, migration in enumerate(_MIGRATIONS[version:], start=version + 1):
             await connection.execute(sql.SQL(migration))
             await connection.execute("INSERT INTO dramaturg_ledger VALUES (%s)", [number])
-        # A process that is not listed is dead, so the list need not keep the dead.
+        # A process without a row counts as dead, so the rows of dead processes are deleted.
         processes = await self._processes(connection)
         dead = {process.id for process, _ in processes} - living(processes)
         await connection.execute("DELETE FROM dramaturg_processes WHERE id = ANY(%s)", [list(dead)])
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._pool.close()
 
     async def look_up(self, fingerprints: Sequence[str]) -> Mapping[str, str]:
-        """The kept calls of those requests that are there, as text."""
+        """Returns the stored calls of the requests that are found, as text."""
         async with self._pool.connection() as connection:
             rows = await (await connection.execute(_LOOK_UP, [list(fingerprints)])).fetchall()
         return dict(rows)
 
     async def write(self, process: str, contents: Contents) -> None:
-        """Writes all of it in one transaction. Of two completions of a request the later one stands."""
+        """Writes the contents in one transaction. Of two completions of a request the later one is kept."""
         statements: list[tuple[str, list[object]]] = []
         if contents.kept:
-            # In one order for everyone, so that two writers do not wait for each other.
+            # All writers use the same order, which avoids deadlocks.
             kept = sorted(contents.kept.items())
             columns = [[key for key, _ in kept], [one.recorded_at for _, one in kept]]
             statements.append((_KEEP, [*columns, [one.purchases for _, one in kept]]))
@@ -174,23 +173,21 @@ class PostgresStore:
                     await connection.execute(statement, values)
 
     async def renew(self, process: Process) -> None:
-        """Renews the lease of a process."""
         values = [process.id, process.machine, process.pid, process.started, LEASE_SECONDS]
         async with self._pool.connection() as connection:
             await connection.execute(_RENEW, values)
 
     async def leave(self, process: Process) -> None:
-        """Ends the lease of a process."""
         async with self._pool.connection() as connection:
             await connection.execute("DELETE FROM dramaturg_processes WHERE id = %s", [process.id])
 
     async def status(self, process: Process, *, under_way: int, unwritten: int) -> LedgerStatus:
-        """What the ledger holds.
+        """Counts completions and calls.
 
         Args:
-            process: Who asks.
-            under_way: Its own calls under way, of which the database does not know the latest.
-            unwritten: Its completions that the database does not have yet.
+            process: The calling process.
+            under_way: Its calls in flight; the latest are not in the database.
+            unwritten: Its completions that are not yet in the database.
         """
         async with self._pool.connection() as connection:
             alive = [*living(await self._processes(connection))]

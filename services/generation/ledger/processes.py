@@ -1,9 +1,8 @@
-"""Which processes use a ledger, and which of them are dead.
+"""The processes that use a ledger, and whether they are alive.
 
 A process holds a lease and renews it. For processes of the same machine the operating system is
-authoritative: there a process is dead as soon as its number is free or another's. A process that lost a lease
-by mistake (a process that was stopped for a while) gets it back with the next renewal; nothing depends on it
-but counts.
+authoritative: a process is dead as soon as its process number is free or reused. A live process whose lease
+expired (for example a suspended one) regains it with the next renewal. Leases affect only counts.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from functools import cache
 from pathlib import Path
 
 LEASE_SECONDS = 30.0
-"""How long a process counts as living after it was last heard of."""
+"""The duration of a lease."""
 RENEWAL_SECONDS = 10.0
-"""How often it renews its lease."""
+"""The interval between renewals of a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that uses, or used, a ledger."""
+    """A process that uses or used a ledger."""
 
     id: str
     machine: str
-    """The boot and the space of process numbers that ``pid`` belongs to. Empty: not known."""
+    """The boot id and the PID namespace of ``pid``. Empty: unknown."""
     pid: int
     started: str
-    """What tells it from another process that had the same number."""
+    """The start time, which distinguishes processes with the same number."""
 
     @classmethod
     def this(cls) -> Process:
-        """The process that runs, under a new id."""
+        """The current process, under a new id."""
         return cls(uuid.uuid4().hex, _machine(), os.getpid(), _started(os.getpid()))
 
     def is_dead(self, lease_left: float) -> bool:
-        """Whether it is dead as far as can be told here.
+        """Whether the process is dead, as seen from this machine.
 
         Args:
-            lease_left: Seconds until its lease ends, negative once it has.
+            lease_left: Seconds until its lease ends; negative afterwards.
         """
         if self.machine and self.machine == _machine():
             return _started(self.pid) != self.started
@@ -49,7 +48,7 @@ class Process:
 
 
 def living(processes: Iterable[tuple[Process, float]]) -> frozenset[str]:
-    """The ids of the processes that live, given each with the seconds left of its lease."""
+    """Returns the ids of live processes. Each process comes with the seconds left of its lease."""
     return frozenset(process.id for process, lease_left in processes if not process.is_dead(lease_left))
 
 
@@ -58,15 +57,15 @@ def _machine() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
-    except OSError:  # no Linux: leases decide
+    except OSError:  # not Linux: leases decide
         return ""
 
 
 def _started(pid: int) -> str:
-    """When the process began, in ticks since the boot (proc(5), field 22). Empty: there is none."""
+    """The start time in ticks since boot (proc(5), field 22). Empty: no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]  # a zombie has ended and was not waited for
+    return "" if fields[0] == "Z" else fields[19]  # a zombie has ended and is not reaped yet

@@ -1,8 +1,8 @@
-"""A file beside the process that holds what the shared store does not have yet.
+"""A local file with the records that are not yet in the shared store.
 
-Lines of JSON are appended to it by single writes, so that written lines outlive the process. Who
-opens a spool locks it (flock(2)), and the lock ends with the process: a spool that can be locked is orphaned,
-and what it holds can be adopted.
+Each JSON line is appended by a single write, so that written lines outlive the process. The process that
+opens a spool locks it (flock(2)), and the lock ends with the process. A spool that can be locked is orphaned,
+and another process can adopt its records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FRESH = ".fresh"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A completion on its way to the store."""
+    """A completion that is not yet in the store."""
 
     recorded_at: float
     """Seconds since 1970."""
@@ -37,7 +37,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call under way."""
+    """A call in flight."""
 
     fingerprint: str
     sent_at: float
@@ -46,22 +46,22 @@ class Sent:
 
 @dataclass(slots=True)
 class Contents:
-    """What a spool holds."""
+    """The contents of a spool."""
 
     kept: dict[str, Kept] = field(default_factory=dict)
     """Completions by the fingerprints of their requests."""
     sent: dict[int, Sent] = field(default_factory=dict)
-    """Calls whose answers did not come, by number."""
+    """Calls without an answer, by number."""
     abandoned: dict[int, Sent] = field(default_factory=dict)
-    """Those of them that were given up on."""
+    """The abandoned calls among them."""
     settled: list[int] = field(default_factory=list)
-    """Calls that were answered, or not sent at all."""
+    """Calls that were answered or not sent."""
 
     def __bool__(self) -> bool:
         return bool(self.kept or self.sent or self.abandoned or self.settled)
 
     def read(self, record: Mapping[str, Any]) -> None:
-        """Follows one record. Raises ValueError, TypeError or KeyError where it is none."""
+        """Applies one record. Raises ValueError, TypeError or KeyError where it is malformed."""
         if "sent" in record:
             self.sent[int(record["sent"])] = Sent(str(record["fingerprint"]), float(record["at"]))
         if "kept" in record:
@@ -77,7 +77,7 @@ class Contents:
                 self.abandoned[number] = sent
 
     def lines(self) -> Iterator[str]:
-        """The records from which [read] makes these contents, without what is settled."""
+        """The records from which [read] restores these contents, without settled calls."""
         for number, sent in (self.sent | self.abandoned).items():
             yield sent_line(number, sent)
         if self.abandoned:
@@ -104,27 +104,27 @@ class Spool:
     """The spool of this process: ``<folder>/<process>.spool``."""
 
     def __init__(self, folder: Path, process: str) -> None:
-        """Creates the file and locks it. Raises OSError where that cannot be done."""
+        """Creates and locks the file. Raises OSError where that fails."""
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{process}{_SUFFIX}"
         fresh = self.path.with_suffix(_FRESH)
         self._descriptor = _create(fresh)
-        # Under its own name it was locked from the first moment on: no heir mistakes it for an orphan.
+        # The file is locked before it gets its final name, so that no process adopts it.
         fresh.replace(self.path)
         self.size = 0
-        """How much was appended since the file was last rewritten, in bytes."""
+        """The bytes appended since the file was last rewritten."""
 
     def append(self, line: str) -> None:
-        """Appends a record. Raises OSError where the disk does not take it; the file is then as before."""
+        """Appends a record. Raises OSError where the write fails; the file is then unchanged."""
         data = f"{line}\n".encode()
         _write_whole(self._descriptor, data)
         self.size += len(data)
 
     def rewrite(self, contents: Contents) -> None:
-        """Replaces the file, at once, by one that holds just ``contents``.
+        """Atomically replaces the file by one that holds only ``contents``.
 
         Raises:
-            OSError: The disk does not take it. The file is then as before.
+            OSError: The write fails. The file is then unchanged.
         """
         fresh = self.path.with_suffix(_FRESH)
         descriptor = _create(fresh)
@@ -140,7 +140,7 @@ class Spool:
         self._descriptor, self.size = descriptor, 0
 
     def close(self, *, remove: bool) -> None:
-        """Unlocks the file, and removes it where nothing in it is still wanted."""
+        """Unlocks the file, and deletes it if ``remove`` is set."""
         if remove:
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
@@ -148,10 +148,10 @@ class Spool:
 
 @contextmanager
 def orphans(folder: Path) -> Iterator[list[tuple[str, Contents]]]:
-    """The spools that dead processes left: the process's id and what was in its spool.
+    """Yields the spools of dead processes: the ids of the processes and the contents.
 
-    They are locked meanwhile, so that one process adopts each; they are removed at the end unless that ends
-    with an exception.
+    The spools are locked within the context, so that only one process adopts each. They are deleted at the
+    end unless the context ends with an exception.
     """
     locked: list[tuple[Path, int]] = []
     try:
@@ -173,9 +173,9 @@ def orphans(folder: Path) -> Iterator[list[tuple[str, Contents]]]:
 def _write_whole(descriptor: int, data: bytes) -> None:
     written = os.write(descriptor, data)
     if written < len(data):
-        # Cut off, the record would spoil the next one too.
+        # A partial record would also make the next one unreadable.
         os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
-        raise OSError(f"the disk took {written} of {len(data)} bytes")
+        raise OSError(f"only {written} of {len(data)} bytes were written")
 
 
 def _create(path: Path) -> int:
@@ -185,12 +185,12 @@ def _create(path: Path) -> int:
 
 
 def _lock(path: Path) -> int | None:
-    """Locks an orphan. None: its process lives, or another one was faster."""
+    """Locks an orphan. None: its process is alive, or another process locked it."""
     with suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between opening and locking it may have been replaced or adopted.
+            # The file may have been replaced or adopted between opening and locking.
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         except (BlockingIOError, FileNotFoundError):
@@ -206,6 +206,6 @@ def _read(path: Path) -> Contents:
             try:
                 contents.read(json.loads(line))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                # The process died while writing it, so its content was not used.
+                # The process died during the write, so the record was never used.
                 logger.warning("%s, line %d cannot be read: %r", path, number, error)
     return contents

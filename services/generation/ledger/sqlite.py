@@ -61,17 +61,17 @@ SCHEMA_VERSION = len(_MIGRATIONS)
 class SqliteLedger(Ledger):
     """A ledger in one SQLite file, or in memory.
 
-    Reads and writes are made within one step of the event loop, in tens of microseconds each, so no
-    completion is received and not yet durable while other work goes on. With ``synchronous=NORMAL`` in WAL
-    mode a commit survives the death of the process; the last commits before a power loss may be lost, and the
-    file stays consistent (SQLite documentation, "Write-Ahead Logging").
+    Each read or write blocks the event loop for tens of microseconds, so no caller receives a completion that
+    is not yet committed. With ``synchronous=NORMAL`` in WAL mode a commit survives the death of the process;
+    the last commits before a power loss may be lost, and the file stays consistent (SQLite documentation,
+    "Write-Ahead Logging").
     """
 
     def __init__(self, path: Path | None) -> None:
         """Opens or creates the file; None keeps the ledger in memory.
 
         Raises:
-            LedgerError: the file cannot be written, is no ledger, or is of a later version.
+            LedgerError: The file cannot be written, is not a ledger, or has a later version.
         """
         self._path = path
         self._process = Process.this()
@@ -101,7 +101,7 @@ class SqliteLedger(Ledger):
                 for statement in migration.split(";"):
                     run(statement)
             run(f"PRAGMA user_version={SCHEMA_VERSION}")
-            # A process that is not listed is dead, so the list need not keep the dead.
+            # A process without a row counts as dead, so the rows of dead processes are deleted.
             alive = living(_processes(self._connection))
             for (known,) in run("SELECT id FROM processes").fetchall():
                 if known not in alive:
@@ -117,7 +117,7 @@ class SqliteLedger(Ledger):
         )
 
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
-        """The calls kept for the request, marked as cached. Empty: none are kept."""
+        """Returns the calls stored for the request, marked as cached. Empty: none are stored."""
         try:
             row = self._connection.execute(
                 "SELECT purchases FROM completions WHERE fingerprint = ?", (fingerprint,)
@@ -127,7 +127,7 @@ class SqliteLedger(Ledger):
         return () if row is None else records.from_text(row[0])
 
     def record_call(self, fingerprint: str) -> int:
-        """Records the call in a transaction of its own."""
+        """Records the call in its own transaction."""
         number = next(self._numbers)
         error = self._write(
             "INSERT INTO calls (process, number, fingerprint, sent_at) VALUES (?, ?, ?, ?)",
@@ -140,7 +140,7 @@ class SqliteLedger(Ledger):
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
-        """Keeps the calls. Raises OSError where the file cannot be written, such as on a full disk."""
+        """Stores the calls. Raises OSError where the file cannot be written, for example on a full disk."""
         kept = fingerprint, time.time(), records.to_text(purchases)
         settled = [(self._process.id, number) for number in records.call_numbers(purchases)]
         try:
@@ -149,7 +149,7 @@ class SqliteLedger(Ledger):
                 self._connection.execute("INSERT OR REPLACE INTO completions VALUES (?, ?, ?)", kept)
                 self._connection.executemany(_SETTLE, settled)
         except sqlite3.Error as error:
-            raise OSError(f"the ledger could not keep a completion: {error}") from error
+            raise OSError(f"the ledger could not store a completion: {error}") from error
 
     def settle(self, call_numbers: Collection[int]) -> None:
         self._write(_SETTLE, [(self._process.id, number) for number in call_numbers])
@@ -173,7 +173,7 @@ class SqliteLedger(Ledger):
         return None
 
     async def status(self) -> LedgerStatus:
-        """What the ledger holds; a file is counted in a thread, over a connection of its own."""
+        """Counts completions and calls. A file is counted in a thread over a separate connection."""
         try:
             if self._path is None:
                 return _status(self._connection, LedgerKind.MEMORY)
@@ -182,7 +182,7 @@ class SqliteLedger(Ledger):
             raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
 
     async def close(self) -> None:
-        """Closes the file. Calls that this process still has under way count as lost from now on."""
+        """Closes the file. Calls of this process in flight count as lost from now on."""
         self._write("DELETE FROM processes WHERE id = ?", [(self._process.id,)])
         self._connection.close()
 
@@ -210,7 +210,7 @@ def _status(connection: sqlite3.Connection, kind: LedgerKind) -> LedgerStatus:
     alive = sorted(living(_processes(connection)))
     is_alive = f"process IN ({', '.join('?' * len(alive))})"
     lost = connection.execute(
-        "SELECT fingerprint, sent_at, process, abandoned FROM calls "  # noqa: S608 - question marks alone
+        "SELECT fingerprint, sent_at, process, abandoned FROM calls "  # noqa: S608 - placeholders only
         f"WHERE abandoned OR NOT {is_alive} ORDER BY sent_at DESC LIMIT ?",
         (*alive, MOST_LISTED),
     )

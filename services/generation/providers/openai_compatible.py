@@ -184,7 +184,6 @@ class OpenAICompatibleProvider(Provider):
             raise self._unreadable(error) from None
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._transport.close()
 
     def _refused(self, refusal: Refusal) -> ProviderError:

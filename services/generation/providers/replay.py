@@ -1,4 +1,4 @@
-"""A recording of completions in a file, played back without any network."""
+"""Replays recorded completions from a file, without a network."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ logger = logging.getLogger(__name__)
 
 
 class RecordingError(ValueError):
-    """The file cannot be read or written; the message names the file, and the line where it is at fault."""
+    """The file cannot be read or written; the message names the file and the invalid line."""
 
 
 class ReplayProvider(Provider):
-    """Plays back a recording: a JSON Lines file with a completion a line.
+    """Replays a recording: a JSON Lines file with one completion per line.
 
-    A line has ``fingerprint`` (of the call, for any endpoint), ``model`` (as asked for) and
-    ``answer`` (see [records]). Of lines with the same fingerprint the last one counts. Everything answered
-    is recorded, a refusal and an unusable answer too, so that a replayed run goes the same way; failures
-    are not.
+    A line has ``fingerprint`` (of the call, for any endpoint), ``model`` (as requested) and ``answer`` (see
+    [records]). Of lines with the same fingerprint the last one counts. Refusals and unusable answers are
+    recorded too, so that a replayed run takes the same path. Failures are not recorded.
     """
 
     keeps = True
@@ -47,12 +46,12 @@ class ReplayProvider(Provider):
 
         Args:
             name: The provider's name.
-            path: The file. It need not exist where there is a source.
-            source: Where a missing completion is bought, to be recorded. None: nowhere.
-            default_model: The model where a request names none. Empty: the source's.
+            path: The file. With a source it need not exist.
+            source: The provider that answers missing calls, whose answers are recorded. None: no provider.
+            default_model: The model of requests that name none. Empty: the source's default.
 
         Raises:
-            RecordingError: the file is missing without a source, or a line cannot be read.
+            RecordingError: The file does not exist and there is no source, or a line cannot be read.
         """
         self.name = name
         self.address = ""
@@ -84,11 +83,11 @@ class ReplayProvider(Provider):
         self._models.add(record["model"])
 
     async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        """The recorded answer, or one bought now and recorded.
+        """Returns the recorded answer, or a new one of the source, which is recorded.
 
         Raises:
-            NotRecordedError: there is none, and no source to buy it from.
-            ProviderError: the source failed.
+            NotRecordedError: There is no recorded answer and no source.
+            ProviderError: The source failed.
         """
         address = fingerprint(call)
         recorded = self._answers.get(address)
@@ -106,16 +105,16 @@ class ReplayProvider(Provider):
         self._add(record)
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # One unbuffered write in append mode: what several processes record does not mingle.
+            # One unbuffered write in append mode, so that lines of several processes do not mix.
             with self._path.open("ab", buffering=0) as file:
                 file.write(line.encode())
         except OSError:
-            # It is paid for and of use: the caller gets it, and the operator hears of the disk.
+            # The answer is paid for and usable, so the caller receives it. The log reports the disk.
             logger.exception("a completion could not be recorded in %s", self._path)
 
     async def models(self) -> Sequence[str]:
-        """The models that were recorded, sorted."""
+        """The recorded models, sorted."""
         return sorted(self._models)
 
     async def close(self) -> None:
-        """Holds no resources. The source belongs to its owner."""
+        """Does nothing: the caller owns the source."""

@@ -128,7 +128,6 @@ class Transport:
         return await self._send("GET", self._url(path), None)
 
     async def close(self) -> None:
-        """Closes the connections."""
         await self._session.close()
 
     def _url(self, path: str) -> URL:

@@ -25,7 +25,6 @@ class App(JudgeApp[ChallengeJudgeSettings]):
         super().__init__(settings or ChallengeJudgeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
         judge = LlmChallengeJudge(asker, library, self._settings.excerpts)
         return implementation_contract(
             DESCRIPTOR,

@@ -25,7 +25,6 @@ class App(JudgeApp[PairJudgeSettings]):
         super().__init__(settings or PairJudgeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
         settings = self._settings
         judge = LlmPairJudge(asker, library, settings.excerpts, logprobs=settings.logprobs)
         return implementation_contract(

@@ -32,7 +32,6 @@ class Vote:
     reason: str
     """Why, as written."""
     written: str
-    """The vote, as written."""
 
 
 Reading = Vote | Abstention
@@ -48,7 +47,6 @@ class BatchForm:
 
     @property
     def name(self) -> str:
-        """The form's name."""
         return _VOTES
 
     @property
@@ -84,7 +82,6 @@ class SingleForm:
 
     @property
     def name(self) -> str:
-        """The form's name."""
         return "vote"
 
     @property

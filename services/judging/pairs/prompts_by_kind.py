@@ -19,7 +19,6 @@ class Wording:
     """What a request is asked with."""
 
     prompt: Prompt
-    """The prompt."""
     values: dict[str, str]
     """The values of the placeholders that do not come from the request."""
     also_used: tuple[PromptReference, ...] = ()

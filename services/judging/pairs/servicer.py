@@ -24,7 +24,6 @@ class PairJudgeServicer(pb_grpc.PairJudgeServiceServicer):
         self._judge = judge
 
     async def ComparePair(self, request: pb.ComparePairRequest, context: Any) -> pb.ComparePairResponse:
-        """Compares two texts."""
         del context
         _require_known_order(request)
         if continues_dialogue(request):

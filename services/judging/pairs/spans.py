@@ -38,9 +38,7 @@ class WrittenBallot:
     role: str
     """The role's number, as written; empty where there is none."""
     reason: str
-    """The reason."""
     vote: str
-    """The vote."""
     spans: tuple[Span, Span]
     """Where the reason and the vote stand, without their quotation marks."""
 

@@ -25,7 +25,6 @@ class App(JudgeApp[RatingJudgeSettings]):
         super().__init__(settings or RatingJudgeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model."""
         judge = LlmRatingJudge(asker, library, self._settings.excerpts)
         return implementation_contract(
             DESCRIPTOR,

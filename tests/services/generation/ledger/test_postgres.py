@@ -89,7 +89,7 @@ async def test_a_restart_of_the_database_loses_nothing_and_fails_nobody(
         assert await ledger.get("while")
         asked = asyncio.create_task(ledger.get("before"))
         # By whoever asks first: the writer, the pool, or who reads.
-        await until(lambda: "asking again" in caplog.text or "error connecting" in caplog.text)
+        await until(lambda: "; retrying: " in caplog.text or "error connecting" in caplog.text)
     finally:
         postgres_server.start()
     assert await asked

@@ -87,9 +87,9 @@ def test_a_disk_that_takes_a_part_of_a_line_has_taken_none(
     spool.append(kept_line("f", Kept(1.0, "[1]"), ()))
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:10]))
-    with pytest.raises(OSError, match="took 10 of"):
+    with pytest.raises(OSError, match="only 10 of"):
         spool.append(kept_line("g", Kept(1.0, "[1]"), ()))
-    with pytest.raises(OSError, match="took 10 of"):
+    with pytest.raises(OSError, match="only 10 of"):
         spool.rewrite(Contents({"h": Kept(1.0, "[1]")}))
     monkeypatch.undo()
     spool.append(kept_line("i", Kept(1.0, "[1]"), ()))

@@ -75,7 +75,7 @@ async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> N
     connection = sqlite3.connect(tmp_path / "l")
     connection.execute("DROP TABLE completions")
     connection.close()
-    with pytest.raises(OSError, match="could not keep"):
+    with pytest.raises(OSError, match="could not store"):
         await ledger.put("f", [PURCHASE])
     await ledger.close()
 
