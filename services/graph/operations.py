@@ -63,15 +63,18 @@ def score_edges(request: pb.ScoreEdgesRequest) -> pb.ScoreEdgesResponse:
         ServiceError: INVALID_ARGUMENT: the request is invalid.
     """
     choices = decode_choices(request)
+    predicted = [
+        decode_graph(pair.predicted, f"pairs[{index}].predicted") for index, pair in enumerate(request.pairs)
+    ]
     scores = [
         score_pair(
             pair.id,
-            decode_graph(pair.predicted, f"pairs[{index}].predicted"),
+            graph,
             decode_graph(pair.reference, f"pairs[{index}].reference"),
             choices,
             dict(pair.tags),
         )
-        for index, pair in enumerate(request.pairs)
+        for index, (graph, pair) in enumerate(zip(predicted, request.pairs, strict=True))
     ]
     earlier = [
         decode_score(score, f"scored[{index}]", closure=choices.closure)
@@ -80,6 +83,8 @@ def score_edges(request: pb.ScoreEdgesRequest) -> pb.ScoreEdgesResponse:
     everything = [*earlier, *scores]
     response = encode_choices(choices)
     response.summary.CopyFrom(encode_summary(summarise(everything, choices)))
+    if request.report_predicted:
+        response.reports.extend(encode_report(check(graph, None)) for graph in predicted)
     for by in request.by:
         for value, members in group(everything, by).items():
             summary = encode_summary(summarise(members, choices))

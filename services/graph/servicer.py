@@ -31,6 +31,10 @@ from services.graph.solver.tasks import distance_task, feedback_task
 _RESERVE_SECONDS = 0.5
 """Time reserved before the deadline to stop a solver and to respond."""
 
+_INLINE_BYTES = 4096
+"""The largest request that is checked or scored in the event loop, in bytes. It takes about a millisecond; a
+thread costs more than that under load."""
+
 _Request = TypeVar("_Request", bound=Message)
 _Result = TypeVar("_Result")
 
@@ -49,11 +53,11 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
 
     async def CheckGraph(self, request: pb.CheckGraphRequest, context: object) -> pb.CheckGraphResponse:
         del context
-        return await self._in_thread(operations.check_graph, request)
+        return await self._inline_if_small(operations.check_graph, request)
 
     async def ScoreEdges(self, request: pb.ScoreEdgesRequest, context: object) -> pb.ScoreEdgesResponse:
         del context
-        return await self._in_thread(operations.score_edges, request)
+        return await self._inline_if_small(operations.score_edges, request)
 
     async def MeasureEditDistance(
         self, request: pb.MeasureEditDistanceRequest, context: object
@@ -96,6 +100,11 @@ class GraphServicer(graph_service_pb2_grpc.GraphServiceServicer):
         """Selects graphs by annotator agreement."""
         del context
         return await self._in_thread(choices.select_by_agreement, request)
+
+    async def _inline_if_small(self, work: Callable[[_Request], _Result], request: _Request) -> _Result:
+        if request.ByteSize() <= _INLINE_BYTES:
+            return work(request)
+        return await self._in_thread(work, request)
 
     async def _in_thread(self, work: Callable[[_Request], _Result], request: _Request) -> _Result:
         try:

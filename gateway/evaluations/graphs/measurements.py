@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
@@ -33,17 +34,16 @@ class GraphMeasurer:
         if not measured.HasField("graph"):
             return
         stranger = self._stranger(measured.graph)
-        wanted = [self._check(measured)]
-        if stranger is None:
-            wanted.append(self._score(measured))
-        elif not self._plan.writes:
+        wanted = [self._check(measured) if stranger else self._check_and_score(measured)]
+        if stranger is not None and not self._plan.writes:
             measured.failures.append(f"The edges are not scored: {stranger}.")
         if self._plan.distance_mode is not None:
             wanted.append(self._compare(measured, self._plan.distance_mode, same_events=stranger is None))
         # In the order of the measures, regardless of which fails first.
-        measured.failures.extend(failure for failure in await asyncio.gather(*wanted) if failure)
+        for failures in await asyncio.gather(*wanted):
+            measured.failures.extend(failures)
 
-    async def _check(self, measured: MeasuredGraph) -> str:
+    async def _check(self, measured: MeasuredGraph) -> Sequence[str]:
         answer = await ask(
             self._plan.measurer,
             self._timeouts,
@@ -52,11 +52,11 @@ class GraphMeasurer:
             pb.CheckGraphResponse,
         )
         if isinstance(answer, Failure) or not answer.HasField("report"):
-            return self._failure("The graph is not checked", answer)
+            return [self._failure("The graph is not checked", answer)]
         measured.report.CopyFrom(answer.report)
-        return ""
+        return []
 
-    async def _score(self, measured: MeasuredGraph) -> str:
+    async def _check_and_score(self, measured: MeasuredGraph) -> Sequence[str]:
         request = self._plan.request
         pair = pb.GraphPair(
             id=request.reference.id,
@@ -68,17 +68,23 @@ class GraphMeasurer:
             self._plan.measurer,
             self._timeouts,
             self._stub.ScoreEdges,
-            pb.ScoreEdgesRequest(pairs=[pair], reduce=request.reduce),
+            pb.ScoreEdgesRequest(pairs=[pair], reduce=request.reduce, report_predicted=True),
             pb.ScoreEdgesResponse,
         )
+        failures = []
+        if isinstance(answer, Failure) or len(answer.reports) != 1:
+            failures.append(self._failure("The graph is not checked", answer))
+        else:
+            measured.report.CopyFrom(answer.reports[0])
         if isinstance(answer, Failure) or len(answer.scores) != 1:
-            return self._failure("The edges are not scored", answer)
-        measured.score.CopyFrom(answer.scores[0])
-        return ""
+            failures.append(self._failure("The edges are not scored", answer))
+        else:
+            measured.score.CopyFrom(answer.scores[0])
+        return failures
 
     async def _compare(
         self, measured: MeasuredGraph, mode: pb.DistanceMode.ValueType, *, same_events: bool
-    ) -> str:
+    ) -> Sequence[str]:
         request = self._plan.request
         answer = await ask(
             self._plan.measurer,
@@ -95,9 +101,9 @@ class GraphMeasurer:
             pb.MeasureEditDistanceResponse,
         )
         if isinstance(answer, Failure) or answer.mode != mode:
-            return self._failure("The edit distance is not measured", answer)
+            return [self._failure("The edit distance is not measured", answer)]
         measured.distance.CopyFrom(answer)
-        return ""
+        return []
 
     def _failure(self, what: str, answer: Failure | Message) -> str:
         why = answer.explanation if isinstance(answer, Failure) else "answered without the measure"

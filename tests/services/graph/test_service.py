@@ -360,3 +360,22 @@ async def test_scripts_without_agreement_are_filtered(graph_service: rpc.GraphSe
     assert response.threshold == pytest.approx(0.65)
     again = await graph_service.SelectByAgreement(pb.SelectByAgreementRequest(scripts=scripts))
     assert again == response
+
+
+@pytest.mark.parametrize("size", [3, 400], ids=["in the event loop", "in a thread"])
+async def test_scores_come_with_the_reports_of_the_predicted_graphs(
+    graph_service: rpc.GraphServiceAsyncStub, size: int
+) -> None:
+    chain = message(" ".join(f"e{i}>e{i + 1}" for i in range(size)))
+    cycle = message("a>b b>a b>c")
+    request = pb.ScoreEdgesRequest(
+        pairs=[pb.GraphPair(predicted=graph, reference=chain) for graph in (chain, cycle)]
+    )
+    assert not (await graph_service.ScoreEdges(request)).reports
+    request.report_predicted = True
+    scored = await graph_service.ScoreEdges(request)
+    checked = [
+        (await graph_service.CheckGraph(pb.CheckGraphRequest(graph=graph))).report for graph in (chain, cycle)
+    ]
+    assert list(scored.reports) == checked
+    assert [report.acyclic for report in scored.reports] == [True, False]
