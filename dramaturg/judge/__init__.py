@@ -5,4 +5,4 @@ from __future__ import annotations
 from importlib.metadata import version
 
 VERSION = version("dramaturg")
-"""The version of this package, which the judges that come with it give as theirs."""
+"""The version of this package and of the judges that it contains."""

@@ -1,4 +1,4 @@
-"""Failures as abstentions, apart from failures of the judge's configuration."""
+"""Maps failures to abstentions, except failures of the judge's configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion
 from dramaturg.service.errors import ServiceError
 
-# The configuration fails every request: it is an error of the call, not of each verdict.
+# A configuration error fails every request, so it is an error of the call, not of a verdict.
 _CONFIGURATION = frozenset(
     {
         error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
@@ -23,7 +23,7 @@ _CONFIGURATION = frozenset(
         error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
     }
 )
-# What a dependency answers to a request that is no valid one: a fault of ours.
+# The statuses of a dependency for an invalid request: an internal error.
 _OUR_FAULT = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})
 
 _STATUSES = {
@@ -59,16 +59,16 @@ _STATUSES = {
 
 
 class Abstention(NamedTuple):
-    """Why a judgement was not reached."""
+    """The reason why there is no judgement."""
 
     reason: AbstainReason.ValueType
     """The reason."""
     explanation: str
-    """The same in words."""
+    """The reason in words."""
 
 
 def of_completion(completion: Completion) -> Abstention | None:
-    """Why a completion is of no use; None where it is."""
+    """Returns the reason why a completion is unusable, or None where it is usable."""
     if completion.status == generation_service_pb2.COMPLETION_STATUS_OK:
         return None
     reason, explanation = _STATUSES.get(
@@ -81,10 +81,10 @@ def of_completion(completion: Completion) -> Abstention | None:
 
 
 def of_failure(error: ServiceError) -> Abstention | None:
-    """Why a failed call keeps a judge from a judgement; None where it keeps it from judging at all.
+    """Returns the abstention for a failed call, or None where the failure affects every request.
 
     Args:
-        error: What ``dramaturg.service.errors.downstream`` made of the failure.
+        error: The failure, as returned by ``dramaturg.service.errors.downstream``.
     """
     explanation = f"The model could not be asked: {error.message}"
     if error.reason in _CONFIGURATION or error.metadata.get("code") in _OUR_FAULT:

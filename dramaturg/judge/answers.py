@@ -1,8 +1,8 @@
-"""Forms of a model's answer: schema, instruction and parser of each in one class, so that they cannot drift.
+"""Forms of a model's answer. One class holds the schema, the instruction and the parser of a form.
 
 In every form the reason comes first and the verdict last. A verdict is one of the words "pass", "fail" and
-"unsure" (never a boolean, whose sense depends on how the question was put), and every criterion is worded
-so that "pass" is good. What is not clearly one of them is an abstention.
+"unsure". Booleans are not used: their sense depends on the question. Every criterion is worded so that "pass"
+is good. Any other verdict is an abstention.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dramaturg.judge.steps import is_blank, split_steps
 from dramaturg.judge.verdicts import abstained
 
 UNPARSABLE = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-"""The reason to abstain from an answer that cannot be read."""
+"""The reason of abstentions for unreadable answers."""
 
 MAX_STEPS = 1000
-"""The most steps of a script (``common.v1.Script``)."""
+"""The maximum number of steps of a script (``common.v1.Script``)."""
 MAX_STEP_LENGTH = 20_000
-"""The most characters of a step (``common.v1.Step``)."""
+"""The maximum length of a step in characters (``common.v1.Step``)."""
 
 Parsed_co = TypeVar("Parsed_co", covariant=True)
 
 
 class UnclearAnswerError(ValueError):
-    """An answer from which no judgement can be read.
+    """An answer without a readable judgement.
 
     Attributes:
-        reason: Why, as an abstention gives it.
+        reason: The reason of the abstention.
     """
 
     def __init__(self, message: str, reason: AbstainReason.ValueType = UNPARSABLE) -> None:
@@ -47,21 +47,21 @@ class UnclearAnswerError(ValueError):
 
 
 class AnswerForm(Protocol[Parsed_co]):
-    """What a model is asked to answer with, and how it is read."""
+    """The form of an answer: its shape and its parser."""
 
     @property
     def name(self) -> str:
-        """The form's name (``[a-zA-Z0-9_-]+``), for providers that want one."""
+        """The form's name (``[a-zA-Z0-9_-]+``), for providers that require one."""
 
     @property
     def shape(self) -> Shape:
-        """What the answer must look like."""
+        """The shape of the answer."""
 
     def parse(self, value: Any) -> Parsed_co:
-        """Reads an answer: any JSON value, not only one that fits the shape.
+        """Reads an answer, which may be any JSON value.
 
         Raises:
-            UnclearAnswerError: Nothing can be read from it.
+            UnclearAnswerError: The answer is unreadable.
         """
 
 
@@ -71,11 +71,11 @@ def schema(form: AnswerForm[object]) -> str:
 
 
 def instruction(form: AnswerForm[object]) -> str:
-    """The instructions for a form in a prompt."""
+    """The instruction for a form in a prompt."""
     return _instruction(form.shape)
 
 
-# Of the forms of verdicts a run has a few, and asks with each thousands of times.
+# Cached: a run uses few forms of verdicts, each thousands of times.
 @lru_cache(maxsize=256)
 def _schema(shape: Shape) -> str:
     return json.dumps(shape.schema(), ensure_ascii=False)
@@ -91,10 +91,10 @@ def _instruction(shape: Shape) -> str:
 
 @dataclass(frozen=True, eq=False)
 class VerdictsForm:
-    """Verdicts on several criteria, after one walk through the script."""
+    """The form of verdicts on several criteria, after one walk through the script."""
 
     sections: Mapping[str, Section]
-    """How each criterion is answered, in the order asked."""
+    """The section of each criterion, in the order asked."""
 
     @classmethod
     def of(cls, criteria: Sequence[str], *, step_count: int, constraints: Sequence[str]) -> VerdictsForm:
@@ -102,7 +102,7 @@ class VerdictsForm:
 
         Args:
             criteria: The criteria, in order.
-            step_count: How many steps the candidate has; 0 where it is read as text.
+            step_count: The number of steps of the candidate; 0 where it is read as text.
             constraints: The task's constraints.
         """
         return _verdicts_form(tuple(criteria), step_count, tuple(constraints))
@@ -114,12 +114,12 @@ class VerdictsForm:
 
     @cached_property
     def shape(self) -> Record:
-        """First the walk, then a section for each criterion."""
+        """The walk through the script, then a section for each criterion."""
         walk = Text("walk through the script from start to end and say what you notice")
         return Record({"walk": walk} | {name: section.shape for name, section in self.sections.items()})
 
     def parse(self, value: Any) -> list[Verdict]:
-        """One verdict for each criterion, in order; those that cannot be read abstain each for itself."""
+        """Returns one verdict for each criterion, in order. Unreadable sections are abstentions."""
         if not isinstance(value, Mapping):
             raise UnclearAnswerError("the answer is no JSON object")
         return [
@@ -132,7 +132,7 @@ class VerdictsForm:
 
 @dataclass(frozen=True)
 class StepsForm:
-    """A script, after what was learned for it."""
+    """The form of considerations and a script."""
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class StepsForm:
 
     @property
     def shape(self) -> Record:
-        """First the considerations, then the steps."""
+        """The considerations, then the steps."""
         return Record(
             {
                 "considerations": Text("what the script must achieve and what is worth adopting or avoiding"),
@@ -150,10 +150,10 @@ class StepsForm:
         )
 
     def parse(self, value: Any) -> tuple[str, ...]:
-        """The steps, none blank.
+        """Returns the steps; none is blank.
 
         Raises:
-            UnclearAnswerError: There are none, or one is no text.
+            UnclearAnswerError: There are no steps, or one is not a text.
         """
         steps = value.get("steps") if isinstance(value, Mapping) else None
         if not isinstance(steps, list) or not all(isinstance(step, str) for step in steps):
@@ -165,7 +165,7 @@ class StepsForm:
             raise UnclearAnswerError(
                 f"the answer is no script: over {MAX_STEPS} steps or {MAX_STEP_LENGTH} characters in one"
             )
-        # Some models number the steps all the same.
+        # Some models number the steps despite the instruction.
         unmarked = split_steps("\n".join(written))
         return unmarked if len(unmarked) == len(written) else written
 

@@ -25,11 +25,11 @@ AgentSettingsT = TypeVar("AgentSettingsT", bound=AgentSettings)
 
 
 class JudgeApp(ABC, Generic[SettingsT]):
-    """A service with one judge that asks a model. A subclass says which.
+    """A service with one judge that uses a model. Subclasses define the judge.
 
     Args:
         settings: Its settings.
-        prompts: The folder of its own prompts.
+        prompts: The folder of the service's prompts.
     """
 
     def __init__(self, settings: SettingsT, prompts: Path) -> None:
@@ -39,7 +39,7 @@ class JudgeApp(ABC, Generic[SettingsT]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """Opens the channel to what the judge asks, yields its contract, and closes the channel.
+        """Opens the channel to the judge's dependency, yields the contract, and closes the channel.
 
         Raises:
             PromptError: A prompt file cannot be used.
@@ -65,7 +65,7 @@ class AgentApp(JudgeApp[AgentSettingsT]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
-        """Opens the channel to what the configured backend needs, yields the contract, and closes it."""
+        """Opens the channel of the configured backend, yields the contract, and closes the channel."""
         if self._settings.backend == "llm":
             async with super().open() as contracts:
                 yield contracts

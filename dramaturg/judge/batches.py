@@ -1,4 +1,4 @@
-"""The candidates of a request as judges get them, and their messages."""
+"""Candidates as passed to judges, and their conversion from and to messages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 @dataclass(frozen=True, eq=False)
 class JudgeBatch:
-    """What all candidates of a request have in common."""
+    """The common part of all candidates of a request."""
 
     task: Task
     """The task."""
     reference: Script
-    """The script to compare with. Without steps: there is none."""
+    """The reference script. Without steps: there is no reference."""
     criteria: tuple[str, ...]
     """The criteria to judge, in the order of the verdicts."""
     definitions: Mapping[str, str]
@@ -32,10 +32,10 @@ class JudgeBatch:
 
 @dataclass(frozen=True, eq=False)
 class JudgeItem:
-    """One candidate to judge, which is not empty."""
+    """One candidate to judge; never an empty one."""
 
     batch: JudgeBatch
-    """What it has in common with the other candidates of the request."""
+    """The common part of all candidates of the request."""
     candidate: ParsedCandidate
     """The candidate: its id, text and steps."""
 
@@ -46,7 +46,7 @@ class JudgeItem:
 
     @property
     def reference(self) -> Script:
-        """The script to compare with. Without steps: there is none."""
+        """The reference script. Without steps: there is no reference."""
         return self.batch.reference
 
     @property
@@ -71,7 +71,7 @@ class JudgeItem:
 
 
 def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
-    """Decodes a request that is to be judged by these criteria."""
+    """Decodes a request for judgements on these criteria."""
     return JudgeBatch(
         task=request.task,
         reference=request.reference,
@@ -83,7 +83,7 @@ def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
 
 
 def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
-    """Decodes a candidate. A text whose reading is unspecified, or lacks its steps, is read here."""
+    """Decodes a candidate. A text without reading or steps is parsed here."""
     steps = tuple([step.text for step in message.script.steps])
     if message.reading == verdict_pb2.READING_STEPS and steps:
         return ParsedCandidate(
@@ -103,11 +103,11 @@ def decode_candidate(message: JudgeCandidate) -> ParsedCandidate:
 
 
 def encode_candidate(candidate: Candidate, parsed: ParsedCandidate) -> JudgeCandidate:
-    """Encodes a candidate for judges, who do not learn which model wrote it.
+    """Encodes a candidate for judges, without the model that wrote it.
 
     Args:
         candidate: The candidate.
-        parsed: The same as ``parse_candidate`` reads it.
+        parsed: The result of ``parse_candidate`` for it.
     """
     message = JudgeCandidate(
         id=candidate.id,

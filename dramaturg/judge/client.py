@@ -23,7 +23,7 @@ from dramaturg.judge.streams import collect_responses
 from dramaturg.service.errors import ServiceError, from_error_status
 
 MAX_POOL = 200
-"""The most candidates of a request's pool."""
+"""The maximum number of candidates of a request's pool."""
 
 
 def judge_request(
@@ -35,14 +35,14 @@ def judge_request(
     criteria: Iterable[str] = (),
     options: JudgeOptions | None = None,
 ) -> JudgeRequest:
-    """A request to judge candidates, read as the gateway reads them.
+    """Makes a request to judge candidates, parsed as in the gateway.
 
     Args:
         task: The task.
         candidates: The candidates; their ids are unique.
-        reference: The script to compare with, if there is one.
-        pool: Further candidates of the task that are not judged.
-        criteria: The criteria to judge. Empty: all that the judge has.
+        reference: The reference script, if any.
+        pool: Additional candidates of the task that are not judged.
+        criteria: The criteria to judge. Empty: all criteria of the judge.
         options: The model and its sampling.
     """
     return JudgeRequest(
@@ -62,20 +62,20 @@ async def judge(
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> AsyncGenerator[tuple[str, Assessment | ServiceError]]:
-    """Has a judge judge candidates, and asks again for those that a broken stream lacks.
+    """Calls a judge, and repeats the call for candidates that a broken stream lacks.
 
     Args:
         channel: The judge's channel.
         request: The request.
-        timeout: The most seconds for each call, or None.
-        metadata: Metadata of the call, such as the role that a gateway is to ask.
+        timeout: The time limit of each call in seconds, or None.
+        metadata: Metadata of the call, for example the role for a gateway.
 
     Yields:
-        The id of each candidate with its assessment or its error, as they come. A candidate that the judge
-        left out is not among them.
+        The id of each candidate with its assessment or its error, as they arrive. Candidates that the judge
+        omits are missing.
 
     Raises:
-        grpc.aio.AioRpcError: The call failed, with candidates unanswered.
+        grpc.aio.AioRpcError: The call failed, and candidates are unanswered.
     """
     by_id = {candidate.id: candidate for candidate in request.candidates}
     stub = JudgeServiceStub(channel)
@@ -95,10 +95,10 @@ async def judge_one(
     timeout: float | None = None,
     metadata: Sequence[tuple[str, str]] = (),
 ) -> Assessment:
-    """The assessment of a request's only candidate (see ``judge``).
+    """Returns the assessment of a request's only candidate (see ``judge``).
 
     Raises:
-        ServiceError: The candidate has an error, or no answer.
+        ServiceError: The candidate has an error or no answer.
         grpc.aio.AioRpcError: The call failed.
     """
     result: Assessment | ServiceError = ServiceError(
@@ -112,12 +112,12 @@ async def judge_one(
 
 
 def request_for(request: JudgeRequest, ids: Sequence[str], *, keep_pool: bool = True) -> JudgeRequest:
-    """A request for some of the candidates of another one.
+    """Makes a request for some of the candidates of another request.
 
     Args:
-        request: The other one.
-        ids: The candidates that it still asks for.
-        keep_pool: Whether the remaining candidates join its pool, for judges that use one.
+        request: The other request.
+        ids: The ids of the candidates to judge.
+        keep_pool: Whether the remaining candidates join the pool, for judges that use one.
     """
     wanted = set(ids)
     others: list[JudgeCandidate] = []
@@ -134,7 +134,7 @@ def request_for(request: JudgeRequest, ids: Sequence[str], *, keep_pool: bool = 
 
 
 def result_of(response: JudgeResponse) -> Assessment | ServiceError:
-    """What a response says of its candidate; an assessment without verdicts where it says nothing."""
+    """Returns the assessment or error of a response. An empty response is an assessment without verdicts."""
     if response.WhichOneof("result") == "error":
         return from_error_status(response.error)
     return response.assessment

@@ -1,4 +1,4 @@
-"""Serves implementations of the judging contracts: makes the ``Contract`` of an object, and runs a server.
+"""Serves implementations of the judging contracts: ``Contract`` objects and servers.
 
 Example:
     A judge of one candidate at a time::
@@ -44,12 +44,12 @@ from dramaturg.service.errors import ServiceError, Violation, downstream, invali
 from dramaturg.service.server import run
 
 JUDGE_SERVICE = judge_service_pb2.DESCRIPTOR.services_by_name["JudgeService"]
-"""The contract of every judge of a text."""
+"""The contract of judges of texts."""
 SYNTHESIZE_SERVICE = synthesize_service_pb2.DESCRIPTOR.services_by_name["SynthesizeService"]
 """The contract of synthesizers."""
 
 CONCURRENCY = 16
-"""How many candidates of one request a judge judges at once, unless it is served with another limit."""
+"""The default number of candidates of one request that are judged concurrently."""
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +62,9 @@ def judge_contract(judge: Judge | BatchJudge, *, concurrency: int = CONCURRENCY)
     """Serves a judge of texts as ``judging.v1.JudgeService``.
 
     Args:
-        judge: The judge. One with a method ``judge_batch`` gets all candidates of a request together.
-        concurrency: How many candidates of one request are judged at once, where it judges one at a time.
+        judge: The judge. With a method ``judge_batch`` it receives all candidates of a request together.
+        concurrency: The number of candidates of one request that are judged concurrently, without
+            ``judge_batch``.
     """
     add = judge_service_pb2_grpc.add_JudgeServiceServicer_to_server
     judge_batch = (
@@ -90,7 +91,7 @@ def implementation_contract(
     Args:
         descriptor: The service's descriptor.
         add: The generated function that adds a servicer to a server.
-        servicer: Decodes requests, asks the implementation, and encodes its answers.
+        servicer: Decodes requests, calls the implementation, and encodes its answers.
         implementation: Its identity becomes the contract's.
     """
     return Contract.make(
@@ -111,12 +112,12 @@ def serve(
     *,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
 ) -> None:
-    """Serves one contract as a process, until SIGTERM or SIGINT.
+    """Serves one contract until SIGTERM or SIGINT.
 
     Args:
         contract: The contract, made by one of the functions above.
-        argv: Command-line arguments (``--host``, ``--port``); by default those of the process.
-        interceptors: Further interceptors of gRPC (see ``dramaturg.service.interceptors``).
+        argv: Command-line arguments (``--host``, ``--port``); default: those of the process.
+        interceptors: Additional gRPC interceptors (see ``dramaturg.service.interceptors``).
     """
     run(_SingleContractApp(contract), argv, interceptors=interceptors)
 
@@ -171,7 +172,7 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
         criteria: Sequence[str],
         started: float,
     ) -> JudgeResponse:
-        """The response of one candidate: its assessment completed, or its error."""
+        """Returns the response of one candidate: its completed assessment or its error."""
         if isinstance(result, Assessment):
             try:
                 self._complete(result, candidate, criteria)
@@ -183,12 +184,13 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
         return JudgeResponse(candidate_id=candidate.id, error=to_error_status(result))
 
     def _complete(self, assessment: Assessment, candidate: ParsedCandidate, criteria: Sequence[str]) -> None:
-        """Makes an assessment have one verdict for each criterion, in order, and the candidate's reading.
+        """Completes an assessment to one verdict per criterion, in order, and adds the candidate's reading.
 
-        Verdicts on criteria of the judge that were not asked for are left out.
+        Verdicts on criteria of the judge that the request does not name are dropped.
 
         Raises:
-            ValueError: It has a verdict on a criterion that is neither, or two on one criterion.
+            ValueError: The assessment has a verdict on an unknown criterion, or two verdicts on one
+                criterion.
         """
         if [verdict.criterion for verdict in assessment.verdicts] != list(criteria):
             unasked = {*self._judge.criteria}.difference(criteria)
@@ -200,7 +202,7 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
 
 
 async def _fan_out(judge: Judge, concurrency: int, items: Sequence[JudgeItem]) -> AsyncGenerator[_Result]:
-    """Judges candidates one at a time, several side by side."""
+    """Judges candidates concurrently, one per call of ``judge``."""
     waiting = iter(items)
 
     async def work() -> AsyncGenerator[_Result]:
@@ -229,10 +231,10 @@ class _SynthesizeServicer(synthesize_service_pb2_grpc.SynthesizeServiceServicer)
 
 
 def _asked(request: JudgeRequest, judge: Implementation) -> Sequence[str]:
-    """The criteria to judge: those named, else all.
+    """Returns the criteria to judge: those of the request, else all of the judge.
 
     Raises:
-        ServiceError: The judge does not judge one of them, one is named twice, or there are none.
+        ServiceError: A criterion is unknown to the judge or repeated, or there are no criteria.
     """
     wanted, known = [one.id for one in request.criteria], judge.criteria
     any_criterion = ANY_CRITERION in judge.capabilities

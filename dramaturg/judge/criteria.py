@@ -1,7 +1,6 @@
-"""The seven criteria of ABSEval (section 3.1), as they are named everywhere in this API.
+"""The seven criteria of ABSEval (section 3.1).
 
-Each is worded so that PASS is good. Other judges bring criteria of their own, in lower snake case; nothing
-here needs to know them.
+Each is worded so that PASS is good. Other judges define their own criteria, in lower snake case.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import FindingKind
 
 NO_MISSING_STEPS = "no_missing_steps"
-"""Every step that the goal needs is there (NM)."""
+"""No step that the goal needs is missing (NM)."""
 NO_REDUNDANT_STEPS = "no_redundant_steps"
 """Every step serves the goal (NR)."""
 NO_DUPLICATE_STEPS = "no_duplicate_steps"
@@ -25,7 +24,7 @@ SATISFIES_CONSTRAINTS = "satisfies_constraints"
 COMPLETES_GOAL = "completes_goal"
 """Following the script reaches the goal (CG)."""
 ORDER_CORRECT = "order_correct"
-"""No step stands before one that it needs (OC)."""
+"""No step precedes a step that it depends on (OC)."""
 
 ABSEVAL: tuple[str, ...] = (
     NO_MISSING_STEPS,
@@ -49,4 +48,4 @@ FINDING_KINDS: Mapping[str, FindingKind.ValueType] = MappingProxyType(
         ORDER_CORRECT: verdict_pb2.FINDING_KIND_WRONG_ORDER,
     }
 )
-"""The kind of finding that breaks each criterion."""
+"""The kind of finding that violates each criterion."""

@@ -28,9 +28,9 @@ from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 
 GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "reference"
-"""The placeholders for the parts of a request. A prompt that lacks one does not show that part."""
+"""The placeholders of the parts of a request. A part without placeholder is not shown."""
 CRITERIA = "criteria"
-"""The placeholder for the definitions of the criteria."""
+"""The placeholder of the definitions of the criteria."""
 ALWAYS = (GOAL, CANDIDATE, CRITERIA, ANSWER_PLACEHOLDER)
 """The placeholders that every prompt has."""
 
@@ -39,34 +39,34 @@ ALWAYS = (GOAL, CANDIDATE, CRITERIA, ANSWER_PLACEHOLDER)
 class CriteriaJudge:
     """A judge of texts that asks a model for one verdict on each criterion (``BatchJudge``).
 
-    All candidates of a request are asked about by one call to GenerationService. Without constraints
-    satisfies_constraints is not asked for and abstains. A model that cannot be asked, or whose answer cannot
-    be used, makes every criterion of that candidate abstain with the reason.
+    One call to GenerationService covers all candidates of a request. Without constraints,
+    satisfies_constraints is an abstention and not a part of the question. A failed question or an unusable
+    answer is an abstention from every criterion of that candidate, with the reason.
     """
 
     name: str
     """The implementation's name."""
     description: str
-    """What it does, in a sentence."""
+    """A description in one sentence."""
     criteria: Sequence[str]
     """Some of ABSEval's criteria."""
     asker: Asker
     """Asks the model."""
     limits: ExcerptLimits
-    """How much of a request the model is shown."""
+    """The maximum lengths of the parts of a request in the prompt."""
     prompt: Prompt
-    """The prompt, with a part for each criterion. Only what it has a placeholder for is shown."""
+    """The prompt, with a part for each criterion. It shows only the parts that it has placeholders for."""
     comparing_prompt: Prompt | None = None
-    """The prompt where there is a reference. None: the same."""
+    """The prompt for requests with a reference. None: the same prompt."""
     version: str = VERSION
     """Its version."""
     capabilities: Sequence[str] = (CALLS_MODELS,)
-    """It spends tokens."""
+    """The capabilities: it spends tokens."""
 
     async def judge_batch(
         self, items: Sequence[JudgeItem]
     ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
-        """Judges candidates, each by one model call at most."""
+        """Judges candidates with at most one model call each."""
         batch = items[0].batch
         constrained = bool(batch.task.constraints)
         asked = [name for name in batch.criteria if constrained or name != names.SATISFIES_CONSTRAINTS]
@@ -120,7 +120,7 @@ def _verdicts(question: Question[list[Verdict]], answer: Answer[list[Verdict]]) 
 
 
 def _assessment(verdicts: Sequence[Verdict], provenance: Provenance, criteria: Sequence[str]) -> Assessment:
-    """The assessment; what was not asked for want of constraints abstains."""
+    """Returns the assessment. Criteria left out for lack of constraints are abstentions."""
     if len(verdicts) == len(criteria):
         return Assessment(verdicts=verdicts, provenance=provenance)
     unasked = abstained(

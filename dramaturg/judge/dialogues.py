@@ -1,4 +1,4 @@
-"""Dialogues between a user and a simulator: which are well formed, and how a model is shown one.
+"""Dialogues between a user and a simulator: validation and prompt excerpts.
 
 A turn is a user's utterance and the simulator's answer to it. Turns count from 1 (SimulBench, section 2.4).
 """
@@ -21,22 +21,22 @@ _ALTERNATION = tuple(_SPEAKERS)
 
 
 class DialogueLimits(BaseModel):
-    """How much is shown of each part of a request, in characters. What is longer is cut, visibly."""
+    """The maximum length of each part of a request in a prompt, in characters. Longer parts are cut."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     task: int = Field(default=20_000, ge=1000)
-    """Of the description of what is simulated."""
+    """The description of the simulation."""
     dialogue: int = Field(default=200_000, ge=1000)
-    """Of all utterances together; the longest are cut, each to the same length."""
+    """All utterances together. The longest are truncated to a common length."""
     response: int = Field(default=100_000, ge=1000)
-    """Of the response that is judged."""
+    """The judged response."""
 
 
 def require_turns(
     utterances: Sequence[Utterance], *, last: Speaker.ValueType, path: str = "utterances"
 ) -> None:
-    """Requires that utterances alternate, begin with the user's and end with those of ``last``.
+    """Validates that utterances alternate, begin with the user and end with ``last``.
 
     Raises:
         ServiceError: INVALID_ARGUMENT, with every utterance that is out of turn.
@@ -59,7 +59,7 @@ def _violations(utterances: Sequence[Utterance], last: Speaker.ValueType, path: 
 
 
 def task_excerpt(task: SimulationTask, utterances: Sequence[Utterance], limits: DialogueLimits) -> Excerpt:
-    """What is simulated: its name, and its description unless the dialogue opens with it."""
+    """The name of the simulation, and its description unless the dialogue opens with it."""
     name = fence("task", task.name, limit=limits.task)
     if utterances and utterances[0].text.strip() == task.description.strip():
         return Excerpt((name,))
@@ -67,7 +67,7 @@ def task_excerpt(task: SimulationTask, utterances: Sequence[Utterance], limits: 
 
 
 def dialogue_excerpt(utterances: Sequence[Utterance], limits: DialogueLimits) -> Excerpt:
-    """The dialogue, each utterance in a fence of its own that names the turn and the speaker."""
+    """The dialogue. Each utterance has its own fence, labelled with turn and speaker."""
     share = _largest_share([len(utterance.text) for utterance in utterances], limits.dialogue)
     return Excerpt(
         tuple(
@@ -78,6 +78,6 @@ def dialogue_excerpt(utterances: Sequence[Utterance], limits: DialogueLimits) ->
 
 
 def _largest_share(lengths: Sequence[int], limit: int) -> int:
-    """The largest length to which texts can be cut so that all together have at most ``limit``."""
+    """Returns the largest common length of truncated texts for a total of at most ``limit``."""
     shares = range(1, limit + 1)
     return bisect_right(shares, limit, key=lambda share: sum(min(length, share) for length in lengths))

@@ -1,4 +1,4 @@
-"""The parts of a request that a judge is shown, fenced and limited in size."""
+"""The parts of a request in a prompt, fenced and limited in size."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from dramaturg.judge.fence import Fenced, fence, fence_items
 from dramaturg.judge.steps import ParsedCandidate
 
 NONE = "(none)"
-"""What stands in a prompt in place of a part that the request does not have."""
+"""The text of a prompt in place of an absent part of a request."""
 
 
 class ExcerptLimits(BaseModel):
-    """How much is shown of each part of a request, in characters. What is longer is cut, visibly."""
+    """The maximum length of each part of a request in a prompt, in characters. Longer parts are cut."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     goal: int = Field(default=10_000, ge=100)
-    """Of the goal."""
+    """The goal."""
     constraints: int = Field(default=20_000, ge=100)
-    """Of all constraints together."""
+    """All constraints together."""
     candidate: int = Field(default=100_000, ge=1000)
-    """Of the candidate."""
+    """The candidate."""
     reference: int = Field(default=50_000, ge=1000)
-    """Of the reference script."""
+    """The reference script."""
     pool: int = Field(default=100_000, ge=1000)
-    """Of all candidates of the pool together; those that do not fit are left out whole."""
+    """All candidates of the pool together. Candidates that do not fit are omitted."""
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """One or more fences that belong together."""
+    """One or more fences of one part of a request."""
 
     fences: tuple[Fenced, ...]
-    """The fences. None: the request does not have this part."""
+    """The fences. Empty: the request does not have this part."""
 
     @property
     def text(self) -> str:
-        """What stands in the prompt."""
+        """The text in the prompt."""
         return "\n".join(one.text for one in self.fences) or NONE
 
     @property
     def parameters(self) -> dict[str, str]:
-        """What was cut or escaped, for provenance. Empty: everything is shown as it came."""
+        """The truncated and escaped lengths, for provenance. Empty: the part is shown unchanged."""
         parameters: dict[str, str] = {}
         for one in self.fences:
             name = one.label.replace(" ", "_")
@@ -59,7 +59,7 @@ class Excerpt:
 
     @property
     def notice(self) -> str:
-        """What was cut, in words for a rationale. Empty: nothing."""
+        """A description of the truncation for a rationale. Empty: nothing is truncated."""
         return " ".join(
             f"(Only {one.shown} of the {one.total} characters of the {one.label} were shown to the judge.)"
             for one in self.fences
@@ -81,7 +81,7 @@ def constraints_excerpt(task: Task, limits: ExcerptLimits) -> Excerpt:
 
 
 def candidate_excerpt(read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
-    """The candidate: its steps numbered from 1 and what stands around them, or its text."""
+    """The candidate: its steps numbered from 1 with the text around them, or its whole text."""
     if read.reading != verdict_pb2.READING_STEPS:
         return Excerpt((fence("candidate", read.text, limit=limits.candidate),))
     around = [
@@ -103,7 +103,7 @@ def reference_excerpt(reference: Script, limits: ExcerptLimits) -> Excerpt:
 
 
 def pooled_excerpt(number: int, read: ParsedCandidate, limits: ExcerptLimits) -> Excerpt:
-    """One candidate of a pool, by its number in the prompt alone."""
+    """One candidate of a pool, labelled only with its number in the prompt."""
     label = f"example {number}"
     if read.reading != verdict_pb2.READING_STEPS:
         return Excerpt((fence(label, read.text, limit=limits.pool),))
@@ -111,12 +111,12 @@ def pooled_excerpt(number: int, read: ParsedCandidate, limits: ExcerptLimits) ->
 
 
 def notices(shown: Mapping[str, Excerpt]) -> str:
-    """What was cut of several excerpts, in words for a rationale. Empty: nothing."""
+    """A description of the truncation of several excerpts, for a rationale. Empty: nothing is truncated."""
     return " ".join(excerpt.notice for excerpt in shown.values() if excerpt.notice)
 
 
 def _order(edges: Sequence[Edge], limit: int, label: str = "order of the steps") -> Sequence[Fenced]:
-    """The partial order of a script that states one."""
+    """The partial order of a script, where it has edges."""
     if not edges:
         return ()
     lines = [f"step {edge.source_index + 1} before step {edge.target_index + 1}" for edge in edges]

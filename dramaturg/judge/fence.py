@@ -1,10 +1,9 @@
-"""Fences around what is judged: it is data, and never instructs the judge.
+"""Fences around judged texts, which mark them as data and not as instructions.
 
-Texts of a request are put into a prompt between two lines with a marker. The marker derives
-from the SHA-256 of the content, so that equal requests make equal prompts (the completion cache hits) and
-the content cannot hold its own end. Long content is cut, with a note that stands where it was cut and one
-outside the fence. Characters that a reader cannot see, and the control tokens of chat templates, are
-written as code points.
+A prompt shows a text of a request between two marker lines. The marker derives from the SHA-256 of the
+content, so that equal requests make equal prompts (and hit the completion cache) and the content cannot
+contain its own end marker. Long content is truncated, with a note at the cut and one outside the fence.
+Invisible characters and the control tokens of chat templates are written as code points.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from typing import NamedTuple
 _MARKER_LENGTH = 16
 _JOINERS = frozenset("\u200c\u200d")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-# Letters and marks by category, but nothing is seen of them; the variation selectors can spell a hidden text.
+# Invisible despite their category (letters, marks). Variation selectors can encode hidden text.
 _BLANK_SIGNS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _VARIATION_SELECTORS = range(0xE0100, 0xE01F0)
 _NOT_PLAIN = re.compile(r"[^\n\t -~]")
-# Servers of open models turn these into control tokens wherever they stand, a message's text included.
+# Servers of open models convert these to control tokens, even within the text of a message.
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜][^<>\n]{1,40}[|｜]>"
     r"|/?s>|<\s*/?SYS\s*>>|/?(?:start|end)_of_(?:turn|image|text)>|(?:bos|eos|pad|unk)>)"
@@ -34,22 +33,22 @@ _CONTROL_TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Fenced:
-    """A text between its markers, ready to be put into a prompt."""
+    """A text between its markers, for a prompt."""
 
     label: str
-    """What it is, such as "candidate"."""
+    """The label, for example "candidate"."""
     text: str
-    """The fence with the text in it, and where it was cut a note after it."""
+    """The fence with the text, and a note after it where the text is truncated."""
     shown: int
-    """How many characters of the content stand in the fence."""
+    """The number of characters of the content within the fence."""
     total: int
-    """How many characters the content has."""
+    """The number of characters of the content."""
     escaped: int
-    """How many of those shown are written as code points."""
+    """The number of shown characters that are written as code points."""
 
     @property
     def cut(self) -> bool:
-        """Whether a part of the content is not shown."""
+        """Whether the content is truncated."""
         return self.shown < self.total
 
 
@@ -57,23 +56,23 @@ def fence(label: str, content: str, *, limit: int) -> Fenced:
     """Fences one text.
 
     Args:
-        label: What it is, in a word or two of our own.
+        label: A label of one or two words, not from the request.
         content: The text.
-        limit: The most characters of it that are shown.
+        limit: The maximum number of shown characters.
     """
     return _fence(label, _excerpt(content, limit), total=len(content))
 
 
 def fence_items(label: str, item: str, contents: Sequence[str], *, limit: int) -> Fenced:
-    """Fences a numbered list. Only the longest items are cut, so that something is shown of each.
+    """Fences a numbered list. Only the longest items are truncated, so that a part of each is shown.
 
-    Further lines of an item are indented: none of them can pass for an item of its own.
+    Continuation lines of an item are indented, so that none of them looks like an item.
 
     Args:
-        label: What the list is, such as "candidate".
-        item: What an item is, such as "Step"; they are numbered from 1.
+        label: The label of the list, for example "candidate".
+        item: The label of an item, for example "Step". Items are numbered from 1.
         contents: The items.
-        limit: The most characters of all items together that are shown.
+        limit: The maximum number of shown characters of all items together.
     """
     total = sum(map(len, contents))
     if total <= limit and _is_plain("\n".join(contents)):
@@ -89,13 +88,13 @@ def fence_items(label: str, item: str, contents: Sequence[str], *, limit: int) -
 
 
 def visible(text: str) -> tuple[str, int]:
-    """Writes what a reader cannot see, and control tokens, as code points: ``[U+202E]``.
+    """Writes invisible characters and control tokens as code points: ``[U+202E]``.
 
-    Line ends become line feeds. Tabs stay, and so do joiners beside letters that are not ASCII, where
-    Persian, Hindi and emoji need them.
+    Line ends become line feeds. Tabs stay. Joiners beside non-ASCII letters stay, as Persian, Hindi and emoji
+    need them.
 
     Returns:
-        The text, and how many characters were written as code points.
+        The text, and the number of characters written as code points.
     """
     if _is_plain(text):
         return text, 0
@@ -109,13 +108,13 @@ def visible(text: str) -> tuple[str, int]:
         hidden += 1
         return _code_point(found[0])
 
-    # A pattern skips what is plain a hundred times faster than a loop.
+    # A pattern skips plain text about a hundred times faster than a loop.
     shown, tokens = _CONTROL_TOKEN.subn(lambda found: _code_point(found[0]), _NOT_PLAIN.sub(write, text))
     return shown, hidden + tokens
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is ASCII that is seen, in lines, and can hold no control token: most texts are."""
+    """Whether a text is visible ASCII without control tokens, as most texts are."""
     return (
         text.isascii()
         and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable())
@@ -151,7 +150,7 @@ def _fence(label: str, excerpt: _Excerpt, *, total: int) -> Fenced:
 
 
 def _marker(label: str, content: str) -> str:
-    """A marker that the content does not hold: the start of its hash, made longer until that is so."""
+    """Returns the shortest prefix of the hash of the content that makes a marker absent from the content."""
     digest, length = hashlib.sha256(f"{label}\n{content}".encode()).hexdigest(), _MARKER_LENGTH
     folded = content.casefold()
     while digest[:length] in folded:
@@ -161,7 +160,7 @@ def _marker(label: str, content: str) -> str:
 
 
 def _allowance(lengths: Sequence[int], limit: int) -> int:
-    """The length to which the longest items are cut so that all together have at most ``limit``."""
+    """Returns the length of truncated items for a total of at most ``limit``."""
     remaining, largest = limit, 0
     for index, length in enumerate(sorted(lengths)):
         largest = remaining // (len(lengths) - index)

@@ -34,12 +34,12 @@ _PROBLEMS = {
 
 @dataclass(frozen=True)
 class FindingsSection:
-    """A reason, what is wrong, and the verdict."""
+    """A section with a reason, findings and the verdict."""
 
     kind: FindingKind.ValueType
-    """What kind of thing can be wrong."""
+    """The kind of the findings."""
     step_count: int
-    """How many steps the candidate has; 0 where it is read as text, and findings point at no step."""
+    """The number of steps of the candidate. 0: it is read as text, and findings name no steps."""
 
     @property
     def shape(self) -> Record:
@@ -88,7 +88,7 @@ class FindingsSection:
 
     def _finding(self, entry: Mapping[str, Any]) -> Finding:
         steps, strangers = stated_steps(entry.get("steps"), self.step_count)
-        # Before the first step is after none.
+        # Position 0, before the first step, names no step.
         strangers = [stranger for stranger in strangers if not (self._missing and stranger == "0")]
         return finding(
             self.kind,
@@ -98,6 +98,6 @@ class FindingsSection:
         )
 
     def _is_grounded(self, entry: Mapping[str, Any]) -> bool:
-        """Whether the finding is about the candidate: one that names only strange steps is not."""
+        """Whether the finding concerns the candidate. A finding that names only unknown steps does not."""
         steps, strangers = stated_steps(entry.get("steps"), self.step_count)
         return self._missing or bool(steps) or not strangers

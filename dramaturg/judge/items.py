@@ -1,4 +1,4 @@
-"""The section of an answer with a verdict on each item (constraint or step), then on all."""
+"""The section of an answer with a verdict on each item (constraint or step), then an overall verdict."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
 @dataclass(frozen=True)
 class ItemsSection:
-    """A reason and a verdict for each of several items, then the verdict on all."""
+    """A section with a reason and a verdict for each item, then an overall verdict."""
 
     kind: FindingKind.ValueType
-    """What kind of thing is wrong with an item that fails."""
+    """The kind of finding of a failed item."""
     list_name: str
-    """The member that holds the items."""
+    """The member with the items."""
     item_name: str
-    """The member that holds an item's number; also what an item is called."""
+    """The member with an item's number, which is also the noun for an item."""
     contents: tuple[str, ...]
-    """The items as worded in the task; blank where findings need not quote them."""
+    """The items as worded in the task; blank where findings do not quote them."""
     step_count: int = 0
-    """How many steps the candidate has, where items can point at steps."""
+    """The number of steps of the candidate, where items can name steps."""
 
     @classmethod
     def constraints(cls, constraints: Sequence[str], step_count: int) -> ItemsSection:
-        """Judges constraint by constraint."""
+        """Makes a section with one item per constraint."""
         kind = verdict_pb2.FINDING_KIND_BROKEN_CONSTRAINT
         return cls(kind, "constraints", "constraint", tuple(constraints), step_count)
 
     @classmethod
     def steps(cls, step_count: int) -> ItemsSection:
-        """Judges step by step."""
+        """Makes a section with one item per step."""
         return cls(verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP, "steps", "step", ("",) * step_count)
 
     @property
@@ -63,7 +63,7 @@ class ItemsSection:
         return Record({self.list_name: ListOf(Record(members)), "verdict": OUTCOME})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
-        """Reads the section. The score is the share of items that pass, where all were decided."""
+        """Reads the section. The score is the share of items that pass, where all are decided."""
         outcome = stated_outcome(value)
         entries = value.get(self.list_name) if isinstance(value, dict) else None
         if outcome is None or not isinstance(entries, list):
@@ -113,7 +113,7 @@ class ItemsSection:
         return failed(criterion, findings, rationale=rationale, score=score)
 
     def _read(self, entry: Any) -> _Judged | None:
-        """One entry of the list; None where it does not say which item it judges, or how."""
+        """Reads one entry of the list. None: it lacks the item or the outcome."""
         outcome = stated_outcome(entry)
         number = None if outcome is None else entry.get(self.item_name)
         if outcome is None or not isinstance(number, int) or isinstance(number, bool):
@@ -141,13 +141,13 @@ class ItemsSection:
 
 
 class _Judged(NamedTuple):
-    """What an answer says of one item."""
+    """The verdict on one item."""
 
     number: int
     """The item's number."""
     outcome: str
-    """How it was decided."""
+    """The outcome."""
     reason: str
-    """Why; may be blank."""
+    """The reason; may be blank."""
     steps: Any
-    """The steps that break it, as the model gave them."""
+    """The steps that violate it, as written by the model."""

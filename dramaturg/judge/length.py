@@ -6,7 +6,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 
 
 def longer_text(first: str, second: str) -> pb.Preference.ValueType:
-    """The text with more characters (Unicode code points); a tie where they have equally many."""
+    """Prefers the text with more characters (Unicode code points); equal lengths are a tie."""
     if len(first) == len(second):
         return pb.PREFERENCE_TIE
     return pb.PREFERENCE_FIRST if len(first) > len(second) else pb.PREFERENCE_SECOND

@@ -1,4 +1,4 @@
-"""Numbers in a text that number its steps."""
+"""Recognises the numbers of list items in a text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import islice, pairwise
 from dramaturg.judge.markers import Marker
 
 _MIN_WITHIN_LINE = 3
-# How many places where a list within a line might begin are tried, so that the time stays linear.
+# The maximum number of tried starts of a list within a line, which keeps the time linear.
 _MAX_BEGINNINGS = 20
 _PUNCTUATION = re.compile(r"[.;:,!?…。；：，！？、)\]）】*]\s*\Z")
 
 
 def ascending(text: str, markers: Sequence[Marker]) -> Sequence[Marker]:
-    """The markers that number a list: of one family, and of numbers that ascend; () where there are none.
+    """Returns the markers of a list: one family with ascending numbers. Empty: there is no list.
 
     The family that begins first wins, so that "1." within "Step 1:" is a part of the step.
     """
@@ -27,7 +27,7 @@ def ascending(text: str, markers: Sequence[Marker]) -> Sequence[Marker]:
     long = [chain for chain in chains if len(chain) > 1]
     if long:
         return min(long, key=lambda chain: chain[0].start)
-    # One number alone numbers a step only where nothing stands before it.
+    # A single number marks a step only where no text precedes it.
     return next((chain for chain in chains if not text[: chain[0].start].strip()), ())
 
 
@@ -40,7 +40,7 @@ def _chain(text: str, family: Sequence[Marker]) -> list[Marker]:
 
 
 def _along_lines(markers: Sequence[Marker]) -> list[Marker]:
-    """The numbers at the starts of lines, at the outermost level, otherwise at any indentation."""
+    """Returns the numbers at line starts of the outermost level, otherwise of any indentation."""
     start = _first(markers)
     if start is None:
         return []
@@ -51,7 +51,7 @@ def _along_lines(markers: Sequence[Marker]) -> list[Marker]:
 
 
 def _first(markers: Sequence[Marker]) -> Marker | None:
-    """Where a list may begin: at 0 or 1, else at the first number that the next one follows."""
+    """Returns the start of a list: 0 or 1, else the first number whose successor follows."""
     start = next((marker for marker in markers if marker.number <= 1), None)
     if start is not None:
         return start
@@ -59,7 +59,7 @@ def _first(markers: Sequence[Marker]) -> Marker | None:
 
 
 def _rising(markers: Sequence[Marker]) -> Iterator[Marker]:
-    """Drops numbers that do not continue the list. One may be left out, and a list may begin again at 1."""
+    """Drops numbers that do not continue the list. One number may be missing, and a list may restart at 1."""
     last = None
     for marker in markers:
         begins_again = marker.number == 1 and not marker.within_line
@@ -69,7 +69,7 @@ def _rising(markers: Sequence[Marker]) -> Iterator[Marker]:
 
 
 def _with_gaps_filled(chain: list[Marker], family: Sequence[Marker]) -> list[Marker]:
-    """Adds the numbers within lines that fit between two at the starts of lines: "1. a 2. b", "3. c 4. d"."""
+    """Adds numbers within lines that fit between two at line starts: "1. a 2. b", "3. c 4. d"."""
     positions = [marker.start for marker in family]
     places = [bisect_left(positions, marker.start) for marker in chain]
     filled: list[Marker] = []
@@ -94,7 +94,7 @@ def _consecutive(marker: Marker, following: Iterable[Marker]) -> list[Marker]:
 
 
 def _within_lines(text: str, family: Sequence[Marker]) -> list[Marker]:
-    """A list written on one line. Two numbers are one only where the second follows a sign of punctuation."""
+    """Returns the list of a single line. A list of two items needs punctuation before the second number."""
     places = (place for place, marker in enumerate(family) if marker.number == 1)
     for place in islice(places, _MAX_BEGINNINGS):
         start = family[place]

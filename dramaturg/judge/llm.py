@@ -1,6 +1,6 @@
 """Asks a language model, through GenerationService, for answers of given forms.
 
-Each question is asked once. Retries of models and the request to repair an answer are GenerationService's.
+Each question is one request. GenerationService does the retries and requests repaired answers.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed")
 
 ANSWER_PLACEHOLDER = "answer"
-"""The placeholder for the form's instruction; every prompt has it."""
+"""The placeholder of the form's instruction, required in every prompt."""
 MAX_BATCH = 200
-"""The most requests of a batch (``generation.v1.GenerateBatchRequest``)."""
+"""The maximum number of requests of a batch (``generation.v1.GenerateBatchRequest``)."""
 
 _GENERATION = "generation"
 
 
 @dataclass(frozen=True, eq=False)
 class Question(Generic[Parsed]):
-    """What a model is asked about excerpts of a request."""
+    """A question to a model about excerpts of a request."""
 
     prompt: Prompt
     """The prompt, with the placeholder ``answer`` for the form's instruction."""
     shown: Mapping[str, Excerpt]
-    """The parts of the request, by placeholder. What is cut of them is noted in the provenance."""
+    """The parts of the request, by placeholder. The provenance reports their truncation."""
     form: AnswerForm[Parsed]
     """The form of the answer."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """The values of placeholders that show nothing of the request."""
+    """The values of placeholders without content of the request."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class Answer(Generic[Parsed]):
     """A parsed value or an abstention, with its provenance."""
 
     value: Parsed | None
-    """The parsed value. None: there is an abstention."""
+    """The parsed value. None: see ``abstention``."""
     abstention: Abstention | None
-    """Why there is no value."""
+    """The reason why there is no value."""
     provenance: Provenance
-    """Prompt, model calls, usage and parameters. The judge's own name is not set."""
+    """Prompt, model calls, usage and parameters. The judge's name is not set."""
     completion: Completion = field(default_factory=Completion)
-    """The completion that the value was parsed from. Empty: the model could not be asked."""
+    """The completion that the value is parsed from. Empty: the call failed."""
 
 
 class Asker:
@@ -126,7 +126,7 @@ class Asker:
     async def ask_or_abstain(
         self, question: Question[Parsed], options: JudgeOptions, *, logprobs: bool = False
     ) -> Answer[Parsed]:
-        """Asks one question. A failure that may pass makes the answer an abstention.
+        """Asks one question. A transient failure makes the answer an abstention.
 
         Args:
             question: The question.
@@ -134,7 +134,7 @@ class Asker:
             logprobs: Whether the log-probabilities of the answer's tokens are requested.
 
         Raises:
-            ServiceError: The model's configuration keeps it from answering.
+            ServiceError: The model's configuration fails every request.
         """
         try:
             answer = await self.ask(
@@ -147,15 +147,15 @@ class Asker:
     async def ask_all(
         self, questions: Sequence[Question[Parsed]], options: JudgeOptions
     ) -> AsyncGenerator[tuple[int, Answer[Parsed] | ServiceError]]:
-        """Asks several questions by one call, or more where they do not fit into one message.
+        """Asks several questions by one call, or by several calls where the questions exceed a message.
 
         Args:
             questions: The questions.
             options: The model, the sampling and the index of the repeat, the same for all.
 
         Yields:
-            The index of each question with its answer, as they come. A failure that may pass makes the answer
-            an abstention; a ``ServiceError`` says that the model's configuration keeps it from answering.
+            The index of each question with its answer, as they arrive. A transient failure makes the answer
+            an abstention; a ``ServiceError`` means that the model's configuration fails every request.
         """
         sampling = self._sampling(options)
         requests = [
@@ -197,7 +197,7 @@ class Asker:
     def _complete(
         self, requests: Sequence[GenerateRequest]
     ) -> AsyncGenerator[tuple[int, Completion | ServiceError]]:
-        """The completion, or the error, of each request, as they come."""
+        """Yields the completion or the error of each request, as they arrive."""
         if len(requests) == 1:
             return self._complete_one(requests[0])
         parts = split_by_size([request.ByteSize() for request in requests], MAX_BATCH, MAX_REQUEST_BYTES)
@@ -216,7 +216,7 @@ class Asker:
     async def _complete_part(
         self, requests: Sequence[GenerateRequest], part: Sequence[int]
     ) -> AsyncGenerator[tuple[int, Completion | ServiceError]]:
-        """Completes requests by one call, which is repeated for those that a broken stream lacks."""
+        """Completes requests by one call, repeated for requests that a broken stream lacks."""
         asked: Sequence[int] = ()
         failure = _no_answer()
 
@@ -256,7 +256,7 @@ def _shown(value: float | str) -> str:
 
 
 def request_parameters(request: GenerateRequest) -> dict[str, str]:
-    """The sampling settings and the repeat of a request, by name, where they are set; for provenance."""
+    """Returns the sampling settings and repeat index of a request, where set, by name, for provenance."""
     parameters = {
         setting.name: ", ".join(value) if setting.name == "stop" else _shown(value)
         for setting, value in request.sampling.ListFields()
@@ -284,10 +284,10 @@ def _answer(
 
 
 def _abstained(question: Question[Parsed], error: ServiceError) -> Answer[Parsed]:
-    """The abstention that stands for a failed call.
+    """Returns the abstention for a failed call.
 
     Raises:
-        ServiceError: The failure keeps the judge from judging at all.
+        ServiceError: The failure affects every request.
     """
     failure = abstentions.of_failure(error)
     if failure is None:
@@ -297,7 +297,7 @@ def _abstained(question: Question[Parsed], error: ServiceError) -> Answer[Parsed
 
 
 def _noted(question: Question[Parsed], answer: Answer[Parsed]) -> Answer[Parsed]:
-    """The answer, with what was cut of its question in the provenance."""
+    """Adds the truncation of the question to the provenance of the answer."""
     for excerpt in question.shown.values():
         if parameters := excerpt.parameters:
             answer.provenance.parameters.update(parameters)

@@ -1,6 +1,6 @@
-"""Finds what may number or mark a step in a text: "1.", "(2)", "Step 3:", "第四步", "⑤", bullets.
+"""Finds possible numbers and marks of steps in a text: "1.", "(2)", "Step 3:", "第四步", "⑤", bullets.
 
-A marker is only a possibility here; ``dramaturg.judge.steps`` decides which of them make a list.
+Markers are candidates; ``dramaturg.judge.steps`` decides which of them form a list.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _HAN_DIGITS = {character: value for value, character in enumerate("零一二三�
     "〇": 0,
 }
 _HAN = "[零〇一二两三四五六七八九十百]{1,5}"
-# At most three digits: a year is no step. Nothing before them that would make them a part of a number, a
-# price, a date or a word; nothing after them that would.
+# At most three digits: a year is not a step number. The characters before and after must not make the digits
+# a part of a number, a price, a date or a word.
 _NUMBER = r"(?<![\w.,:/$€£¥%+\-])(?P<n>\d{1,3})"
 _FOLLOWED = r"(?=[^\d\s]|\s|\Z)"
 
@@ -44,7 +44,7 @@ _INLINE: dict[str, re.Pattern[str]] = {
     "circled": re.compile(r"(?P<n>[①-⑳])(?P<close>)[.:：、]?"),
     "keycap": re.compile("(?P<n>[0-9])\ufe0f?\u20e3(?P<close>)[.:：]?"),
 }
-# Shapes that number a step only at the start of a line.
+# Forms that number a step only at the start of a line.
 _AT_LINE_START: dict[str, re.Pattern[str]] = {
     "dash": re.compile(r"(?P<n>\d{1,3})(?P<close>\*\*|__)?[ \t]*[-–—][ \t]+(?=\D)"),
     "han": re.compile(r"(?P<n>" + _HAN + r")(?P<close>\*\*|__)?[、.．:：)）]"),
@@ -59,29 +59,29 @@ _TAB_WIDTH = 4
 
 @dataclass(frozen=True)
 class Marker:
-    """A place where a step may begin."""
+    """A possible start of a step."""
 
     family: str
-    """Markers of one family may number one list."""
+    """The family. The markers of a list have the same family."""
     number: int
     """Its number; 0 for a bullet."""
     start: int
-    """Where it begins; for one at the start of a line, where the line does."""
+    """The index of its start; for a marker at the start of a line, the start of the line."""
     end: int
-    """Where the step's text begins."""
+    """The index at which the step's text starts."""
     prefix: str
-    """What belongs before the step's text: the sign of bold type that began before the number."""
+    """The prefix of the step's text: the mark of bold type that starts before the number."""
     indent: int
-    """The width of the white space before it on its line; -1 where it stands within a line."""
+    """The width of the white space before it on its line; -1 within a line."""
 
     @property
     def within_line(self) -> bool:
-        """Whether other text stands before it on its line."""
+        """Whether other text precedes it on its line."""
         return self.indent < 0
 
 
 def find_markers(text: str) -> list[Marker]:
-    """All possible markers but bullets, in the order of the text."""
+    """Returns all possible markers except bullets, in the order of the text."""
     at_line_start: dict[tuple[str, int], Marker] = {}
     for start, line_end in _lines(text):
         before = _BEFORE.match(text, start, line_end)
@@ -91,7 +91,7 @@ def find_markers(text: str) -> list[Marker]:
             found = shape.match(text, before.end(), line_end)
             number = _number(found["n"]) if found else None
             if found and number is not None:
-                # Bold type that closes right after the number goes with it.
+                # Bold type that ends right after the number belongs to the marker.
                 prefix = "" if found["close"] else before["bold"] or ""
                 end = found.end()
                 if prefix and text.startswith(prefix, end):
@@ -110,7 +110,7 @@ def find_markers(text: str) -> list[Marker]:
 
 
 def find_bullets(text: str) -> list[Marker]:
-    """All bullets, in the order of the text."""
+    """Returns all bullets, in the order of the text."""
     found = (
         _BULLET.match(text, start, end) for start, end in _lines(text) if not _RULE.match(text, start, end)
     )
@@ -122,7 +122,7 @@ def find_bullets(text: str) -> list[Marker]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, int]]:
-    """Where each line starts and ends."""
+    """Yields the start and the end of each line."""
     start = 0
     for line in text.split("\n"):
         yield start, start + len(line)
@@ -142,7 +142,7 @@ def _number(written: str) -> int | None:
 
 
 def _han_number(written: str) -> int | None:
-    """Reads a Chinese numeral below 1000; None where it is none, such as "一二"."""
+    """Reads a Chinese numeral below 1000. None: it is not a numeral, for example "一二"."""
     total, digit = 0, None
     for character in written:
         if character in _HAN_DIGITS:

@@ -1,11 +1,11 @@
-"""Whether a text names a phrase, for example a scenario an option."""
+"""Detects phrases in texts, for example an option in a scenario."""
 
 from __future__ import annotations
 
 import re
 
 NEARLY = 0.8
-"""The share of a phrase's words that names it nearly."""
+"""The minimum share of a phrase's words for an approximate match."""
 
 _WORD = re.compile(r"\w+")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
@@ -15,24 +15,24 @@ _FUNCTION_WORDS = frozenset(
     a an the this that these those some any to of for in on at by from with into onto over out up down off and
     or as it its is are be being been do does did have has had his her their our your my he she they them him
     one oneself himself herself themselves there here just then than very more
-    """.split()  # noqa: SIM905 - a page of quotation marks
+    """.split()  # noqa: SIM905 - more readable than a list
 )
 
 
 def names_phrase(text: str, phrase: str) -> bool:
-    """Whether a text names a phrase, wholly or nearly.
+    """Whether a text contains a phrase exactly or approximately.
 
-    It does if it contains the phrase, ignoring case and spaces, or if it has at least
-    ``NEARLY`` of the phrase's words in any order. English function words and endings do not count, so
-    that "calling libraries" names "call the library". It is a check of words: "phones the library" does not.
+    An exact match ignores case and spaces. An approximate match has at least ``NEARLY`` of the phrase's words
+    in any order. English function words and endings do not count, so "calling libraries" matches "call the
+    library". Synonyms are not recognised: "phones the library" does not match.
 
     Args:
         text: The text.
-        phrase: The phrase. A blank one is never named.
+        phrase: The phrase. A blank phrase never matches.
     """
     if not phrase.strip():
         return False
-    # Scripts without spaces have no word boundaries to look for.
+    # Scripts without spaces have no word boundaries.
     whole = rf"(?<![{_LATIN}]){re.escape(_plain(phrase))}(?![{_LATIN}])"
     if re.search(whole, _plain(text)):
         return True
@@ -50,7 +50,7 @@ def _words(text: str) -> set[str]:
 
 
 def _stem(word: str) -> str:
-    """The word without its English ending; rough, but the same for all forms of most words."""
+    """Removes the English ending of a word. The stem is rough, but equal for all forms of most words."""
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     for ending in ("ing", "ed", "es", "s"):

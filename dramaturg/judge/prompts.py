@@ -1,8 +1,8 @@
-"""Prompts as files: versioned by their content, checked when loaded, replaceable without code.
+"""Prompt files: versioned by content, validated when loaded, replaceable without code.
 
-A prompt file is Markdown. A line ``# system`` or ``# user`` begins the message of that role, ``# criterion
-NAME`` begins a part that is used where that criterion is judged. What stands before the first of them is
-for people. ``{{name}}`` is a placeholder.
+A prompt file is Markdown. A line ``# system`` or ``# user`` starts the message of that role, ``# criterion
+NAME`` starts a part for requests with that criterion. Text before the first such line is a comment.
+``{{name}}`` is a placeholder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import Message, MessageR
 from dramaturg.service.settings import SettingsError
 
 SUFFIX = ".md"
-"""How the names of prompt files end."""
+"""The suffix of prompt files."""
 
 _ROLES = {
     "system": generation_service_pb2.MESSAGE_ROLE_SYSTEM,
@@ -31,15 +31,15 @@ _PLACEHOLDER = re.compile(r"\{\{[ \t]*([a-z][a-z0-9_]*)[ \t]*\}\}")
 
 
 class PromptError(SettingsError):
-    """A prompt file that cannot be used; the message names the file and what is wrong with it."""
+    """A prompt file cannot be used; the message names the file and the problem."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt, loaded and checked."""
+    """A loaded and validated prompt."""
 
     name: str
-    """Its name: the file's, without the suffix."""
+    """The name of the file without the suffix."""
     sha256: str
     """The SHA-256 of the file's content, in lower-case hexadecimal."""
     messages: Mapping[str, str]
@@ -54,7 +54,7 @@ class Prompt:
 
     @cached_property
     def _pieces(self) -> Sequence[tuple[MessageRole.ValueType, Sequence[str]]]:
-        """The messages by role, system first, each taken apart: text, placeholder, text and so on."""
+        """The messages by role, system first, each split into alternating texts and placeholders."""
         return [
             (role, _PLACEHOLDER.split(self.messages[name]))
             for name, role in _ROLES.items()
@@ -63,13 +63,13 @@ class Prompt:
 
     @property
     def reference(self) -> PromptReference:
-        """How provenance names it."""
+        """The reference to the prompt in provenance."""
         return PromptReference(name=self.name, sha256=self.sha256)
 
     def render(self, values: Mapping[str, str]) -> list[Message]:
-        """The messages, system first, with the values in place of the placeholders.
+        """Returns the messages, system first, with the values in place of the placeholders.
 
-        All placeholders are replaced at once: one that stands in a value is text.
+        All placeholders are replaced in one pass: placeholders within values are text.
 
         Raises:
             KeyError: A placeholder has no value.
@@ -82,20 +82,20 @@ class Prompt:
         return messages
 
     def part(self, criteria: Sequence[str]) -> str:
-        """The parts for these criteria, in this order, each under its name."""
+        """Returns the parts for these criteria, in this order, each under its name."""
         return "\n\n".join(f"{criterion}\n{self.criteria[criterion]}" for criterion in criteria)
 
 
 class PromptLibrary:
-    """The prompts of a service: its own, replaced file by file by those of a deployment.
+    """The prompts of a service. Files of a deployment replace the service's files of the same name.
 
     Args:
-        defaults: The folder of the service's own prompts.
+        defaults: The folder of the service's prompts.
         overrides: The deployment's folder. A file there replaces the one of the same name.
 
     Raises:
-        PromptError: The folder does not exist, or has a prompt that the service does not have: its name is
-            probably misspelt, and it would never be used.
+        PromptError: The folder does not exist, or has a prompt with a name unknown to the service, which
+            would never be used.
     """
 
     def __init__(self, defaults: Path, overrides: Path | None = None) -> None:
@@ -108,15 +108,15 @@ class PromptLibrary:
             self._files |= own
 
     def load(self, name: str, *, placeholders: Collection[str], criteria: Collection[str] = ()) -> Prompt:
-        """Loads a prompt and checks it.
+        """Loads and validates a prompt.
 
         Args:
             name: Its name, without the suffix.
-            placeholders: The placeholders that its messages must have, each at least once, and no others.
-            criteria: The criteria for each of which it must have a part, and no others.
+            placeholders: The placeholders of its messages. Each must occur, and no others.
+            criteria: The criteria of its parts. Each must have a part, and no others.
 
         Raises:
-            PromptError: It cannot be read, or is not as described.
+            PromptError: The file cannot be read, or its placeholders or parts differ from the expected ones.
         """
         try:
             file = self._files[name]
@@ -146,7 +146,7 @@ class PromptLibrary:
 def _files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise PromptError(f"{folder} is not a folder")
-    # Mounted volumes keep hidden folders of their own beside the files.
+    # Mounted volumes have hidden folders beside the files.
     files = (file for file in folder.iterdir() if file.suffix == SUFFIX and not file.name.startswith("."))
     return {file.stem: file for file in files}
 

@@ -1,7 +1,7 @@
-"""What implementations of the judging contracts provide: plain objects, without gRPC.
+"""Protocols of implementations of the judging contracts: plain objects, without gRPC.
 
-``dramaturg.judge.contracts`` serves them. It checks requests against the contract's limits, answers empty
-candidates, fills in criteria without a verdict, and signs the provenance.
+``dramaturg.judge.contracts`` serves them. It validates requests against the contract's limits, answers empty
+candidates, completes missing verdicts, and signs the provenance.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dramaturg.service.errors import ServiceError
 USES_POOL = "uses-pool"
 """The capability of a judge that compares a candidate with the other candidates of the task."""
 USES_REFERENCE = "uses-reference"
-"""The capability of a judge that compares with a reference though its role does not."""
+"""The capability of a judge that compares with a reference although its role does not require it."""
 CALLS_MODELS = "calls-models"
 """The capability of a judge that spends tokens."""
 ANY_CRITERION = "any-criterion"
-"""The capability of a judge that judges criteria which its identity does not name, by their definitions."""
+"""The capability of a judge that judges any criterion by its definition."""
 
 
 class Implementation(Protocol):
-    """Who answers: the fields of ``identity.v1.Identity``."""
+    """The identity of an implementation: the fields of ``identity.v1.Identity``."""
 
     @property
     def name(self) -> str:
-        """The implementation's name, in lower-case kebab case, such as "llm-critic"."""
+        """The implementation's name, in lower-case kebab case, for example "llm-critic"."""
 
     @property
     def version(self) -> str:
@@ -37,15 +37,15 @@ class Implementation(Protocol):
 
     @property
     def description(self) -> str:
-        """What it does, in a sentence."""
+        """A description in one sentence."""
 
     @property
     def criteria(self) -> Sequence[str]:
-        """The criteria that it judges, in the order of its verdicts. Empty for what is no judge."""
+        """The judged criteria, in the order of the verdicts. Empty unless the implementation is a judge."""
 
     @property
     def capabilities(self) -> Sequence[str]:
-        """Some of the four constants above."""
+        """A subset of the four capabilities of this module."""
 
 
 class Judge(Implementation, Protocol):
@@ -55,17 +55,17 @@ class Judge(Implementation, Protocol):
         """Judges a candidate.
 
         Args:
-            item: The candidate, with the task, the criteria to judge and what it is compared with. It is not
-                empty.
+            item: The candidate, never empty, with the task, the criteria to judge, the reference and the
+                pool.
 
         Returns:
             Verdicts on the criteria of ``item.criteria``, in any order. A criterion without a verdict
-            abstains as not supported; other criteria of the judge are left out. Name, version and contract
-            of the provenance need not be set.
+            becomes an abstention (not supported); verdicts on other criteria of the judge are dropped. Name,
+            version and contract of the provenance need not be set.
 
         Raises:
-            Exception: The candidate's result is this error; others are not affected. A ``ServiceError``
-                reaches the caller as it is, anything else as INTERNAL.
+            Exception: The error becomes the candidate's result; others are not affected. A ``ServiceError``
+                reaches the caller unchanged, any other exception as INTERNAL.
         """
 
 
@@ -82,13 +82,13 @@ class BatchJudge(Implementation, Protocol):
             items: The candidates, none empty, at least one; all have the same ``batch``.
 
         Yields:
-            Each candidate with its assessment (see ``Judge.judge``) or its error, as soon as it is known, in
-            any order. One that is left out has the error INTERNAL.
+            Each candidate with its assessment (see ``Judge.judge``) or its error, in any order, as soon as it
+            is known. Omitted candidates have the error INTERNAL.
         """
 
 
 class Synthesizer(Implementation, Protocol):
-    """Writes reference scripts (``agents.v1.SynthesizeService``). It judges nothing: no criteria."""
+    """Writes reference scripts (``agents.v1.SynthesizeService``). Its criteria are empty."""
 
     async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
         """Writes a reference script."""

@@ -11,7 +11,7 @@ from dramaturg.judge.usage import add_usage
 
 
 class Signer(Protocol):
-    """Who answers; every ``dramaturg.judge.protocols.Judge`` is one."""
+    """The name and version of an implementation; every ``dramaturg.judge.protocols.Judge`` is a signer."""
 
     @property
     def name(self) -> str:
@@ -23,13 +23,13 @@ class Signer(Protocol):
 
 
 def sign(provenance: Provenance, signer: Signer, contract: str, *, started: float) -> None:
-    """Writes who answered into ``provenance``, the same as its identity says, and how long it took.
+    """Writes the name, version and contract of the signer and the elapsed time into ``provenance``.
 
     Args:
-        provenance: What the signer itself said of its answer: prompts, completions, usage, parameters.
-        signer: Who answered.
-        contract: The full name of the contract it answered by.
-        started: When it began, on the clock of ``time.perf_counter``.
+        provenance: The provenance of the answer: prompts, completions, usage, parameters.
+        signer: The implementation that answered.
+        contract: The full name of its contract.
+        started: The start time, of ``time.perf_counter``.
     """
     provenance.name = signer.name
     provenance.version = signer.version
@@ -38,7 +38,7 @@ def sign(provenance: Provenance, signer: Signer, contract: str, *, started: floa
 
 
 def merge(parts: Iterable[Provenance]) -> Provenance:
-    """The provenance of several answers: the calls in order, each prompt once, the usage summed."""
+    """Merges the provenance of several answers: calls in order, each prompt once, the sum of the usage."""
     total = Provenance()
     for part in parts:
         total.prompts.extend(prompt for prompt in part.prompts if prompt not in total.prompts)

@@ -1,7 +1,7 @@
-"""The roles of evaluations: who takes part, by which contract.
+"""The roles of evaluations and their contracts.
 
 A role of judges of texts is configuration: a name, criteria, and whether its judges compare with a reference.
-Those below are built in; a gateway adds others (``[[gateway.roles]]``).
+The roles of this module are built in; a gateway can configure others (``[[gateway.roles]]``).
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from dramaturg.judge import criteria
 
 
 def _contract(module: ModuleType) -> str:
-    """The full name of the one service that a generated module describes."""
+    """Returns the full name of the single service of a generated module."""
     (service,) = module.DESCRIPTOR.services_by_name.values()
     return str(service.full_name)
 
 
 JUDGE_CONTRACT = _contract(judge_service_pb2)
-"""The contract of all judges of texts."""
+"""The contract of judges of texts."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """A part in an evaluation, taken by any service that implements its contract."""
+    """A role in an evaluation, for services that implement its contract."""
 
     name: str
-    """The name that requests and configurations use."""
+    """The name in requests and configurations."""
     contract: str
     """The full name of the gRPC service."""
     services: tuple[str, ...] = ()
-    """The services of the platform that can take it."""
+    """The services of the platform that can have the role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ class JudgeRole(Role):
 
     contract: str = JUDGE_CONTRACT
     criteria: tuple[str, ...]
-    """The criteria that its judges answer for, in the order of the verdicts."""
+    """The criteria of its judges, in the order of the verdicts."""
     compares: bool = False
-    """Whether its judges compare with a reference, so that they get it where there is one."""
+    """Whether its judges compare with a reference, where the request has one."""
     definitions: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Definitions of criteria, by id, for judges that judge any criterion."""
 
@@ -81,14 +81,14 @@ COMMONSENSE = JudgeRole(name="commonsense", services=("commonsense",), criteria=
 SCRIPT_JUDGE = JudgeRole(
     name="script-judge", services=("script-judge",), criteria=criteria.ABSEVAL, compares=True
 )
-"""Judges all seven criteria alone."""
+"""Judges all seven criteria in one call."""
 
 AUTHOR = Role("author", _contract(authoring_service_pb2), services=("generation",))
-"""Writes, with the models under test, what is then judged."""
+"""Writes the judged material with the models under test."""
 EDGES = Role("edges", _contract(edge_service_pb2), services=("generation", "edges"))
 """Predicts the order of events."""
 ROLES_FINDER = Role("roles", _contract(role_service_pb2), services=("roles",))
-"""Generates and clusters the roles of readers who judge a text."""
+"""Generates and clusters the reader roles that judge a text."""
 PAIR_JUDGE = Role("pair-judge", _contract(pair_judge_service_pb2), services=("pair-judge",))
 """Compares two texts."""
 RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), services=("rating-judge",))
@@ -96,7 +96,7 @@ RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), service
 CHALLENGE_JUDGE = Role(
     "challenge-judge", _contract(challenge_judge_service_pb2), services=("challenge-judge",)
 )
-"""Finds where a dialogue becomes too hard."""
+"""Finds the first too hard turn of a dialogue."""
 TEXT_SCORER = Role("text-scorer", _contract(text_scorer_service_pb2), services=())
 """Scores texts for an attribute, for example toxicity. The platform has no service for it."""
 GRAPH = Role("graph", _contract(graph_service_pb2), services=("graph",))
@@ -128,11 +128,11 @@ ROLES: Mapping[str, Role] = MappingProxyType(
         )
     }
 )
-"""The built-in roles by name, in the order in which results list them."""
+"""The built-in roles by name, in the order of results."""
 
 
 def role_table(configured: Iterable[JudgeRole] = ()) -> Mapping[str, Role]:
-    """All roles by name: the built-in ones, then those configured.
+    """Returns all roles by name: the built-in ones, then the configured ones.
 
     Raises:
         ValueError: Two roles have the same name.

@@ -1,7 +1,7 @@
-"""How one criterion is answered and read: what the kinds of section have in common.
+"""The common parts of sections, each of which answers one criterion.
 
-Every section checks that what was found and what was decided agree. A "pass" beside a fault contradicts
-itself, and so does a "fail" where every item passed.
+Every section checks that findings and outcome agree. A "pass" with a finding and a "fail" whose items all
+pass are contradictions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PASS = "pass"  # noqa: S105
 FAIL = "fail"
 """The word for a criterion that is not met."""
 UNSURE = "unsure"
-"""The word for a criterion that could not be decided."""
+"""The word for an undecided criterion."""
 OUTCOME = Choice((PASS, FAIL, UNSURE))
-"""How a member "verdict" is answered."""
+"""The shape of a member "verdict"."""
 _WORDS = frozenset(OUTCOME.options)
 
 MALFORMED = "The answer to this criterion is not of the form asked for."
-"""What is said of a section that cannot be read."""
+"""The explanation for an unreadable section."""
 
 
 class Section(Protocol):
@@ -33,14 +33,14 @@ class Section(Protocol):
 
     @property
     def shape(self) -> Shape:
-        """What it must look like."""
+        """The shape of the section."""
 
     def parse(self, criterion: str, value: Any) -> Verdict:
-        """Reads it: any JSON value. What is unclear is an abstention, never a PASS or a FAIL."""
+        """Reads the section, which may be any JSON value. Unclear values are abstentions."""
 
 
 def stated_outcome(value: Any) -> str | None:
-    """The outcome that a member "verdict" states; None where it states none clearly."""
+    """Returns the outcome of a member "verdict", or None where it is unclear."""
     stated = value.get("verdict") if isinstance(value, dict) else None
     if not isinstance(stated, str):
         return None
@@ -49,13 +49,13 @@ def stated_outcome(value: Any) -> str | None:
 
 
 def stated_text(value: Any, member: str) -> str:
-    """The text of a member; blank where it has none."""
+    """Returns the text of a member; blank where it has none."""
     text = value.get(member) if isinstance(value, dict) else None
     return text.strip() if isinstance(text, str) else ""
 
 
 def stated_steps(numbers: Any, step_count: int) -> tuple[list[int], list[str]]:
-    """The steps named, from 0, and in words those named that do not exist. In prompts steps count from 1."""
+    """Returns the named steps, from 0, and the unknown ones as text. In prompts steps count from 1."""
     indices: list[int] = []
     strangers: list[str] = []
     for number in numbers if isinstance(numbers, list) else ():
@@ -67,13 +67,13 @@ def stated_steps(numbers: Any, step_count: int) -> tuple[list[int], list[str]]:
 
 
 def strangers_note(strangers: Sequence[str]) -> str:
-    """What is said of steps that were named and do not exist; nothing where there are none."""
+    """Returns the note on unknown steps; empty where there are none."""
     if not strangers:
         return ""
     return f" (The judge also named step {', '.join(strangers)}, which does not exist.)"
 
 
 def contradiction(criterion: str, reason: str, what: str, findings: Sequence[Finding] = ()) -> Verdict:
-    """The abstention from a criterion whose findings and outcome do not agree."""
+    """Returns the abstention from a criterion whose findings and outcome disagree."""
     rationale = f"{reason} (The answer contradicts itself: it {what}.)".strip()
     return abstained(criterion, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY, rationale, findings)

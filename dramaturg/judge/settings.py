@@ -12,33 +12,33 @@ from dramaturg.service.settings import Settings
 
 
 class AskerSettings(Settings):
-    """How a model is asked; a subclass names its ``section``, and says how much of a request is shown."""
+    """Settings of calls to a model. Subclasses define ``section`` and the limits of prompt excerpts."""
 
     generation_target: str = "localhost:50051"
-    """Where GenerationService is reached."""
+    """The address of GenerationService."""
     model: str = Field(default="", max_length=200)
-    """The model to use where a request names none. Empty: the generation service's default."""
+    """The model of requests that name none. Empty: the default of the generation service."""
     max_output_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
-    """The cap on an answer, in tokens, where a request sets none. Absent: the provider's."""
+    """The default token cap of an answer. Absent: the provider's."""
     temperature: float | None = Field(default=0.0, ge=0, le=2)
-    """The temperature where a request sets none. A model that refuses it is asked without; to never send it,
-    list it under ``omit`` in the provider's settings.
+    """The default temperature. It is dropped for models that refuse it; to never send it, list it under
+    ``omit`` in the provider's settings.
     """
     prompts_dir: Path | None = None
-    """A folder whose prompt files replace the service's own ones of the same name."""
+    """A folder of prompt files that replace the service's own files of the same name."""
 
 
 class JudgeSettings(AskerSettings):
-    """The settings of a judge of scripts; a subclass names its ``section``."""
+    """Settings of a judge of scripts. Subclasses define ``section``."""
 
     excerpts: ExcerptLimits = ExcerptLimits()
-    """How much of a request is shown to the model."""
+    """The maximum lengths of the parts of a request in the prompt."""
 
 
 class AgentSettings(JudgeSettings):
     """The settings of an agent that can also work without a model."""
 
     backend: Literal["llm", "offline"] = "llm"
-    """What judges: a language model, or embeddings and rules."""
+    """The backend: a language model, or embeddings and rules."""
     embedding_target: str = "localhost:50051"
-    """Where EmbeddingService is reached, for the backend "offline"."""
+    """The address of EmbeddingService, for the backend "offline"."""

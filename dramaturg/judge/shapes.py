@@ -1,8 +1,7 @@
 """The shapes that a model's JSON answer is built from.
 
-One description gives both the JSON Schema that is enforced and the sketch that the model is shown, so that
-the two cannot drift apart. Schemas keep to what providers enforce strictly: every member required, no
-others allowed.
+A shape defines both the enforced JSON Schema and the sketch shown to the model. Schemas use only features
+that providers enforce strictly: all members are required, and no others are allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 
 
 class Shape(Protocol):
-    """What a JSON value must look like. It does not change."""
+    """The shape of a JSON value. Shapes are immutable."""
 
     def __hash__(self) -> int: ...
 
@@ -22,7 +21,7 @@ class Shape(Protocol):
         """Its JSON Schema (draft 2020-12)."""
 
     def sketch(self, indent: str = "") -> str:
-        """How it is shown to a model: JSON with hints in place of the values."""
+        """The sketch for a model: JSON with hints in place of the values."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Text:
     """A string."""
 
     hint: str
-    """What it should say."""
+    """A description of the expected text."""
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
@@ -47,7 +46,7 @@ class Number:
     """A whole number."""
 
     hint: str
-    """What it counts."""
+    """A description of the number."""
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
@@ -81,22 +80,22 @@ class ListOf:
     """A list, possibly empty."""
 
     item: Shape
-    """Each of its items."""
+    """The shape of the items."""
 
     def schema(self) -> dict[str, Any]:
         """Its JSON Schema."""
         return {"type": "array", "items": self.item.schema()}
 
     def sketch(self, indent: str = "") -> str:
-        """One item, and that more may follow."""
+        """One item, followed by an ellipsis."""
         return f"[{self.item.sketch(indent)}, ...]"
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """An object. Its members are written in this order, so a reason that stands first is given first.
+    """An object. Models write the members in this order, for example the reason before the verdict.
 
-    It equals no other one, so that what is made of it can be kept beside it.
+    Records compare by identity, so that derived values can be cached.
     """
 
     members: Mapping[str, Shape]
@@ -112,7 +111,7 @@ class Record:
         }
 
     def sketch(self, indent: str = "") -> str:
-        """The members, one a line."""
+        """The members, one per line."""
         inner = indent + "  "
         lines = [f'{inner}"{name}": {shape.sketch(inner)}' for name, shape in self.members.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

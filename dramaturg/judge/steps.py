@@ -1,8 +1,8 @@
-"""Reads a candidate: splits what a model wrote into steps, where it has steps.
+"""Parses candidates: splits the text of a model into steps.
 
 A list is recognised by its numbering, which must ascend from 0 or 1, else by its bullets, else by short
-lines of one sentence each. "2.5 cups", "at 10. Then", years and times number nothing. What stands around
-the list is kept apart from the steps, never lost.
+lines of one sentence each. "2.5 cups", "at 10. Then", years and times are not step numbers. The text
+around the list is returned separately.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dramaturg.judge.list_numbers import ascending
 from dramaturg.judge.markers import Marker, find_bullets, find_markers
 
 MIN_LINES = 3
-"""The fewest lines without marks that are taken for steps."""
+"""The minimum number of unmarked lines that count as steps."""
 MAX_LINE_LENGTH = 200
-"""The longest line without a mark that is taken for a step, in characters."""
+"""The maximum length of an unmarked line that counts as a step, in characters."""
 
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]?\s+\S|[。！？]\s*\S")
 _NOTE = re.compile(
@@ -35,38 +35,38 @@ _CODE_FENCE = re.compile(r"[ \t]*(?:```|~~~)[\w-]*[ \t]*\Z")
 
 @dataclass(frozen=True)
 class Listing:
-    """A text taken apart."""
+    """A text, split into steps and the text around them."""
 
     steps: tuple[str, ...] = ()
     """The steps without their marks, none blank. Empty: there is no list in the text."""
     preamble: str = ""
-    """What stands before the first step."""
+    """The text before the first step."""
     notes: str = ""
-    """What stands after the last one."""
+    """The text after the last step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCandidate:
-    """A candidate after its text was split into steps, where it has steps."""
+    """A parsed candidate."""
 
     id: str
     """Its id within the request."""
     steps: tuple[str, ...]
     """Its steps, where the reading is READING_STEPS; findings point into them."""
     text: str
-    """The whole text as it came; steps that came separated stand one a line."""
+    """The whole original text; separate steps are joined, one per line."""
     reading: Reading.ValueType
-    """How it was read."""
+    """The reading."""
     preamble: str = ""
-    """What stands before the first step of a text."""
+    """The text before the first step."""
     notes: str = ""
-    """What stands after the last step of a text."""
+    """The text after the last step."""
     edges: Sequence[Edge] = ()
     """The partial order over the steps. Empty: they are ordered as listed."""
 
 
 def parse_candidate(candidate: Candidate) -> ParsedCandidate:
-    """Reads a candidate. Steps that came separated stay as they are, blank ones included, unless all are."""
+    """Parses a candidate. Separate steps stay unchanged, including blank ones, unless all are blank."""
     notes = preamble = ""
     edges: Sequence[Edge] = ()
     if candidate.WhichOneof("content") == "script":
@@ -84,19 +84,19 @@ def parse_candidate(candidate: Candidate) -> ParsedCandidate:
 
 
 def split_steps(text: str) -> tuple[str, ...]:
-    """The steps of a text without their marks, none blank; () where it has no list."""
+    """Returns the steps of a text without marks; none is blank. Empty: the text has no list."""
     return parse_listing(text).steps
 
 
 def parse_listing(text: str) -> Listing:
-    """Takes a text apart into the steps of its list and what stands around them. Never raises."""
+    """Splits a text into the steps of its list and the text around them. Never raises."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
     markers = ascending(text, find_markers(text)) or _bulleted(text)
     return _cut(text, markers) if markers else _lines(text)
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text shows nothing: white space, control characters and invisible signs alone."""
+    """Whether a text consists only of white space, control characters and invisible characters."""
     return all(character.isspace() or unicodedata.category(character) in {"Cc", "Cf"} for character in text)
 
 
@@ -123,7 +123,7 @@ def _cut(text: str, markers: Sequence[Marker]) -> Listing:
 
 
 def _split_notes(last: str, *, within_line: bool) -> tuple[str, str]:
-    """Parts the last step from what follows the list: a paragraph of its own, or a line that says "Note:"."""
+    """Separates the last step from the text after the list: a new paragraph, or a line with "Note:"."""
     lines = last.split("\n")
     for index, line in enumerate(lines[1:], start=1):
         begun = not is_blank("".join(lines[:index]))
@@ -149,7 +149,7 @@ def _lines(text: str) -> Listing:
 
 
 def _looks_like_step(line: str) -> bool:
-    """Whether a line could be one step: short, one sentence, and not the middle of a wrapped paragraph."""
+    """Whether a line may be one step: short, one sentence, not within a wrapped paragraph."""
     return (
         len(line) <= MAX_LINE_LENGTH
         and not line[0].islower()

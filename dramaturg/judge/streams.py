@@ -13,9 +13,9 @@ import grpc
 from dramaturg.service.errors import from_rpc_error
 
 MAX_ATTEMPTS = 4
-"""The most calls for the same items, as in the channel's retry policy."""
+"""The maximum number of calls for the same items, as in the channel's retry policy."""
 MAX_REQUEST_BYTES = 4_000_000
-"""The most bytes of the items of one request. By default gRPC servers of all languages accept 4 MiB."""
+"""The maximum size of the items of one request in bytes. gRPC servers accept 4 MiB by default."""
 
 _FIRST_BACKOFF_SECONDS = 0.1
 _END_OF_STREAM_SECONDS = 1.0
@@ -26,11 +26,11 @@ Response = TypeVar("Response")
 
 
 async def merge_streams(streams: Sequence[AsyncGenerator[Item]]) -> AsyncGenerator[Item]:
-    """Reads several streams side by side and yields their items as they come.
+    """Reads several streams concurrently and yields their items as they arrive.
 
-    An exception of one stream ends all of them and is raised. Closing this one closes them.
+    An exception of one stream ends all streams and is raised. Closing the merged stream closes all streams.
     """
-    if len(streams) == 1:  # needs neither a task nor a queue
+    if len(streams) == 1:  # no task or queue needed
         async with aclosing(streams[0]) as only:
             async for item in only:
                 yield item
@@ -65,22 +65,22 @@ async def collect_responses(
     call: Callable[[Sequence[Key]], AsyncIterable[Response | None]],
     key_of: Callable[[Response], Key | None],
 ) -> AsyncGenerator[tuple[Key, Response]]:
-    """Makes a call that answers several items by a stream, and makes it again for what a broken stream lacks.
+    """Makes a call that answers items by a stream, and repeats it for items that a broken stream lacks.
 
     A stream is broken by UNAVAILABLE after its first response; before that, the channel itself repeats the
-    call. At most ``MAX_ATTEMPTS`` calls are made. Each item has one response: what comes twice, or belongs to
-    no item, is left out, and so are bytes that are no response.
+    call. At most ``MAX_ATTEMPTS`` calls are made. Each item has one response. Repeated, unknown and
+    malformed responses are dropped.
 
     Args:
-        keys: The items. Each one is asked for until it has a response.
+        keys: The items. Calls repeat until each has a response.
         call: Makes the call for some of them, in this order.
         key_of: The item of a response, None where it belongs to none.
 
     Yields:
-        Items and their responses, as they come. An item that the stream leaves out is not among them.
+        Items and their responses, as they arrive. Items that the stream omits are missing.
 
     Raises:
-        grpc.aio.AioRpcError: The call failed, with items unanswered.
+        grpc.aio.AioRpcError: The call failed, and items are unanswered.
     """
     missing = dict.fromkeys(keys)
     for attempt in range(MAX_ATTEMPTS):
@@ -88,7 +88,7 @@ async def collect_responses(
         stream = call(list(missing))
         try:
             async for response in stream:
-                # gRPC hands over None where the bytes do not parse as the response.
+                # gRPC yields None where the bytes do not parse as the response.
                 if response is None:
                     continue
                 key = key_of(response)
@@ -113,7 +113,7 @@ async def collect_responses(
 
 
 def split_by_size(sizes: Sequence[int], most_items: int, most_bytes: int) -> Iterator[range]:
-    """Splits items into consecutive parts of limited number and size; one too large stands alone."""
+    """Splits items into consecutive parts of limited number and size. A too large item is alone."""
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (total + size > most_bytes or index - start == most_items):
@@ -125,7 +125,7 @@ def split_by_size(sizes: Sequence[int], most_items: int, most_bytes: int) -> Ite
 
 
 async def _end(stream: AsyncIterable[object]) -> None:
-    """Reads the end of a stream that has nothing more to say, so that the call ends as OK on both sides."""
+    """Reads the end of a finished stream, so that the call ends as OK on both sides."""
     with suppress(TimeoutError, grpc.aio.AioRpcError):
         async with asyncio.timeout(_END_OF_STREAM_SECONDS):
             async for _ in stream:

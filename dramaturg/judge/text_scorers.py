@@ -25,12 +25,12 @@ _SERVICE = DESCRIPTOR.services_by_name["TextScorerService"]
 
 
 class TextScorer(Implementation, Protocol):
-    """Plays the role "text-scorer". Its one criterion is the attribute that it scores."""
+    """A scorer for the role "text-scorer". Its only criterion is the scored attribute."""
 
     async def score_texts(self, request: ScoreTextsRequest) -> ScoreTextsResponse:
-        """Scores every text of a request that keeps to the contract's limits, in order.
+        """Scores every text of a valid request, in order.
 
-        The attribute and who answered need not be filled in.
+        The attribute and the signer of the response need not be set.
         """
 
 
@@ -38,7 +38,7 @@ def text_scorer_contract(scorer: TextScorer) -> Contract:
     """Serves a scorer as ``judging.v1.TextScorerService``.
 
     Raises:
-        ValueError: It has not exactly one criterion.
+        ValueError: The scorer does not have exactly one criterion.
     """
     if len(scorer.criteria) != 1:
         raise ValueError(f"a text scorer has one criterion, its attribute, not {list(scorer.criteria)}")
@@ -47,10 +47,10 @@ def text_scorer_contract(scorer: TextScorer) -> Contract:
 
 
 def scored(value: float) -> TextScore:
-    """A score, in [0, 1].
+    """Makes a score in [0, 1].
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not in [0, 1].
     """
     if not 0 <= value <= 1:
         raise ValueError(f"a score is in [0, 1], not {value}")
@@ -58,7 +58,7 @@ def scored(value: float) -> TextScore:
 
 
 def unscored(reason: AbstainReason.ValueType) -> TextScore:
-    """The score of a text that cannot be scored, with the reason."""
+    """Makes the score of a text that cannot be scored, with the reason."""
     return TextScore(abstain_reason=reason)
 
 

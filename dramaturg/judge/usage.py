@@ -8,7 +8,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
-    """The sum, member by member; the cost is absent where neither knows one."""
+    """Returns the sum, member by member. The cost is absent where both are absent."""
     total = Usage()
     for usage in (first, second):
         for field, amount in usage.ListFields():
@@ -17,7 +17,7 @@ def add_usage(first: Usage, second: Usage) -> Usage:
 
 
 def total_usage(usages: Iterable[Usage]) -> Usage:
-    """The sum of all; of none it is empty, with no cost."""
+    """Returns the sum of all. The sum of none is empty, without cost."""
     total = Usage()
     for usage in usages:
         total = add_usage(total, usage)

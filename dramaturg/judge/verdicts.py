@@ -1,4 +1,4 @@
-"""Makes verdicts, so that a malformed one cannot be made.
+"""Constructors of valid verdicts.
 
 A failed judgement is an abstention with its reason, never a FAIL, a PASS or a zero.
 """
@@ -19,13 +19,13 @@ def passed(
     score: float | None = None,
     confidence: float | None = None,
 ) -> Verdict:
-    """The verdict that a criterion is met.
+    """Makes the verdict that a criterion is met.
 
     Args:
         criterion: The criterion's id.
         rationale: The reason, in words.
-        score: How well it is met, in [0, 1], where the judge grades.
-        confidence: The probability that the outcome is right, in [0, 1], where it can be had honestly.
+        score: The degree to which it is met, in [0, 1], for judges that grade.
+        confidence: The probability that the outcome is right, in [0, 1], where it is known.
 
     Raises:
         ValueError: A score or confidence outside [0, 1].
@@ -47,14 +47,14 @@ def failed(
     score: float | None = None,
     confidence: float | None = None,
 ) -> Verdict:
-    """The verdict that a criterion is not met.
+    """Makes the verdict that a criterion is not met.
 
     Args:
         criterion: The criterion's id.
-        findings: What exactly is wrong.
+        findings: The faults found.
         rationale: The reason, in words.
-        score: How well it is met, in [0, 1], where the judge grades.
-        confidence: The probability that the outcome is right, in [0, 1], where it can be had honestly.
+        score: The degree to which it is met, in [0, 1], for judges that grade.
+        confidence: The probability that the outcome is right, in [0, 1], where it is known.
 
     Raises:
         ValueError: A score or confidence outside [0, 1].
@@ -75,13 +75,13 @@ def abstained(
     rationale: str = "",
     findings: Iterable[Finding] = (),
 ) -> Verdict:
-    """The verdict that no judgement was reached.
+    """Makes the verdict that there is no judgement.
 
     Args:
         criterion: The criterion's id.
-        reason: Why not.
-        rationale: The same in words.
-        findings: What was found all the same, such as advice that is too weak for a verdict.
+        reason: The reason of the abstention.
+        rationale: The reason in words.
+        findings: Findings despite the abstention, for example advice too weak for a verdict.
 
     Raises:
         ValueError: The reason is unspecified.
@@ -105,14 +105,14 @@ def finding(
     constraint: str = "",
     missing_step: str = "",
 ) -> Finding:
-    """One thing that is wrong.
+    """Makes a finding.
 
     Args:
-        kind: What kind of thing.
-        description: What is wrong, in words.
-        steps: The steps concerned, from 0; sorted here, each once.
+        kind: The kind of the fault.
+        description: The fault in words.
+        steps: The indices of the steps concerned, from 0. They are sorted, each once.
         constraint: The broken constraint, as worded in the task.
-        missing_step: The step that should have been there.
+        missing_step: The missing step.
     """
     return Finding(
         kind=kind,
@@ -124,18 +124,18 @@ def finding(
 
 
 def empty_candidate(criteria: Iterable[str]) -> list[Verdict]:
-    """The defined result for a candidate without content, one verdict a criterion.
+    """Returns the defined verdicts for a candidate without content, one per criterion.
 
-    It lacks every step and does not reach the goal; of what is not there nothing else can be said.
+    It fails for missing steps and for the goal. The other criteria are abstentions.
     """
     return [_empty(criterion) for criterion in criteria]
 
 
 def in_order(verdicts: Iterable[Verdict], criteria: Sequence[str]) -> list[Verdict]:
-    """One verdict for each criterion, in order; what is not among ``verdicts`` abstains as not supported.
+    """Returns one verdict for each criterion, in order. Missing verdicts become abstentions (not supported).
 
     Raises:
-        ValueError: A verdict of a criterion that was not asked for, or two of one.
+        ValueError: A verdict on a criterion outside ``criteria``, or two verdicts on one criterion.
     """
     given: dict[str, Verdict] = {}
     for verdict in verdicts:

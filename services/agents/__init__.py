@@ -1,1 +1,1 @@
-"""The agents of ABSEval (section 3.2), each a service of its own."""
+"""The agents of ABSEval (section 3.2), one service each."""

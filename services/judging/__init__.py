@@ -1,1 +1,1 @@
-"""Judges that stand alone: of scripts, and of what else is judged by one model at a time."""
+"""Judges with one model: of scripts, pairs, ratings and dialogues."""

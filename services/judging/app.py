@@ -1,4 +1,4 @@
-"""Wires the single judge: its settings, its prompts and its contract."""
+"""The app of the single judge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dramaturg.service.contract import Contract
 from services.judging.settings import ScriptJudgeSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(JudgeApp[ScriptJudgeSettings]):
@@ -24,7 +24,7 @@ class App(JudgeApp[ScriptJudgeSettings]):
         super().__init__(settings or ScriptJudgeSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model, which compares with the reference where there is one."""
+        """The contract with a model, which compares with the reference where there is one."""
         criteria = roles.SCRIPT_JUDGE.criteria
         placeholders = {*ALWAYS, CONSTRAINTS}
         return judge_contract(

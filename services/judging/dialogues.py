@@ -1,4 +1,4 @@
-"""What judges of dialogues share: their settings."""
+"""Settings of judges of dialogues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dramaturg.judge.settings import AskerSettings
 
 
 class DialogueJudgeSettings(AskerSettings):
-    """The settings of a judge of dialogues; a subclass names its ``section``."""
+    """Settings of a judge of dialogues. Subclasses define ``section``."""
 
     excerpts: DialogueLimits = DialogueLimits()
-    """How much of a request is shown to the model."""
+    """The maximum lengths of the parts of a request in the prompt."""

@@ -1,4 +1,4 @@
-"""The form of an answer that is a reason and then a whole number between two bounds."""
+"""The form of answers with a reason and an integer between two bounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dramaturg.judge.shapes import Record, Text
 
 @dataclass(frozen=True)
 class Scale:
-    """A whole number from ``lowest`` to ``highest``, both included, as a part of an answer."""
+    """The shape of an integer from ``lowest`` to ``highest``, both included."""
 
     hint: str
-    """What it measures."""
+    """A description of the number."""
     lowest: int
     highest: int
 
@@ -28,22 +28,22 @@ class Scale:
 
 
 class ReasonedNumber(NamedTuple):
-    """An answer as read."""
+    """A parsed answer."""
 
     reason: str
     """The reason, given before the number."""
     number: int
-    """On the scale."""
+    """The number, on the scale."""
 
 
 @dataclass(frozen=True)
 class ReasonedNumberForm:
-    """A reason, then a number. A number off the scale, several or none are no answer."""
+    """The form of a reason and a number. Numbers off the scale, several or none are unclear answers."""
 
     name: str
-    """The form's name, and that of the member with the number."""
+    """The name of the form and of the member with the number."""
     reason: str
-    """What the reason should say."""
+    """A description of the expected reason."""
     scale: Scale
 
     @property
@@ -59,7 +59,7 @@ class ReasonedNumberForm:
         """
         members = value if isinstance(value, Mapping) else {}
         number, reason = members.get(self.name), members.get("reason")
-        # To Python, true and false are whole numbers.
+        # In Python, True and False are ints.
         if not isinstance(number, int) or isinstance(number, bool):
             raise UnclearAnswerError(f"the {self.name} is no whole number")
         if not self.scale.lowest <= number <= self.scale.highest:

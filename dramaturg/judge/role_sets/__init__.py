@@ -1,4 +1,4 @@
-"""Objective roles that come with the package: one file a kind of task (DRPE, section 3.1)."""
+"""Objective roles of the package: one file per kind of task (DRPE, section 3.1)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SUMMARISATION = "summarisation"
 SCRIPT = "script"
 """For step-by-step instructions."""
 DIALOGUE = "dialogue"
-"""For what a simulator says next."""
+"""For responses of a simulator."""
 OPEN_ANSWER = "open-answer"
 """For answers to open questions."""
 FIXED_ROLES = "fixed-roles"
-"""Six readers that stay the same for every text: the baseline ManualDRPE (DRPE, section 4.1)."""
+"""Six fixed readers for all texts: the baseline ManualDRPE (DRPE, section 4.1)."""
 
 NAMES = (SUMMARISATION, SCRIPT, DIALOGUE, OPEN_ANSWER, FIXED_ROLES)
 """Every set."""
@@ -26,15 +26,15 @@ _FOLDER = Path(__file__).parent
 
 
 class UnknownRoleSetError(LookupError):
-    """There is no such set; the message names those that there are."""
+    """The set does not exist; the message lists the existing ones."""
 
 
 @cache
 def role_set(name: str) -> tuple[Role, ...]:
-    """The roles of a shipped set, in the order of its file. They are shared: copy before changing one.
+    """Returns the roles of a set, in the order of its file. They are shared: copy a role before changing it.
 
     Raises:
-        UnknownRoleSetError: There is no set of this name.
+        UnknownRoleSetError: The set does not exist.
     """
     if name not in NAMES:
         raise UnknownRoleSetError(f"there is no role set {name!r}; there are {', '.join(NAMES)}")

@@ -1,4 +1,4 @@
-"""Wires the commonsense agent: its settings, its backend and its contract."""
+"""The app of the commonsense agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(AgentApp[CommonsenseSettings]):
@@ -28,7 +28,7 @@ class App(AgentApp[CommonsenseSettings]):
         super().__init__(settings or CommonsenseSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model. The score is the share of steps that agree with common sense."""
+        """The contract with a model. The score is the share of steps that agree with common sense."""
         criteria = roles.COMMONSENSE.criteria
         return judge_contract(
             CriteriaJudge(

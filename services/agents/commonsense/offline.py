@@ -1,4 +1,4 @@
-"""Abstains: without a language model there is no telling whether a step agrees with common sense."""
+"""The commonsense agent without a language model. It always abstains."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.agents.offline.identity import DESCRIPTION, VERSION
 
 
 class OfflineCommonsense:
-    """Plays the role "commonsense" where no model is to be had, so that its verdict is accounted for."""
+    """A judge for the role "commonsense" without a model, so that results have its verdict."""
 
     name = "offline-commonsense"
     version = VERSION

@@ -1,4 +1,4 @@
-"""Wires the critic agent: its settings, its backend and its contract."""
+"""The app of the critic agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(AgentApp[CriticSettings]):
@@ -28,7 +28,7 @@ class App(AgentApp[CriticSettings]):
         super().__init__(settings or CriticSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model, which compares with the reference where there is one."""
+        """The contract with a model, which compares with the reference where there is one."""
         criteria = roles.CRITIC.criteria
         placeholders = {*ALWAYS, CONSTRAINTS}
         return judge_contract(

@@ -1,4 +1,4 @@
-"""Criticises without a language model: repeated steps for certain, the rest by the pool where it is large."""
+"""The critic without a language model: duplicates by wording and similarity, other faults by a large pool."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_STEPS = "No steps could be told apart in the candidate."
 
 
 class OfflineCritic:
-    """Plays the role "critic" by similarity to the pool.
+    """A judge for the role "critic" by similarity to the pool.
 
     Args:
         stub: The embedding service.
@@ -45,7 +45,7 @@ class OfflineCritic:
         """Judges missing, redundant and duplicate steps.
 
         Raises:
-            ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
+            ServiceError: The embedding service fails every request, for example for lack of weights.
         """
         candidate = item.candidate
         if not candidate.steps:
@@ -169,7 +169,7 @@ def _finding(steps: tuple[str, ...], repetition: Repetition) -> Finding:
 
 
 def _without_vectors(candidate: ParsedCandidate, abstention: Abstention) -> list[Verdict]:
-    """Repeated wordings need no vectors; nothing else can be judged."""
+    """Judges repeated wordings, which need no vectors, and abstains from the rest."""
     rest = [
         verdicts.abstained(criterion, abstention.reason, abstention.explanation)
         for criterion in (NO_MISSING_STEPS, NO_REDUNDANT_STEPS)

@@ -1,1 +1,1 @@
-"""Walks through a script as one who carries it out (ABSEval, section 3.2)."""
+"""Judges a script by carrying it out in mind (ABSEval, section 3.2)."""

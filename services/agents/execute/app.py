@@ -1,4 +1,4 @@
-"""Wires the execute agent: its settings, its backend and its contract."""
+"""The app of the execute agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(AgentApp[ExecuteSettings]):
@@ -28,7 +28,7 @@ class App(AgentApp[ExecuteSettings]):
         super().__init__(settings or ExecuteSettings(), PROMPTS)
 
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
-        """The contract, served by a model that walks through a script without a reference."""
+        """The contract with a model, which judges without a reference."""
         criteria = roles.EXECUTE.criteria
         return judge_contract(
             CriteriaJudge(

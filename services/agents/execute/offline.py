@@ -1,4 +1,4 @@
-"""Walks through a script without a language model: finds what is off topic, ignored, or in disorder."""
+"""The execute agent without a language model: topic, constraints and order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_SUPPORTED = verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
 
 
 class OfflineExecutor:
-    """Plays the role "execute" by similarity to the goal, the constraints and the pool.
+    """A judge for the role "execute" by similarity to the goal, the constraints and the pool.
 
     Args:
         stub: The embedding service.
@@ -48,7 +48,7 @@ class OfflineExecutor:
         """Judges constraints, goal and order.
 
         Raises:
-            ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
+            ServiceError: The embedding service fails every request, for example for lack of weights.
         """
         constraints = _constraints(item.task)
         material = await gather(item, self._embeddings, [item.task.goal, *constraints], whole_scripts=True)

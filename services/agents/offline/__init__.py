@@ -1,5 +1,5 @@
-"""What the agents without a language model share: consensus of a pool, and similarity of sentence embeddings.
+"""Common parts of the agents without a language model: consensus of a pool and embedding similarity.
 
-They judge what such means can judge and abstain from the rest. ``bench/offline_screen.py`` measures how often
-they are right.
+They abstain from criteria that these methods cannot decide. ``bench/offline_screen.py`` measures their
+accuracy.
 """

@@ -30,16 +30,16 @@ def best_matches(steps: Floats, scripts: Sequence[Floats]) -> Floats:
 
 
 def support(steps: Floats, scripts: Sequence[Floats]) -> Floats:
-    """How well each step is backed: its best match in each script, averaged over the scripts, (steps,)."""
+    """The support of each step: its best match in each script, averaged over the scripts, (steps,)."""
     return np.asarray(best_matches(steps, scripts).mean(axis=1), dtype=np.float32)
 
 
 def script_similarities(scripts: Sequence[Floats]) -> NDArray[np.float64]:
-    """How much each two scripts say the same, (scripts, scripts), symmetric, 1 on the diagonal.
+    """The similarity of each pair of scripts, (scripts, scripts), symmetric, 1 on the diagonal.
 
-    Steps are matched one to one so that their cosines sum to the most (linear assignment), and the sum is
-    taken like Dice's coefficient: twice the sum over the steps of both. So a script that stops early is less
-    like the others, which it would not be if each step were matched with its nearest.
+    Steps are matched one to one with the maximum sum of cosines (linear assignment), and normalised like
+    Dice's coefficient: twice the sum over the number of steps of both. Therefore an incomplete script is less
+    similar, which matching each step with its nearest would not show.
     """
     similarity = np.eye(len(scripts))
     for row, column in itertools.combinations(range(len(scripts)), 2):

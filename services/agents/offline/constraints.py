@@ -1,4 +1,4 @@
-"""Whether a script takes up a constraint, by words and vectors."""
+"""Whether a script addresses a constraint, by words and vectors."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LogisticModel:
 
     intercept: float
     nearest_step: float
-    """Of the cosine of the constraint and the step nearest to it."""
+    """The weight of the cosine of the constraint and its nearest step."""
     whole_script: float
-    """Of the cosine of the constraint and the whole script."""
+    """The weight of the cosine of the constraint and the whole script."""
     keywords: float
-    """Of the share of the constraint's content words that the script has."""
+    """The weight of the share of the constraint's content words that the script has."""
 
     def probability(self, features: Features) -> float:
         logit = (
@@ -38,7 +38,7 @@ class LogisticModel:
 
 @dataclass(frozen=True)
 class Features:
-    """What is seen of a constraint in a script."""
+    """The features of a constraint in a script."""
 
     nearest_step: float
     whole_script: float
@@ -46,10 +46,10 @@ class Features:
 
 
 def undecidable_word(constraint: str) -> str | None:
-    """The word or number that makes a constraint one of absence or quantity; None for a plain one.
+    """Returns the word or number of a constraint of absence or quantity; None for other constraints.
 
-    A script that breaks "without an oven" speaks of an oven, and so does the constraint: similarity says
-    nothing, or the contrary. Numbers and amounts are all alike to an encoder.
+    Similarity misleads for these: a script that violates "without an oven" mentions an oven, as the
+    constraint does. Different numbers and amounts have nearly equal embeddings.
     """
     for word in words(constraint):
         if word[0].isdigit() or word in ABSENCE_OR_QUANTITY or word.endswith(("less", "n't")):
@@ -58,7 +58,7 @@ def undecidable_word(constraint: str) -> str | None:
 
 
 def measure(constraint: str, vector: Floats, script: str, script_vector: Floats, steps: Floats) -> Features:
-    """Measures how far a script takes a constraint up.
+    """Measures the features of a constraint in a script.
 
     Args:
         constraint: The constraint.

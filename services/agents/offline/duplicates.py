@@ -1,4 +1,4 @@
-"""Steps that say the same."""
+"""Duplicate steps."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from services.agents.offline.embeddings import Embedded
 from services.agents.offline.wording import contrast, normalise
 
 _MOST_PAIRS = 10_000
-"""That are looked at: the nearest. A script with more is one that the judge abstains from at least."""
+"""The maximum number of examined pairs, nearest first. With more, the judge at least abstains."""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """Steps that say the same, or may."""
+    """Steps that are duplicates or possible duplicates."""
 
     steps: tuple[int, ...]
     """Their indices, ascending, at least two."""
     similarity: float
-    """The cosine that joins them; 1 where their wording is the same."""
+    """The cosine of the steps; 1 for the same wording."""
     doubt: str = ""
-    """What speaks against it, in words. Empty: they do say the same."""
+    """The reason of doubt, in words. Empty: they are duplicates."""
 
 
 def repeated_wordings(steps: Sequence[str]) -> list[Repetition]:
-    """Steps of the same wording but for case, spaces and the stop at the end. Blank steps repeat nothing."""
+    """Returns steps of equal wording, ignoring case, spaces and the final stop. Blank steps do not count."""
     groups: dict[str, list[int]] = defaultdict(list)
     for index, step in enumerate(steps):
         if not is_blank(step):
@@ -39,10 +39,10 @@ def repeated_wordings(steps: Sequence[str]) -> list[Repetition]:
 
 
 def repeated_meanings(steps: Sequence[str], embedded: Embedded) -> list[Repetition]:
-    """Pairs of steps of different wording that are near enough to say the same, or may, the nearest first.
+    """Returns pairs of differently worded steps that are duplicates or possible duplicates, nearest first.
 
-    A pair is in doubt where it is not near enough for certain, where its words of content, numbers or
-    directions differ, and where the encoder did not see the end of a step.
+    A pair is in doubt if its cosine is below the threshold, if content words, numbers or directions differ,
+    or if the encoder truncated a step.
     """
     firsts: dict[str, int] = {}
     for index, step in enumerate(steps):
@@ -67,9 +67,9 @@ def repeated_meanings(steps: Sequence[str], embedded: Embedded) -> list[Repetiti
 
 
 def grouped(repetitions: Iterable[Repetition]) -> list[Repetition]:
-    """Joins repetitions that share a step: each step is then in one group at most, the first steps first.
+    """Joins repetitions that share a step, ordered by the first step. Each step is in one group at most.
 
-    The similarity of a group is the lowest that joins it.
+    The similarity of a group is the lowest of its repetitions.
     """
     groups: list[Repetition] = []
     for repetition in repetitions:

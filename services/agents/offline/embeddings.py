@@ -17,12 +17,12 @@ from dramaturg.service.errors import downstream
 Floats: TypeAlias = NDArray[np.float32]
 
 SERVICE = "embedding"
-"""The dependency, as errors name it."""
+"""The name of the dependency in errors."""
 
 _TEXTS_PER_CALL = 2048
 _CHARACTERS_PER_CALL = 2_000_000
 _CHARACTERS_READ = 20_000
-"""Of a text. The encoder's window is a few hundred word pieces, so it would see no more of it."""
+"""The maximum length of a text in characters. The encoder's window is a few hundred word pieces."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Embedded:
     """The vectors of some texts."""
 
     vectors: Mapping[str, Floats]
-    """Of length 1, (dimension,), by text."""
+    """Unit vectors, (dimension,), by text."""
     truncated: frozenset[str]
-    """The texts that the encoder did not see the end of."""
+    """The texts that the encoder truncated."""
     model: str
     """The encoder."""
 

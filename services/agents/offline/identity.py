@@ -1,9 +1,9 @@
-"""The identity that the offline agents share."""
+"""The common identity of the offline agents."""
 
 from __future__ import annotations
 
 VERSION = "1.0.0"
-"""Raised with every change of a rule or a threshold: results of two versions are not comparable."""
+"""The version. It changes with every rule or threshold: results of two versions are not comparable."""
 
 DESCRIPTION = "consensus-embedding, not an LLM judge"
-"""Said wherever a verdict of theirs is shown."""
+"""The description that accompanies every verdict."""

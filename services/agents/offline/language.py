@@ -16,8 +16,8 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 def is_latin(texts: Iterable[str]) -> bool:
     """Whether at least half of the letters are Latin; true where there are no letters.
 
-    English in Latin script cannot be told from other languages by its letters, so this is the least that a
-    text must be and not all: the encoder is weaker on French than on English.
+    Letters do not distinguish English from other languages in Latin script, so this condition is necessary
+    but not sufficient: the encoder is weaker on French than on English.
     """
     latin = letters = 0
     for text in texts:

@@ -1,4 +1,4 @@
-"""Words that decide where similarity misleads. English, like the encoder."""
+"""English word lists for cases in which similarity misleads."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ OPPOSITES = frozenset(
     clockwise/counterclockwise forward/backward forwards/backwards
     """)
 )
-"""Pairs of words that name opposites. Steps that differ by such a pair are near to an encoder."""
+"""Pairs of opposites. Embeddings of steps that differ by such a pair are similar."""
 
 NEGATIONS = _words("not no never without don't dont doesn't won't can't cannot avoid stop nor none")
-"""Words that turn a step into its contrary."""
+"""Words that negate a step."""
 
 NUMBER_WORDS = _words("""
     zero one two three four five six seven eight nine ten eleven twelve twenty thirty forty fifty hundred half
     twice thrice once first second third fourth fifth sixth last next final other another
 """)
-"""Words that tell a step from its like: a second coat of paint is no duplicate of the first."""
+"""Words that distinguish similar steps: a second coat of paint does not duplicate the first."""
 
 ABSENCE_OR_QUANTITY = _words("""
     not no non never without don't dont doesn't can't cannot avoid avoiding avoided free low less least
@@ -39,7 +39,7 @@ ABSENCE_OR_QUANTITY = _words("""
     seven eight nine ten several many much enough cheap cheaply budget quick quickly fast slow slowly easy
     easily small large big little short long
 """)
-"""Words of constraints that ask for the absence of something, or for how much of it."""
+"""Words of constraints of absence or quantity."""
 
 FUNCTION_WORDS = _words("""
     a an and as at be by do for from get go have how if in into is it its make of on or out so some that the

@@ -32,24 +32,24 @@ class Material:
 
     @property
     def step_vectors(self) -> Floats:
-        """Those of the candidate's steps, (steps, dimension)."""
+        """The vectors of the candidate's steps, (steps, dimension)."""
         return self.embedded.rows(self.candidate.steps)
 
     @property
     def pool_step_vectors(self) -> list[Floats]:
-        """Those of each pooled script's steps, each (steps, dimension)."""
+        """The vectors of each pooled script's steps, each (steps, dimension)."""
         return [self.embedded.rows(script.steps) for script in self.pool.scripts]
 
     @property
     def pool_script_vectors(self) -> Floats:
-        """Those of the pooled scripts as a whole, (scripts, dimension)."""
+        """The vectors of the whole pooled scripts, (scripts, dimension)."""
         if not self.pool.scripts:
             return np.zeros((0, len(self.embedded.vectors[self.script])), dtype=np.float32)
         return self.embedded.rows([joined(script) for script in self.pool.scripts])
 
 
 def whole(candidate: ParsedCandidate) -> str:
-    """A candidate as one text: its steps where it has some, without what stands around them."""
+    """A candidate as one text: its steps without the text around them, or the whole text."""
     return "\n".join(candidate.steps) or candidate.text
 
 
@@ -64,16 +64,16 @@ async def gather(
     """Embeds a candidate and its pool.
 
     Args:
-        item: The candidate and what it is compared with.
-        embeddings: Where vectors come from.
-        extra: Further texts to embed, such as the goal.
+        item: The candidate and its pool.
+        embeddings: The source of vectors.
+        extra: Additional texts to embed, for example the goal.
         whole_scripts: Whether scripts are embedded as one text too.
 
     Returns:
-        The material, or why there is none.
+        The material, or the reason why there is none.
 
     Raises:
-        ServiceError: The embedding service cannot serve anyone, such as for want of its weights.
+        ServiceError: The embedding service fails every request, for example for lack of weights.
     """
     candidate = item.candidate
     extra = list(extra)

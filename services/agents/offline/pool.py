@@ -10,30 +10,30 @@ from dramaturg.judge.steps import ParsedCandidate, is_blank
 from services.agents.offline.language import is_latin
 
 MAX_STEPS = 4000
-"""The most steps that a consensus is drawn from. Similarities of all pairs are computed, so time and memory
-grow with the square; 200 scripts of 20 steps fit."""
+"""The maximum number of steps of a consensus: 200 scripts of 20 steps. Similarities of all pairs are
+computed, so time and memory grow with the square."""
 
 
 @dataclass(frozen=True)
 class PooledScript:
-    """A candidate that was read step by step."""
+    """A candidate with steps."""
 
     id: str
     steps: tuple[str, ...]
-    """At least one, none blank."""
+    """The steps: at least one, none blank."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The usable candidates in an order of their own, so that the order of the request changes nothing."""
+    """The usable candidates, in an order independent of the request."""
 
     scripts: tuple[PooledScript, ...]
     left_out: int
-    """How many candidates are of no use: empty, without steps, not in Latin script, or over the limit."""
+    """The number of unusable candidates: empty, without steps, not in Latin script, or over the limit."""
 
     @property
     def size(self) -> int:
-        """How many candidates are usable."""
+        """The number of usable candidates."""
         return len(self.scripts)
 
     @property
@@ -45,7 +45,7 @@ class Pool:
 def read_pool(candidates: Iterable[ParsedCandidate]) -> Pool:
     """Reads a pool.
 
-    Where it is over the limit, whole scripts are left out, chosen by the hash of their content.
+    Over the limit, whole scripts are omitted, selected by the hash of their content.
 
     Args:
         candidates: The pool.

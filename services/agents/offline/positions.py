@@ -1,4 +1,4 @@
-"""The usual position of a step, by the other scripts."""
+"""The usual position of a step in the other scripts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from services.agents.offline.embeddings import Floats
 
 BANDWIDTH = 0.1
-"""By how much nearer, in cosine, a step must be to count e times as much."""
+"""The bandwidth: the difference in cosine that multiplies the weight of a step by e."""
 
 
 def expected_positions(steps: Floats, scripts: Sequence[Floats]) -> NDArray[np.float64]:
-    """Where each step is expected, from 0 (first) to 1 (last).
+    """Returns the expected position of each step, from 0 (first) to 1 (last).
 
     The mean of the positions of the pool's steps, weighted by their similarity (Nadaraya-Watson regression
     with an exponential kernel on the cosine).
 
     Args:
         steps: Unit vectors, (steps, dimension).
-        scripts: Unit vectors of each script's steps; those of one step say nothing of order and are skipped.
+        scripts: Unit vectors of each script's steps; scripts of one step have no order and are skipped.
 
     Returns:
         (steps,); all 0.5 where no script has two steps.
@@ -37,9 +37,9 @@ def expected_positions(steps: Floats, scripts: Sequence[Floats]) -> NDArray[np.f
 
 
 def consistency(expected: NDArray[np.float64]) -> float:
-    """How well the order written agrees with the expected one: Kendall's tau-a, from -1 to 1.
+    """Returns the agreement of the written and the expected order: Kendall's tau-a, from -1 to 1.
 
-    The share of pairs in the expected order, less the share of pairs against it; 0 for fewer than two steps.
+    The share of concordant pairs minus the share of discordant pairs; 0 for fewer than two steps.
     """
     if len(expected) < 2:
         return 0.0
@@ -48,7 +48,7 @@ def consistency(expected: NDArray[np.float64]) -> float:
 
 
 def most_inverted(expected: NDArray[np.float64]) -> tuple[int, int]:
-    """The two steps, the earlier first, whose expected order is most against the one written."""
+    """Returns the two steps, the earlier first, whose expected order contradicts the written one most."""
     drops = expected[:, None] - expected[None, :]
     drops[np.tril_indices(len(expected))] = -np.inf
     first, second = np.unravel_index(int(np.argmax(drops)), drops.shape)

@@ -9,7 +9,7 @@ _MOST_QUOTES = 5
 
 
 def quote(text: str) -> str:
-    """A text in quotation marks, on one line, its middle left out where it is long."""
+    """Quotes a text on one line. The middle of long texts is omitted."""
     line = " ".join(text.split())
     if len(line) > _LONGEST_QUOTE:
         half = _LONGEST_QUOTE // 2
@@ -18,7 +18,7 @@ def quote(text: str) -> str:
 
 
 def quote_all(texts: Iterable[str]) -> str:
-    """Several texts in quotation marks; of many the first few, and how many more there are."""
+    """Quotes several texts. Of many, it quotes the first few and states the number of the others."""
     quoted = [quote(text) for text in texts]
     shown, rest = quoted[:_MOST_QUOTES], len(quoted) - _MOST_QUOTES
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

@@ -1,6 +1,6 @@
-"""Holds a script against its goal and against the scripts of others.
+"""Compares a script with its goal and with the other scripts of a pool.
 
-Each screen finds gross faults alone. What it does not find is no sign that the script is good.
+Screens detect gross faults only. The absence of a detection is not evidence of quality.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from services.agents.offline.positions import consistency, expected_positions, m
 
 @dataclass(frozen=True)
 class TopicScreen:
-    """Whether a script is about its goal."""
+    """The result of the topic screen."""
 
     similarity: float
     """The cosine of the goal and the whole script."""
     threshold: float
-    """Below it, a script is off topic."""
+    """The threshold below which a script is off topic."""
 
     @property
     def off_topic(self) -> bool:
-        """Whether the script is about something else."""
+        """Whether the script is off topic."""
         return self.similarity < self.threshold
 
 
 @dataclass(frozen=True)
 class SupportScreen:
-    """Whether a step stands alone."""
+    """The result of the support screen."""
 
     weakest: int
-    """The step that the pool backs least."""
+    """The step with the least support."""
     support: float
-    """How much it backs it: a mean cosine."""
+    """The support: a mean cosine."""
     threshold: float
-    """Below it, the step stands alone."""
+    """The threshold below which a step is unsupported."""
 
     @property
     def unsupported(self) -> bool:
-        """Whether the weakest step stands alone."""
+        """Whether the step with the least support is unsupported."""
         return self.support < self.threshold
 
 
 @dataclass(frozen=True)
 class OrderScreen:
-    """Whether the order is unlike that of others."""
+    """The result of the order screen."""
 
     consistency: float
     """Kendall's tau with the usual order."""
     threshold: float
-    """Below it, the order is wrong."""
+    """The threshold below which the order is wrong."""
     earlier: int
-    """Of the two steps whose order is most unusual, the one that stands first."""
+    """The first of the two steps with the most unusual order."""
     later: int
-    """And the one that stands after it."""
+    """The second of these two steps."""
 
     @property
     def disordered(self) -> bool:
@@ -72,8 +72,8 @@ def screen_topic(goal: Floats, script: Floats, pool: Floats) -> TopicScreen:
 
     Args:
         goal: The goal's unit vector, (dimension,).
-        script: The whole script's, (dimension,).
-        pool: Those of the pool's whole scripts, (scripts, dimension).
+        script: The unit vector of the whole script, (dimension,).
+        pool: The unit vectors of the pool's whole scripts, (scripts, dimension).
     """
     threshold = calibration.OFF_TOPIC_SIMILARITY
     if len(pool) >= calibration.OFF_TOPIC_MIN_POOL:
@@ -83,11 +83,11 @@ def screen_topic(goal: Floats, script: Floats, pool: Floats) -> TopicScreen:
 
 
 def screen_support(steps: Floats, pool: Sequence[Floats]) -> SupportScreen:
-    """Screens for a step that the pool does not back, by the pool's own weakest steps.
+    """Screens for an unsupported step, compared with the weakest steps of the pool's scripts.
 
     Args:
         steps: The unit vectors of the script's steps, (steps, dimension).
-        pool: Those of each other script; at least REDUNDANT_MIN_POOL scripts.
+        pool: The unit vectors of each other script; at least REDUNDANT_MIN_POOL scripts.
     """
     backing = support(steps, pool)
     usual = [float(support(script, others).min()) for script, others in _each_against_the_rest(pool)]
@@ -97,11 +97,12 @@ def screen_support(steps: Floats, pool: Sequence[Floats]) -> SupportScreen:
 
 
 def screen_order(steps: Floats, pool: Sequence[Floats]) -> OrderScreen:
-    """Screens for an order that is unlike the pool's.
+    """Screens for an order unlike the pool's.
 
     Args:
         steps: The unit vectors of the script's steps, at least ORDER_MIN_STEPS, (steps, dimension).
-        pool: Those of each other script; at least ORDER_MIN_POOL scripts of as many steps.
+        pool: The unit vectors of each other script; at least ORDER_MIN_POOL scripts, each of at least
+            ORDER_MIN_STEPS steps.
     """
     expected = expected_positions(steps, pool)
     usual = [
@@ -113,16 +114,16 @@ def screen_order(steps: Floats, pool: Sequence[Floats]) -> OrderScreen:
 
 
 def uncovered_consensus(steps: Floats, pool: Sequence[Floats], limit: int = 5) -> list[int]:
-    """Steps that most of the pool has and the script has not.
+    """Returns the steps that most of the pool has and the script lacks.
 
     Args:
         steps: The unit vectors of the script's steps, (steps, dimension).
-        pool: Those of each other script.
-        limit: The most steps to name.
+        pool: The unit vectors of each other script.
+        limit: The maximum number of steps.
 
     Returns:
-        Indices into the pool's steps, one script after the other: the most common first, none near to
-        another.
+        Indices into the pool's steps, one script after the other: most common first, no two of
+        them similar.
     """
     candidates = np.concatenate(pool)
     common = (best_matches(candidates, pool) >= calibration.CONSENSUS_SIMILARITY).mean(axis=1)

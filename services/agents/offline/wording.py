@@ -13,25 +13,25 @@ from services.agents.offline.lexicon import FUNCTION_WORDS, NEGATIONS, NUMBER_WO
 _WORD = re.compile(r"\d+(?:[.,/]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 _MOST_WORDS = 4
-"""That a difference names, on each side."""
+"""The maximum number of words of a difference, on each side."""
 
 
 def normalise(step: str) -> str:
-    """The step without what does not change its meaning: width, case, spaces and the stop at its end."""
+    """Normalises the width, case, spaces and final stop of a step."""
     text = unicodedata.normalize("NFKC", step).casefold()
     return " ".join(text.split()).rstrip(" .;,!。；！")
 
 
 def words(text: str) -> list[str]:
-    """The words and numbers of a text, in lower case, in order."""
+    """Returns the words and numbers of a text, in lower case, in order."""
     return [word.replace("’", "'") for word in _WORD.findall(unicodedata.normalize("NFKC", text).casefold())]
 
 
 def contrast(first: str, second: str) -> str | None:
-    """In what two steps differ so that they are no duplicates however near they are.
+    """Returns the difference that keeps two steps from being duplicates, regardless of their similarity.
 
     Returns:
-        The difference in words, such as "on/off" or "2 against 3"; None where there is none.
+        The difference in words, for example "on/off" or "2 against 3", or None.
     """
     left, right = Counter(words(first)), Counter(words(second))
     only_left, only_right = left - right, right - left
@@ -53,7 +53,7 @@ def contrast(first: str, second: str) -> str | None:
         for side in _without_shared_stems(only_left, only_right)
     ]
     if any(sides):
-        # "Draw the head" and "draw the body" are as near as paraphrases are.
+        # "Draw the head" and "draw the body" are as similar as paraphrases.
         return f"{sides[0] or 'nothing'} against {sides[1] or 'nothing'}"
     return None
 

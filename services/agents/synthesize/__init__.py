@@ -1,1 +1,1 @@
-"""Writes a reference script by learning from all candidates of a task (ABSEval, section 3.2)."""
+"""Writes a reference script from all candidates of a task (ABSEval, section 3.2)."""

@@ -1,4 +1,4 @@
-"""Wires the answer synthesize agent: its settings, its backend and its contract."""
+"""The app of the answer synthesize agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceAsyncStub
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(AgentApp[SynthesizeSettings]):

@@ -18,12 +18,12 @@ _GOAL, _CONSTRAINTS, _EXAMPLES = "goal", "constraints", "examples"
 
 
 class LlmSynthesizer:
-    """Learns from the pool and writes one better script, or writes it from the task alone.
+    """Writes a script from the pool, or from the task alone.
 
     Args:
         asker: Asks the model.
         library: The prompts.
-        limits: How much of a request the model is shown.
+        limits: The maximum lengths of the parts of a request in the prompt.
     """
 
     name: str = "llm-synthesize"
@@ -40,10 +40,10 @@ class LlmSynthesizer:
         self._limits = limits
 
     async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
-        """Writes a reference script; an answer that is none gives a response that says why.
+        """Writes a reference script. For an unusable answer the response has the reason.
 
         Raises:
-            ServiceError: The model cannot be asked.
+            ServiceError: The call to the model failed.
         """
         pool = draw_pool(request.candidates, self._limits)
         excerpts = {

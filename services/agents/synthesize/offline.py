@@ -1,4 +1,4 @@
-"""Chooses a reference script without a language model: the candidate that is most like all the others."""
+"""Selects a reference script without a language model: the candidate most similar to all others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from services.agents.offline.identity import DESCRIPTION, VERSION
 from services.agents.offline.pool import Pool, read_pool
 
 METHOD = "medoid of the pool"
-"""What the reference is, in the provenance: it is chosen, not written."""
+"""The method in the provenance: the reference is selected, not written."""
 
 
 class OfflineSynthesizer:
-    """Plays the role "synthesize" by choosing the medoid of the pool.
+    """A synthesizer that selects the medoid of the pool.
 
     Args:
         stub: The embedding service.
@@ -37,7 +37,7 @@ class OfflineSynthesizer:
         self._embeddings = Embeddings(stub)
 
     async def synthesize(self, request: SynthesizeRequest) -> SynthesizeResponse:
-        """Chooses a reference script; says why not where no candidate can be used.
+        """Selects a reference script. Without a usable candidate the response has the reason.
 
         Raises:
             ServiceError: The embedding service failed.
@@ -51,7 +51,7 @@ class OfflineSynthesizer:
 
 def _choose(pool: Pool, embedded: Embedded) -> SynthesizeResponse:
     similarities = script_similarities([embedded.rows(script.steps) for script in pool.scripts])
-    # Rounded, so that the order of two equally good ones is the pool's and not the arithmetic's.
+    # Rounded, so that the pool's order decides ties and not rounding errors.
     medoid = pool.scripts[int(np.argmax(similarities.mean(axis=1).round(5)))]
     return SynthesizeResponse(
         script=Script(steps=[Step(text=step) for step in medoid.steps]),

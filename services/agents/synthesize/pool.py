@@ -1,4 +1,4 @@
-"""The pool that a reference script is learned from (ABSEval, section 3.2)."""
+"""The pool of a reference script (ABSEval, section 3.2)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 @dataclass(frozen=True)
 class Pool:
-    """The candidates that are learned from."""
+    """The candidates in the prompt."""
 
     ids: tuple[str, ...]
-    """Their ids, sorted. Of candidates with equal content all are named, though one is shown."""
+    """Their ids, sorted. All ids of equal candidates are listed, although only one is shown."""
     excerpt: Excerpt
-    """What is shown of them: each by a number, never by who wrote it."""
+    """The excerpts of the candidates, labelled by number, without their writers."""
 
 
 def draw_pool(candidates: Iterable[Candidate], limits: ExcerptLimits) -> Pool:
-    """Draws the pool from the candidates of a task.
+    """Selects the pool from the candidates of a task.
 
-    Empty candidates are left out and equal ones shown once. The order is that of their hashes, so that
-    equal pools make equal prompts and no writer stands first. A candidate that no longer fits within
-    ``limits.pool`` is left out whole; only one that does not even fit alone, as the first, is cut.
+    Empty candidates are omitted, and equal ones are shown once. The order is that of their hashes, so that
+    equal pools make equal prompts and no writer has a fixed place. Candidates that exceed the rest of
+    ``limits.pool`` are omitted; only a first candidate that exceeds the whole limit is truncated.
     """
     groups: dict[str, list[ParsedCandidate]] = {}
     for read in map(parse_candidate, candidates):
@@ -54,6 +54,6 @@ def _content(read: ParsedCandidate) -> tuple[str, ...]:
 def _hash(read: ParsedCandidate) -> str:
     digest = hashlib.sha256()
     for part in _content(read):
-        # The length before each part keeps ("ab", "c") from ("a", "bc").
+        # The length prefix distinguishes ("ab", "c") from ("a", "bc").
         digest.update(f"{len(part)}:{part}".encode())
     return digest.hexdigest()

@@ -1,1 +1,1 @@
-"""Finds where a dialogue becomes too hard for the simulator (SimulBench, section 2.4 and appendix B.3)."""
+"""Finds the first too hard turn of a dialogue (SimulBench, section 2.4 and appendix B.3)."""

@@ -1,4 +1,4 @@
-"""Wires the challenge judge: its settings, its prompts and its contract."""
+"""The app of the challenge judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.judging.challenges.servicer import DESCRIPTOR, ChallengeJudgeServi
 from services.judging.challenges.settings import ChallengeJudgeSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(JudgeApp[ChallengeJudgeSettings]):

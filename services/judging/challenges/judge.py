@@ -19,7 +19,7 @@ from services.judging.reasoned_number import ReasonedNumberForm, Scale
 TASK, DIALOGUE = "task", "dialogue"
 """The placeholders for the parts of a request."""
 TURN_COUNT = "turn_count"
-"""The placeholder for how many turns there are."""
+"""The placeholder for the number of turns."""
 
 
 class LlmChallengeJudge:
@@ -28,7 +28,7 @@ class LlmChallengeJudge:
     Args:
         asker: Asks the model.
         library: The prompts.
-        limits: How much of a request the model is shown.
+        limits: The maximum lengths of the parts of a request in the prompt.
     """
 
     name: str = "llm-challenge-judge"
@@ -45,13 +45,13 @@ class LlmChallengeJudge:
         )
 
     async def find(self, request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
-        """Finds the turn.
+        """Finds the first challenging turn.
 
         Args:
-            request: The request, whose utterances make whole turns.
+            request: The request. Its utterances form complete turns.
 
         Raises:
-            ServiceError: The model's configuration keeps the judge from judging at all.
+            ServiceError: The model's configuration fails every request.
         """
         turn_count = len(request.utterances) // 2
         shown = {
@@ -71,7 +71,7 @@ class LlmChallengeJudge:
 
 
 def turn_form(turn_count: int) -> ReasonedNumberForm:
-    """The form of the answer for a dialogue of a number of turns."""
+    """Returns the form of the answer for a dialogue of ``turn_count`` turns."""
     return ReasonedNumberForm(
         "turn",
         "go through the turns: what was asked, and what is right or wrong in the answer",

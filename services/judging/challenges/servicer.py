@@ -1,4 +1,4 @@
-"""ChallengeJudgeService: checks what the limits cannot say, finds, signs."""
+"""ChallengeJudgeService: validates dialogues, finds challenging turns and signs the provenance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChallengeJudgeServicer(pb_grpc.ChallengeJudgeServiceServicer):
     async def FindChallengingTurn(
         self, request: pb.FindChallengingTurnRequest, context: Any
     ) -> pb.FindChallengingTurnResponse:
-        """Finds the first turn that was too hard for the simulator."""
+        """Finds the first turn that is too hard for the simulator."""
         del context
         require_turns(request.utterances, last=dialogue_pb2.SPEAKER_SIMULATOR)
         started = time.perf_counter()

@@ -1,1 +1,1 @@
-"""Compares two texts, as one judge or as many role-players in one call (DRPE, section 3.2)."""
+"""Compares two texts, as one judge or in several roles in one call (DRPE, section 3.2)."""

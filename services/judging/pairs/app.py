@@ -1,4 +1,4 @@
-"""Wires the judge of pairs: its settings, its prompts and its contract."""
+"""The app of the judge of pairs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.judging.pairs.servicer import DESCRIPTOR, PairJudgeServicer
 from services.judging.pairs.settings import PairJudgeSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(JudgeApp[PairJudgeSettings]):

@@ -13,18 +13,18 @@ from services.judging.pairs.spans import Span, written_ballots
 
 
 def confidences(completion: Completion, readings: Sequence[Reading], *, numbered: bool) -> list[float | None]:
-    """How confident the model was of each vote, by the tokens of that role's own reason and vote.
+    """Returns the confidence of each vote, from the tokens of the role's reason and vote.
 
-    A vote has a confidence where its entry stands in the raw answer word for word as it was read, and the
-    provider gave the answer's tokens. Of equal entries the first one counts.
+    A vote has a confidence if the raw answer contains its entry literally and the provider returned the
+    tokens of the answer. Of equal entries the first one counts.
 
     Args:
         completion: The completion.
-        readings: What was read from it, in the order of the roles.
+        readings: The parsed votes or abstentions, in the order of the roles.
         numbered: Whether entries carry the roles' numbers.
 
     Returns:
-        Numbers in (0, 1]; None where there is no vote or no confidence.
+        Confidences in (0, 1]; None without vote or confidence.
     """
     places = locate(completion.logprobs, completion.text) if completion.logprobs else None
     if places is None:
@@ -42,11 +42,11 @@ def confidences(completion: Completion, readings: Sequence[Reading], *, numbered
 
 
 class Tokens:
-    """The tokens of an answer, each in its place.
+    """The tokens of an answer with their positions.
 
     Args:
         tokens: The tokens with their log-probabilities.
-        places: Where each stands, as ``placement.locate`` says it.
+        places: The span of each token, from ``placement.locate``.
     """
 
     def __init__(self, tokens: Sequence[TokenLogprob], places: Sequence[Span]) -> None:
@@ -57,9 +57,9 @@ class Tokens:
     def confidence(self, spans: Iterable[Span]) -> float | None:
         """Equation 3: the exponential of the mean log-probability of the tokens in ``spans``.
 
-        A token counts, once and whole, where at least one of its characters stands in a span: its probability
-        cannot be divided. So the last token of a reason counts also where it holds the quotation mark after
-        it.
+        A token counts once and as a whole if at least one of its characters is in a span, as its probability
+        cannot be divided. The last token of a reason therefore counts even if it contains the closing
+        quotation mark.
 
         Returns:
             A number in (0, 1], or None where there is no such token or one has no finite log-probability.

@@ -14,36 +14,36 @@ from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from services.judging.pairs.spans import REASON, ROLE, VOTE
 
 FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
-"""The votes: the text that is shown first, the one that is shown second, or neither."""
+"""The votes: the text shown first, the text shown second, or neither."""
 
 _VOTES = "votes"
 _REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences")
-# A string and no choice of three: one word that is none of them must not cost the votes of all other roles.
+# A string, not an enumeration: one invalid word must not invalidate the votes of all other roles.
 _VOTE_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is')
 _WORD = re.compile(r"(?:text\W*)?(1|2|tie)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Vote:
-    """What one role said of the texts as they were shown."""
+    """The vote of one role on the texts in the order shown."""
 
     choice: str
     """One of the three votes."""
     reason: str
-    """Why, as written."""
+    """The reason, as written."""
     written: str
 
 
 Reading = Vote | Abstention
-"""What came of one role: a vote, or why there is none."""
+"""The result of one role: a vote, or the abstention."""
 
 
 @dataclass(frozen=True)
 class BatchForm:
-    """The votes of several roles in one answer."""
+    """The form of the votes of several roles in one answer."""
 
     role_count: int
-    """How many roles there are; the answer calls them by their numbers, from 1."""
+    """The number of roles. The answer refers to them by number, from 1."""
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class BatchForm:
         return Record({_VOTES: ListOf(Record(members))})
 
     def parse(self, value: Any) -> list[Reading]:
-        """One vote or abstention for each role, in order. An entry for a role that does not exist is ignored.
+        """Returns one vote or abstention for each role, in order. Entries of unknown roles are ignored.
 
         Raises:
             UnclearAnswerError: There is no list of votes.
@@ -78,7 +78,7 @@ class BatchForm:
 
 @dataclass(frozen=True)
 class SingleForm:
-    """The vote of one judge without a role."""
+    """The form of the vote of one judge without a role."""
 
     @property
     def name(self) -> str:
@@ -90,10 +90,10 @@ class SingleForm:
         return Record({REASON: _REASON_SHAPE, VOTE: _VOTE_SHAPE})
 
     def parse(self, value: Any) -> list[Reading]:
-        """One vote or abstention.
+        """Returns one vote or abstention.
 
         Raises:
-            UnclearAnswerError: The answer is no object.
+            UnclearAnswerError: The answer is not an object.
         """
         if not isinstance(value, Mapping):
             raise UnclearAnswerError("the answer is no JSON object")
@@ -109,7 +109,7 @@ def _read(entry: Mapping[str, Any]) -> Reading:
 
 
 def _agreed(readings: Sequence[Reading]) -> Reading:
-    """What a role said, which may be several times: the first vote, provided that all are the same."""
+    """Returns the vote of a role, which may be given several times: the first, provided that all agree."""
     if not readings:
         return Abstention(UNPARSABLE, "The answer leaves this role out.")
     votes = [reading for reading in readings if isinstance(reading, Vote)]

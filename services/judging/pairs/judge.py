@@ -26,13 +26,13 @@ _ORDERS = {
 
 
 class LlmPairJudge:
-    """Has one model play every role, or judge without one.
+    """Compares pairs with one model, in all roles or without a role.
 
     Args:
         asker: Asks the model.
         library: The prompts.
-        limits: How much of a request the model is shown.
-        logprobs: Whether the log-probabilities that confidences are made of are asked for.
+        limits: The maximum lengths of the parts of a request in the prompt.
+        logprobs: Whether log-probabilities, the basis of confidences, are requested.
     """
 
     name: str = "llm-pair-judge"
@@ -50,16 +50,16 @@ class LlmPairJudge:
         self._logprobs = logprobs
 
     async def compare(self, request: pb.ComparePairRequest) -> pb.ComparePairResponse:
-        """Compares the two texts, in both orders side by side where both are wanted.
+        """Compares the two texts, in both orders concurrently if both are requested.
 
         Raises:
-            ServiceError: The model's configuration keeps the judge from judging at all.
+            ServiceError: The model's configuration fails every request.
         """
         rounds = [
             Round(self._asker, self._prompts, self._limits, request, order, logprobs=self._logprobs)
             for order in _ORDERS[request.order]
         ]
-        # Where one round fails the other is not left behind unawaited.
+        # If one round fails, the other is cancelled and awaited.
         outcomes = await asyncio.gather(*(one.play() for one in rounds), return_exceptions=True)
         answered: list[Answered] = []
         for outcome in outcomes:

@@ -1,8 +1,8 @@
-"""Where the tokens of an answer stand in its text.
+"""Positions of the tokens of an answer in its text.
 
-Providers give the tokens beside the text, not where they stand in it, and the two need not be the same: some
-put the tokens of hidden reasoning or an end mark into the list, and a character that is split into several
-tokens appears in each as a replacement character or as the bytes spelt out.
+Providers return tokens without positions, and tokens and text may differ: the list may contain tokens of
+hidden reasoning or an end mark, and a character split into several tokens appears in each as a replacement
+character or as escaped bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SPLIT_CHARACTERS = re.compile(rf"((?:{_SPLIT_CHARACTER.pattern})+)")
 
 
 def locate(tokens: Sequence[TokenLogprob], text: str) -> list[Span] | None:
-    """Where each token stands in ``text``; tokens before and after it get empty spans.
+    """Returns the span of each token in ``text``. Tokens before and after it have empty spans.
 
     Returns:
-        A span for each token, in order, or None where tokens and text do not fit together.
+        A span for each token, in order, or None where tokens and text do not match.
     """
     joined = "".join(token.token for token in tokens)
     begin = joined.rfind(text)
@@ -43,7 +43,7 @@ def _consecutive(tokens: Sequence[TokenLogprob], begin: int, length: int) -> lis
 
 
 def _around_split_characters(tokens: Sequence[TokenLogprob], text: str) -> list[Span] | None:
-    """Places what can be read; what lies between belongs to the pieces of split characters there."""
+    """Places readable tokens. The text between them belongs to split characters."""
     inside = _without_end_marks(tokens, text)
     pieces = [piece for index, token in enumerate(tokens[:inside]) for piece in _pieces(index, token.token)]
     covered: dict[int, list[int]] = {}
@@ -72,7 +72,7 @@ def _around_split_characters(tokens: Sequence[TokenLogprob], text: str) -> list[
 
 
 def _find(readable: str, text: str, position: int, waiting: Sequence[_Piece]) -> int | None:
-    """Where a readable run stands after split characters, or after nothing; None where it does not."""
+    """Returns the position of a readable run after any split characters, or None."""
     pieces = sum(piece.length for piece in waiting)
     # A character is split into at least two pieces, and no ASCII character is ever split.
     room = max(1, pieces // 2) if pieces else 0
@@ -81,7 +81,7 @@ def _find(readable: str, text: str, position: int, waiting: Sequence[_Piece]) ->
 
 
 class _Piece(NamedTuple):
-    """A part of a token that can be read, or that stands for parts of split characters."""
+    """A part of a token: readable, or a part of split characters."""
 
     token: int
     """The index of its token."""
@@ -100,7 +100,7 @@ def _pieces(token: int, text: str) -> Iterator[_Piece]:
 
 
 def _without_end_marks(tokens: Sequence[TokenLogprob], text: str) -> int:
-    """How many tokens are left without those at the end that the text does not have."""
+    """Returns the number of tokens without trailing tokens that the text lacks."""
     count = len(tokens)
     while count:
         last = tokens[count - 1].token

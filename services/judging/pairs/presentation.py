@@ -1,4 +1,4 @@
-"""The parts of a request that the model is shown, fenced and limited, with neutral names for the texts."""
+"""The parts of a request in the prompt, fenced and limited, with neutral labels of the texts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from dramaturg.judge.fence import fence, fence_items
 from services.judging.pairs.settings import PairLimits
 
 SOURCE, TASK, DIALOGUE = "source", "task", "dialogue"
-"""The placeholders for what the texts were written for."""
+"""The placeholders of the context that the texts were written for."""
 INSTRUCTION, TEXT_1, TEXT_2, ROLES = "instruction", "text_1", "text_2", "roles"
-"""The placeholders for what was asked of the writers, the texts in the order shown, and the roles."""
+"""The placeholders of the instruction to the writers, the texts in the order shown, and the roles."""
 
 
 def continues_dialogue(request: ComparePairRequest) -> bool:
-    """Whether the texts are replies to a dialogue; else they were written from a source, or from nothing."""
+    """Whether the texts are replies to a dialogue. Otherwise they have a source text or no context."""
     return request.WhichOneof("subject") == "dialogue"
 
 
 def present(request: ComparePairRequest, limits: PairLimits, *, swapped: bool) -> dict[str, Excerpt]:
-    """What is shown of a request, by placeholder, but for the roles.
+    """Returns the excerpts of a request by placeholder, except the roles.
 
     Args:
         request: The request.
-        limits: How much is shown.
+        limits: The maximum lengths of the excerpts.
         swapped: Whether the second text is shown first.
     """
     shown = _subject(request, limits)
@@ -36,7 +36,7 @@ def present(request: ComparePairRequest, limits: PairLimits, *, swapped: bool) -
     texts = [("first", request.first), ("second", request.second)]
     for number, (name, text) in enumerate(reversed(texts) if swapped else texts, start=1):
         fenced = fence(f"text {number}", text, limit=limit)
-        # In the prompt a text is called by its place, in provenance by its name in the request.
+        # Prompts label a text by its place, provenance by its name in the request.
         shown[f"text_{number}"] = Excerpt((replace(fenced, label=name),))
     return shown
 

@@ -16,7 +16,7 @@ _REMINDER = "reminder"
 
 @dataclass(frozen=True)
 class Wording:
-    """What a request is asked with."""
+    """A prompt with the values of its fixed placeholders."""
 
     prompt: Prompt
     values: dict[str, str]
@@ -26,13 +26,13 @@ class Wording:
 
 
 class PairPrompts:
-    """The prompts, by what is compared and by whom.
+    """The prompts by kind of comparison, with or without roles.
 
     Args:
-        library: The prompts' files.
+        library: The prompt files.
 
     Raises:
-        PromptError: One cannot be used.
+        PromptError: A prompt file cannot be used.
     """
 
     def __init__(self, library: PromptLibrary) -> None:
@@ -48,12 +48,12 @@ class PairPrompts:
         self._reminder = library.load("ask_again", placeholders=())
 
     def choose(self, request: ComparePairRequest, *, again: bool) -> Wording:
-        """The wording for a request.
+        """Chooses the prompt of a request.
 
         Args:
             request: The request.
-            again: Whether it was asked before and the answer lacked votes. The prompt then says so, also
-                because an equal prompt would get the equal answer from the cache.
+            again: Whether an earlier answer lacked votes. The prompt then says so, which also avoids the
+                cached answer to an equal prompt.
         """
         prompts = self._by_roles if request.roles else self._alone
         prompt = prompts[_REPLIES if parts.continues_dialogue(request) else _TEXTS]

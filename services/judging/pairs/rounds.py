@@ -1,4 +1,4 @@
-"""One order of the texts: all roles in one call, and one more call for those without a clear vote."""
+"""One order of the texts: one call for all roles, and a second call for roles without a clear vote."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _UNCLEAR = frozenset({verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN
 
 @dataclass(frozen=True)
 class Answered:
-    """What came of asking."""
+    """The result of one call."""
 
     ballots: tuple[pb.Ballot, ...]
-    """One for each role asked, in order; one where there are none."""
+    """One reading for each role asked, in order; one reading without roles."""
     provenance: Provenance
-    """Prompts, calls, what they cost, and parameters."""
+    """The prompts, calls, cost and parameters."""
     readable: bool = True
-    """Whether there is an answer that could be read at all, so that asking again for single votes helps."""
+    """Whether the answer is readable, so that a second call for missing votes is useful."""
 
 
 class Round:
@@ -38,10 +38,10 @@ class Round:
     Args:
         asker: Asks the model.
         prompts: The prompts.
-        limits: How much of the request the model is shown.
+        limits: The maximum lengths of the parts of the request in the prompt.
         request: The request.
         order: The order, as given or swapped.
-        logprobs: Whether the log-probabilities that confidences are made of are asked for.
+        logprobs: Whether log-probabilities, the basis of confidences, are requested.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Round:
         self._shown = present(request, limits, swapped=order == pb.PRESENTATION_ORDER_SWAPPED)
 
     async def play(self) -> Answered:
-        """Asks for every role's vote, and once more for the votes that are missing or unclear.
+        """Asks for the votes of all roles, and once more for missing or unclear votes.
 
         Raises:
-            ServiceError: The model's configuration keeps the judge from judging at all.
+            ServiceError: The model's configuration fails every request.
         """
         roles = self._request.roles
         answered = await self._ask(roles, again=False)

@@ -1,4 +1,4 @@
-"""PairJudgeService: checks what the limits cannot say, compares, signs."""
+"""PairJudgeService: validates requests, compares texts and signs the provenance."""
 
 from __future__ import annotations
 

@@ -11,19 +11,19 @@ from dramaturg.judge.settings import AskerSettings
 
 
 class PairLimits(DialogueLimits):
-    """How much is shown of each part of a request, in characters. What is longer is cut, visibly.
+    """The maximum length of each part of a request in the prompt, in characters. Longer parts are truncated.
 
-    Both texts are cut to the same length, so that cutting favours neither.
+    Both texts are truncated to the same length, so that truncation favours neither.
     """
 
     source: int = Field(default=100_000, ge=1000)
-    """Of the source text."""
+    """The source text."""
     instruction: int = Field(default=20_000, ge=100)
-    """Of what was asked of the writers."""
+    """The instruction to the writers."""
     text: int = Field(default=50_000, ge=1000)
-    """Of each of the two texts; where they continue a dialogue it is ``response``."""
+    """Each of the two texts. For replies to a dialogue ``response`` applies."""
     roles: int = Field(default=100_000, ge=1000)
-    """Of all roles together."""
+    """All roles together."""
 
 
 class PairJudgeSettings(AskerSettings):
@@ -32,8 +32,8 @@ class PairJudgeSettings(AskerSettings):
     section: ClassVar[str] = "pair-judge"
 
     excerpts: PairLimits = PairLimits()
-    """How much of a request is shown to the model."""
+    """The maximum lengths of the parts of a request in the prompt."""
     logprobs: bool = True
-    """Whether the model is asked for the log-probabilities that confidences are made of. Some endpoints
-    refuse requests that ask.
+    """Whether log-probabilities, the basis of confidences, are requested. Some endpoints refuse such
+    requests.
     """

@@ -1,9 +1,8 @@
-"""Where in a model's raw answer each ballot stands.
+"""Positions of ballots in the raw answer of a model.
 
-What is read out of an answer is JSON that was perhaps mended and put in order; the tokens belong to the text
-as it came. This module finds the ballots in that text: objects with a "reason" and a "vote" that are strings,
-wherever they stand. It reads proper JSON and ignores text around it. What had to be mended it
-does not find, so that no confidence is made of the wrong tokens.
+Parsed answers may be repaired and reordered, but tokens belong to the raw text. This module finds the ballots
+in the raw text: objects with the strings "reason" and "vote" at any depth. It reads valid JSON and ignores
+the text around it. Repaired ballots are not found, so that no confidence derives from the wrong tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _TOKEN = re.compile(
 
 
 class Span(NamedTuple):
-    """A stretch of a text, as indices of characters."""
+    """A range of characters of a text."""
 
     start: int
     end: int
@@ -33,14 +32,14 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenBallot:
-    """A ballot as it stands in the text."""
+    """A ballot in the raw text."""
 
     role: str
     """The role's number, as written; empty where there is none."""
     reason: str
     vote: str
     spans: tuple[Span, Span]
-    """Where the reason and the vote stand, without their quotation marks."""
+    """The spans of the reason and the vote, without quotation marks."""
 
 
 @dataclass
@@ -66,7 +65,7 @@ class _Object:
 
 
 def written_ballots(text: str) -> Iterator[WrittenBallot]:
-    """The ballots that stand in a text, in order of their ends."""
+    """Yields the ballots of a text, in the order of their ends."""
     stack: list[_Object] = []
     for token in _TOKEN.finditer(text):
         if token["open"]:

@@ -23,7 +23,7 @@ _SWAPPED = {
 def ballot(
     order: pb.PresentationOrder.ValueType, reading: Reading, confidence: float | None = None
 ) -> pb.Ballot:
-    """What one role said in one order, in terms of the request's first and second text."""
+    """Makes the ballot of a role in one order, in terms of the request's first and second text."""
     if not isinstance(reading, Vote):
         return pb.Ballot(
             order=order,
@@ -41,7 +41,7 @@ def ballot(
 
 
 def vote(role: pb.Role | None, ballots: Sequence[pb.Ballot]) -> pb.RoleVote:
-    """A role's vote over the orders shown: what all ballots say, else a tie; none where one abstains."""
+    """Returns a role's vote over all orders: the agreed preference, else a tie. An abstention is kept."""
     abstention = next((one for one in ballots if one.preference == pb.PREFERENCE_ABSTAIN), None)
     if abstention is not None:
         return pb.RoleVote(
@@ -61,7 +61,7 @@ def vote(role: pb.Role | None, ballots: Sequence[pb.Ballot]) -> pb.RoleVote:
 
 
 def tally(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
-    """What the votes say together; the response without its provenance."""
+    """Combines the votes into the response, without provenance."""
     cast = [one for one in votes if one.preference != pb.PREFERENCE_ABSTAIN]
     if not cast:
         return pb.ComparePairResponse(votes=votes, preference=pb.PREFERENCE_ABSTAIN)
@@ -81,7 +81,7 @@ def tally(votes: Sequence[pb.RoleVote]) -> pb.ComparePairResponse:
 
 
 def _drpe_score(votes: Iterable[pb.RoleVote]) -> float | None:
-    """Equation 4: the sum of the confidences; None where one has none."""
+    """Equation 4: the sum of the confidences; None if a vote has no confidence."""
     confidences = [one.confidence if one.HasField("confidence") else None for one in votes]
     known = [one for one in confidences if one is not None]
     return math.fsum(known) if len(known) == len(confidences) else None

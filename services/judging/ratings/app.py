@@ -1,4 +1,4 @@
-"""Wires the rating judge: its settings, its prompts and its contract."""
+"""The app of the rating judge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from services.judging.ratings.servicer import DESCRIPTOR, RatingJudgeServicer
 from services.judging.ratings.settings import RatingJudgeSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
-"""The folder of the service's own prompts."""
+"""The folder of the service's prompts."""
 
 
 class App(JudgeApp[RatingJudgeSettings]):

@@ -29,7 +29,7 @@ class LlmRatingJudge:
     Args:
         asker: Asks the model.
         library: The prompts.
-        limits: How much of a request the model is shown.
+        limits: The maximum lengths of the parts of a request in the prompt.
     """
 
     name: str = "llm-rating-judge"
@@ -46,10 +46,10 @@ class LlmRatingJudge:
         )
 
     async def rate(self, request: RateResponseRequest) -> Rating:
-        """Rates the response. An empty one is rated too: a simulated terminal may print nothing.
+        """Rates the response. Empty responses are valid: a simulated terminal may print nothing.
 
         Raises:
-            ServiceError: The model's configuration keeps the judge from judging at all.
+            ServiceError: The model's configuration fails every request.
         """
         shown = {
             TASK: task_excerpt(request.task, request.utterances, self._limits),

@@ -1,4 +1,4 @@
-"""RatingJudgeService: checks what the limits cannot say, rates, signs."""
+"""RatingJudgeService: validates dialogues, rates responses and signs the provenance."""
 
 from __future__ import annotations
 
