@@ -34,5 +34,6 @@ async def test_it_measures_every_kind_and_setup() -> None:
         assert kind["cpu_ms_per_call"] > 0
     for setup in (result, *(result[name] for name in SETUPS)):
         assert setup["wall_over_ideal"] > LEAST
-        assert setup["cpu_ms_per_judgement"] > 0
+        # 32 posts of the floor may take less than a tick of the processor's clock.
+        assert setup["cpu_ms_per_judgement"] > 0 or setup is result["floor"]
         assert setup["peak_memory_mib"] > 10

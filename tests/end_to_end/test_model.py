@@ -128,6 +128,7 @@ async def test_a_server_that_misbehaves_changes_no_verdict_that_can_be_saved(tmp
     assert {reason for _, reason in changed.values()} <= {
         "ABSTAIN_REASON_REFUSED",
         "ABSTAIN_REASON_TRUNCATED",
+        "ABSTAIN_REASON_EMPTY",
         "ABSTAIN_REASON_UNPARSABLE",
     }
     assert len(changed) < len(well) / 4
