@@ -99,7 +99,7 @@ class App:
 
 
 def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:
-    """How a model is asked to repair an answer, given what is wrong with it."""
+    """Makes the text of the request to repair an answer from the description of its error."""
     prompt = prompts.load("repair_json", placeholders=["error"])
     return lambda error: prompt.render({"error": error})[-1].text
 

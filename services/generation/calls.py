@@ -16,7 +16,7 @@ from services.generation.rates import Quotas
 
 
 class Role(StrEnum):
-    """Who speaks, as the OpenAI protocol spells it."""
+    """The roles of messages, as spelt in the OpenAI protocol."""
 
     SYSTEM = "system"
     USER = "user"
@@ -63,7 +63,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Call:
-    """One request to one model: all that decides its answer, and for whom it is bought."""
+    """One request to one model: all inputs of its answer, and the tenant."""
 
     model: str
     """The model as its provider names it."""
@@ -119,7 +119,7 @@ class Token:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """How many tokens a provider counted; ``cached_prompt`` are part of ``prompt``."""
+    """The token counts of a provider; ``cached_prompt`` are part of ``prompt``."""
 
     prompt: int
     completion: int
@@ -131,7 +131,7 @@ class TokenCounts:
 
 @dataclass(slots=True)
 class Answer:
-    """What a provider answered to one call.
+    """The answer of a provider to one call.
 
     Who passes an answer on notes the facts of its purchase in it, the last three members. What is answered
     stays as it came.
@@ -141,15 +141,15 @@ class Answer:
     """Without reasoning."""
     finish: FinishReason = FinishReason.STOP
     refusal: str = ""
-    """What a model says in declining, where the provider keeps it apart from the text."""
+    """The refusal of a model, where the provider returns it separately from the text."""
     reasoning: str = ""
     """The reasoning, as far as the provider shows it."""
     detail: str = ""
     """Why the model stopped, in the provider's own words, where it is not a normal end."""
     notes: tuple[str, ...] = ()
-    """What was unusual about the response and did not affect the text."""
+    """Anomalies of the response that do not affect the text."""
     omitted: tuple[str, ...] = ()
-    """What the call asks for and the request left out, by name."""
+    """The parameters of the call that the request omitted, by name."""
     model: str = ""
     """The model that the provider says answered."""
     counts: TokenCounts | None = None
@@ -169,14 +169,14 @@ class Answer:
 
 @dataclass(slots=True)
 class Purchase:
-    """An answer together with where it came from and what it cost this time."""
+    """An answer with its source and its current cost."""
 
     fingerprint: str
     provider: str
     requested_model: str
     answer: Answer
     cached: bool = False
-    """Whether nothing was bought for it this time."""
+    """Whether the answer is stored and not charged again."""
     cost: float | None = None
     """In US dollars, this time. None: the price is not known."""
 
@@ -205,11 +205,11 @@ class Completion:
     repairs: tuple[str, ...] = ()
     parse_error: str = ""
     detail: str = ""
-    """Why the answer is of no use, in words; empty where it is of use."""
+    """The reason why the answer is unusable. Empty: it is usable."""
 
     @property
     def text(self) -> str:
-        """The last answer as it came."""
+        """The last answer, unchanged."""
         return self.answer.text
 
     @property

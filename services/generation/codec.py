@@ -159,7 +159,7 @@ def _token(token: Token) -> pb.TokenLogprob:
 
 
 def encode_calls(purchases: Iterable[Purchase]) -> list[provenance_pb2.CompletionReference]:
-    """The calls as references, each with what it cost."""
+    """The calls as references, each with its cost."""
     return [_call(purchase) for purchase in purchases]
 
 
@@ -185,7 +185,7 @@ def _duration(seconds: float) -> Duration:
 
 
 def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
-    """What the calls cost together this time."""
+    """The current cost of all calls."""
     cost: float | None = None
     prompt = completion = cached_prompt = bought = unmetered = unpriced = retried = 0
     for purchase in purchases:
@@ -232,7 +232,7 @@ def encode_limits(provider: str, status: RateStatus) -> pb.ModelLimits:
 
 
 def encode_ledger_status(status: LedgerStatus) -> pb.LedgerStatus:
-    """What a ledger holds, as a message."""
+    """The status of a ledger as a message."""
     message = pb.LedgerStatus(
         kind=_KINDS[status.kind],
         completion_count=status.completions,
@@ -269,7 +269,7 @@ def decode_features(features: Iterable[pb.ProviderFeature.ValueType]) -> list[Fe
 
 
 def encode_check(check: ProviderCheck) -> pb.ProviderCheck:
-    """What was found about a provider, as a message."""
+    """The result of a provider check as a message."""
     price = check.price
     return pb.ProviderCheck(
         provider=check.provider,

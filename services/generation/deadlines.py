@@ -38,7 +38,7 @@ def latest(deadlines: Iterable[Deadline]) -> float:
 
 
 def timeout(deadline: Deadline, limit: float = math.inf) -> float | None:
-    """What is left, at most ``limit``, as asyncio's timeouts want it: None for no limit, never negative."""
+    """The remaining seconds, at most ``limit``, for asyncio timeouts: never negative, None for no limit."""
     seconds = min(limit, deadline.remaining())
     return None if math.isinf(seconds) else max(0.0, seconds)
 

@@ -8,7 +8,7 @@ from services.generation.rates import Quotas
 
 
 class FailureKind(StrEnum):
-    """What a provider's failure means for the next attempt."""
+    """The kinds of provider failures, by their effect on the next attempt."""
 
     RATE_LIMITED = "rate-limited"
     """Later, and slower."""
@@ -32,10 +32,10 @@ class ProviderError(Exception):
     """A provider did not answer.
 
     Attributes:
-        kind: What it means for the next attempt.
+        kind: The effect on the next attempt.
         provider: The provider's name.
         status: The HTTP status, 0 where there was none.
-        retry_after: How many seconds the provider asks to wait, if it says.
+        retry_after: The wait that the provider requests, in seconds, if any.
         settled: Whether it is certain that nothing is charged: the request was refused, or never sent.
             Otherwise it may have been answered, and the answer lost.
         quotas: The limits that the response states, if any.

@@ -25,7 +25,7 @@ from services.generation.statuses import DOMAIN_ERRORS, service_error
 logger = logging.getLogger(__name__)
 
 _STARTED_TOGETHER = 16
-"""How many requests of a batch start before the event loop turns to other work."""
+"""The number of requests of a batch that start before the event loop runs other tasks."""
 
 
 class Generator:
@@ -34,7 +34,7 @@ class Generator:
     Args:
         completer: Completes conversations.
         patience: How long a request may take.
-        max_batch_requests: The most requests of all batches under way at once.
+        max_batch_requests: The maximum number of requests in flight of all batches.
         retry_seconds: The retry delay of refused batches, in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""What the service counts: calls to providers, what they cost, and what is kept."""
+"""Metrics of the service: calls to providers, their cost, and stored completions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _model = Bounded(100)
 
 
 def count_purchase(purchase: Purchase) -> None:
-    """Counts an answer that was bought, or had for nothing."""
+    """Counts an answer, charged or cached."""
     provider, model, counts = purchase.provider, _model(purchase.requested_model), purchase.answer.counts
     if purchase.cached:
         CACHE_HITS.add(provider)

@@ -1,4 +1,4 @@
-"""What an answer is worth, and what is requested next where it is of no use."""
+"""The outcome of answers, and the request after an unusable one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Remedies:
     """The request that follows an answer of no use: one of its kind for each status that is not final.
 
     Attributes:
-        repair_request: Words the request to repair an answer, given what is wrong with it.
+        repair_request: Makes the text of the repair request from the description of the error.
         doubled_default: The least cap with which an answer is requested again that was cut off although the
             request set no cap.
     """
@@ -55,7 +55,7 @@ class Remedies:
 
 
 def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
-    """What the last of the answers is worth."""
+    """The outcome of the last answer."""
     answer = purchases[-1].answer
     again = ("asked-again",) if len(purchases) > 1 else ()
     status = _status(answer)
@@ -100,6 +100,6 @@ def _truncation(answer: Answer) -> str:
 
 
 def _reasoning_tokens(answer: Answer) -> int:
-    """How many tokens the reasoning took: as counted, else estimated at three characters a token."""
+    """The number of reasoning tokens: as counted, else estimated at three characters per token."""
     counted = answer.counts.reasoning if answer.counts else 0
     return counted or len(answer.reasoning) // 3

@@ -1,4 +1,4 @@
-"""What a call cost, by a price table that the user supplies."""
+"""The cost of calls, from a price table of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MILLION = 1_000_000
 
 
 class Price(BaseModel):
-    """What a model's tokens cost, in US dollars per million."""
+    """The prices of a model's tokens, in US dollars per million."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,7 +40,7 @@ class PriceTable:
 
     @classmethod
     def read(cls, path: Path) -> PriceTable:
-        """Reads a TOML or JSON file of tables such as ``["gpt-*"]``, each with the members of [Price].
+        """Reads a TOML or JSON file of tables, for example ``["gpt-*"]``, each with the members of [Price].
 
         Raises:
             ValueError: the file cannot be read or is no such table; names the file.
@@ -58,7 +58,7 @@ class PriceTable:
         return self._find(model)
 
     def cost(self, requested_model: str, answer: Answer) -> float | None:
-        """What the answer cost in US dollars. None: the price or the token counts are not known."""
+        """The cost of the answer in US dollars. None: the price or the token counts are unknown."""
         if not self._prices:
             return None
         price = self._find(answer.model) or self._find(requested_model)

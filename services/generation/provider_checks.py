@@ -26,7 +26,7 @@ LONG_PROMPT_WORDS = 8000
 
 
 class Feature(StrEnum):
-    """What is checked."""
+    """The checked features."""
 
     CONNECTION = "connection"
     TEXT = "text"
@@ -48,7 +48,7 @@ class Works(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found about one feature."""
+    """The result for one feature."""
 
     feature: Feature
     works: Works
@@ -62,7 +62,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ProviderCheck:
-    """What was found about a provider and one of its models."""
+    """The results for a provider and one of its models."""
 
     provider: str
     model: str
@@ -109,8 +109,8 @@ class ProviderChecker:
 
         Args:
             name: The model, as callers name it.
-            features: What is checked besides the connection.
-            deadline: When the check ends; what is not done then has failed.
+            features: The features to check in addition to the connection.
+            deadline: The end of the check. Checks that are not finished by then have failed.
 
         Raises:
             ModelUnknownError: no model can be chosen.
@@ -294,7 +294,7 @@ _REMEDIES = {
 
 
 def remedy(kind: FailureKind, status: int = 0) -> str:
-    """What a user does about a failure."""
+    """The advice to the user for a failure."""
     if kind is FailureKind.TRANSIENT:
         if status:
             return "The provider failed: try again later, and read the server's log if it is yours."

@@ -18,7 +18,7 @@ class LedgerError(RuntimeError):
 
 
 class LedgerUnavailableError(RuntimeError):
-    """The store does not answer now, so it is not known whether a completion was bought before."""
+    """The store does not answer now, so it is unknown whether a completion is stored."""
 
 
 class LedgerKind(Enum):

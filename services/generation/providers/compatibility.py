@@ -1,4 +1,4 @@
-"""What is known of how an endpoint's models want to be called."""
+"""Learned compatibility of the models of an endpoint."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class _Learned:
     dialect: Dialect
     until: float
     forms: dict[str, frozenset[Parameter]] = field(default_factory=dict)
-    """What was refused for single schemas, by the schema's name."""
+    """The refused features of single schemas, by schema name."""
 
 
 class Compatibility:
-    """Remembers what an endpoint's models refused, and lets concurrent calls of one kind learn once.
+    """Remembers the refusals of an endpoint's models. Concurrent calls of one kind learn a refusal once.
 
-    A call's kind is its model, its schema and what it asks for.
+    A call's kind is its model, its schema and its features.
     """
 
     def __init__(
