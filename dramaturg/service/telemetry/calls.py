@@ -15,16 +15,16 @@ from dramaturg.service.telemetry.instruments import OTHER, Counter, Gauge, Histo
 
 SERVED = Histogram(
     "grpc_server_call_duration_seconds",
-    "How long calls took that were served, by how they ended.",
+    "Duration of served calls, by status.",
     ("grpc_method", "grpc_status"),
 )
-IN_FLIGHT = Gauge("dramaturg_server_calls_in_flight", "Calls that are being served.", ("grpc_method",))
+IN_FLIGHT = Gauge("dramaturg_server_calls_in_flight", "Calls in progress at the server.", ("grpc_method",))
 SHED = Counter(
-    "dramaturg_server_calls_shed_total", "Calls refused since the server had too many.", ("grpc_method",)
+    "dramaturg_server_calls_shed_total", "Calls refused at the limit of concurrent calls.", ("grpc_method",)
 )
 MADE = Histogram(
     "grpc_client_call_duration_seconds",
-    "How long calls took that were made, retries of the transport included, by how they ended.",
+    "Duration of calls made, including transport retries, by status.",
     ("grpc_method", "grpc_target", "grpc_status"),
 )
 

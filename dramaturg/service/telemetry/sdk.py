@@ -20,10 +20,10 @@ from dramaturg.service.telemetry.settings import MAX_TEXT_LENGTH, TracesSettings
 
 logger = logging.getLogger(__name__)
 
-SENT = Counter("dramaturg_spans_sent_total", "Spans that the collector took.")
+SENT = Counter("dramaturg_spans_sent_total", "Spans that the collector accepted.")
 DROPPED = Counter(
     "dramaturg_spans_dropped_total",
-    'Spans that were lost: the queue was full ("queue"), or the collector did not take them ("collector").',
+    'Dropped spans: the queue was full ("queue"), or the collector refused them ("collector").',
     ("reason",),
     shown=(("queue",), ("collector",)),
 )
