@@ -153,7 +153,6 @@ class CallLimiter:
         self._first_pause = self._pause = period / 300
         self._probe_at = math.inf
         """When a limit learned from refusals is probed, however few answers came. Infinite: never."""
-        self._doubted_until = -math.inf
         self._doubts = 0
         """How many refusals within a learned limit were not confirmed."""
         self._number = 0
@@ -314,8 +313,7 @@ class CallLimiter:
         if not long and not probes and not rates.learned:
             run = lane.runs.refused(admission.number)
             if not lane.runs.confirm(run):
-                if len(run) == 1 and not together and now > self._doubted_until:
-                    self._doubted_until = now + 2 * (now - admission.sent)  # the run may grow
+                if len(run) == 1 and not together:
                     self._doubt()
                 return
             self._doubts = 0

@@ -43,8 +43,7 @@ class AttemptTimeout:
     """The time limit of the next attempt: a multiple of the longest of the latest answers.
 
     A call that takes far longer than all others is taken to hang. The configured limit applies until enough
-    answers are known, and is the maximum. A limit that passes without an
-    answer, to this call or another, is doubled, up to eightfold.
+    answers are known, and is the maximum. A limit that passes without an answer is doubled, up to eightfold.
     """
 
     _ENOUGH = 20
@@ -52,7 +51,6 @@ class AttemptTimeout:
     def __init__(self, configured: float) -> None:
         self._configured = configured
         self._factor = 1
-        self.answers = 0
         self._latest: deque[float] = deque(maxlen=50)
 
     @property
@@ -65,17 +63,10 @@ class AttemptTimeout:
     def answered(self, seconds: float) -> None:
         """Records the duration of an answer."""
         self._latest.append(seconds)
-        self.answers += 1
 
-    def passed(self, answers: int) -> None:
-        """Takes that a limit passed without an answer.
-
-        Args:
-            answers: How many answers there were when the attempt began. With more, it alone hangs:
-                the configured limit applies, not more.
-        """
-        if self.answers == answers:
-            self._factor = min(8, 2 * self._factor)
+    def passed(self) -> None:
+        """Records that the limit passed without an answer."""
+        self._factor = min(8, 2 * self._factor)
         self._latest.clear()
 
     def is_long(self, seconds: float) -> bool:
@@ -265,7 +256,7 @@ class RetryingProvider(Provider):
                 raise self._no_turn(call, tokens) from None
         outcome, retry_after, used, quotas = Outcome.OTHER, None, None, None
         clock = asyncio.get_running_loop().time
-        limit, begun, answers = self._timeout.seconds, clock(), self._timeout.answers
+        limit, begun = self._timeout.seconds, clock()
         try:
             async with asyncio.timeout(timeout(deadline, limit)):
                 answer = await self._inner.complete(call, deadline)
@@ -282,7 +273,7 @@ class RetryingProvider(Provider):
                 raise DeadlinePassedError(
                     f"no answer of provider {self.name!r} before the deadline"
                 ) from None
-            self._timeout.passed(answers)
+            self._timeout.passed()
             raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:
