@@ -7,10 +7,6 @@ it serves at once. If calls within that number are refused too, the provider lim
 concurrency, and the rate is learned instead (see [services.generation.rates]). Single calls above a learned
 limit probe whether it still holds, first soon, then ever less often. Calls that get no answer in time halve
 the limit: a server that answers one call at a time is sent no more than it answers.
-
-Overloaded providers refuse calls at random, however few are sent. A refusal therefore counts as one of a
-limit only if the calls sent next are refused as well (see [services.generation.refusals]); other refused
-calls are sent again without delay.
 """
 
 from __future__ import annotations
@@ -23,8 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from services.generation.rates import DOUBTS, PERIOD, ModelRates, Quotas
-from services.generation.refusals import RefusalRuns
+from services.generation.rates import PERIOD, ModelRates, Quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +99,6 @@ class _Lane:
 
     rates: ModelRates
     waiting: deque[_Waiting] = field(default_factory=deque)
-    runs: RefusalRuns = field(default_factory=RefusalRuns)
 
 
 _LONG_WAIT = 1 / 30
@@ -143,18 +137,11 @@ class CallLimiter:
         """The limit before it was last lowered."""
         self._lowered_at = 0
         """The number of the last call sent before the limit was lowered."""
-        self._lowered_until = -math.inf
-        """Calls sent until then were sent before all that were refused together had come back."""
         self._refuted = 0
         """How often a learned limit turned out to be one of the rate."""
         self._probe_after = _PROBE_AFTER
         self._probe_step = 1
         self._since_probe = 0
-        self._first_pause = self._pause = period / 300
-        self._probe_at = math.inf
-        """When a limit learned from refusals is probed, however few answers came. Infinite: never."""
-        self._doubts = 0
-        """How many refusals within a learned limit were not confirmed."""
         self._number = 0
         self._answered = 0
         self._in_flight = 0
@@ -277,7 +264,6 @@ class CallLimiter:
         self._number += 1
         self._in_flight += 1
         lane.rates.sent(now, self._number, tokens)
-        lane.runs.sent(self._number)
         probes = self._limit > self._ceiling
         return Admission(model, tokens, self._number, now, probes, self._answered)
 
@@ -285,7 +271,7 @@ class CallLimiter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        wait = self._probe_by_time()
+        wait = math.inf
         for model, lane in self._lanes.items():
             while lane.waiting and self._in_flight < self.limit:
                 now, head = self._clock(), lane.waiting[0]
@@ -302,75 +288,29 @@ class CallLimiter:
     def _refused(
         self, admission: Admission, now: float, retry_after: float | None, quotas: Quotas | None
     ) -> None:
-        lane = self._lane(admission.model)
-        rates = lane.rates
+        rates = self._lane(admission.model).rates
         rates.discount(admission.sent)
         if rates.explains(now, admission.sent, admission.number, admission.tokens, quotas):
             return
         long = retry_after is not None and retry_after >= self._period * _LONG_WAIT
-        together = admission.number <= self._lowered_at or admission.sent <= self._lowered_until
-        probes = admission.probes and math.isfinite(self._ceiling)
-        if not long and not probes and not rates.learned:
-            run = lane.runs.refused(admission.number)
-            if not lane.runs.confirm(run):
-                if len(run) == 1 and not together:
-                    self._doubt()
-                return
-            self._doubts = 0
+        together = admission.number <= self._lowered_at
         if together and not long:
-            limit = self._limit
             self._lower(self._in_flight)
-            if self._limit < limit:
-                self._lowered_until = now + 1.01 * (now - admission.sent)
-        elif probes and not long:
+        elif admission.probes and not long:
             self._limit = self._ceiling
             self._probe_after = min(max(2 * self._probe_after, _PROBE_AFTER), _RARELY)
             self._probe_step = 1
             self._since_probe = 0
-            self._pause *= 2
-            self._probe_at = now + self._pause if self._pause <= self._period else math.inf
         elif not long and self._in_flight and math.isinf(self._ceiling) and not rates.learned:
             self._before, self._lowered_at = self._limit, self._number
-            self._lowered_until = now + 1.01 * (now - admission.sent)
             self._lower(self._in_flight)
-            self._pause = self._first_pause
-            self._probe_at = now + self._pause
         else:
             self._restore()
             rates.refused(now, admission.sent, retry_after)
 
-    def _probe_by_time(self) -> float:
-        """Probes a learned limit if it is time to. Returns after how many seconds to look again.
-
-        A probe that is not refused by the next look was taken.
-        """
-        if math.isinf(self._probe_at) or math.isinf(self._ceiling) or not self.waiting:
-            return math.inf
-        now = self._clock()
-        if now < self._probe_at:
-            return self._probe_at - now
-        if self._limit > self._ceiling:
-            if self._in_flight < self.limit:  # the probe was not sent
-                return math.inf
-            self._ceiling = self._limit
-            self._pause = max(self._first_pause, self._pause / 2)
-        self._limit = min(self._limit + 1, float(self._bounds.maximum))
-        self._since_probe = 0
-        self._probe_at = now + self._first_pause
-        return self._first_pause
-
     def _lower(self, limit: float) -> None:
         self._limit = self._ceiling = max(float(self._bounds.minimum), min(self._limit, math.floor(limit)))
         self._since_probe = 0
-
-    def _doubt(self) -> None:
-        """Takes a refusal at random. Several show that a learned limit is none."""
-        if math.isinf(self._ceiling):
-            return
-        self._doubts += 1
-        if self._doubts >= DOUBTS:
-            self._limit, self._ceiling, self._lowered_at = max(self._before, self._limit), math.inf, 0
-            self._probe_at, self._doubts = math.inf, 0
 
     def _restore(self) -> None:
         """Undoes the last decrease: what the provider limits is the rate."""
@@ -378,14 +318,10 @@ class CallLimiter:
             return
         self._refuted += 1
         self._limit, self._ceiling, self._lowered_at = self._before, math.inf, 0
-        self._probe_at = math.inf
 
     def _timed_out(self, admission: Admission) -> None:
         if admission.number > self._lowered_at:
             answered = self._answered - admission.answered_before
-            if answered >= self._limit:  # one call hangs; the others are answered
-                return
-            self._probe_at = math.inf
             self._before, self._lowered_at = self._limit, self._number
             self._lower(max(1, min(self._limit, answered or self._limit) / 2))
 
@@ -400,7 +336,7 @@ class CallLimiter:
         if self._limit > self._ceiling:
             if self._since_probe > 2 * self._limit:  # the probes were taken
                 self._ceiling = self._limit
-                self._probe_step = min(2 * self._probe_step, self._bounds.maximum)
+                self._probe_step *= 2
                 self._probe_after = _PROBE_AFTER // 4
         elif self._since_probe >= max(self._probe_after, 2 * self._limit):
             self._since_probe = 0

@@ -10,9 +10,6 @@ kind nor the number, so both are learned from when calls were refused and taken 
 - A model that stays closed for a quarter of the period or longer has a window. As many calls as it took
   before it closed are then sent in any one period, and slightly more after two periods without a refusal.
 
-A refusal at a learned limit is tried out: two calls are sent at once. A real limit refuses at least one of
-them. Where several refusals are not confirmed so, they do not depend on the pace, and the limit is given up.
-
 All times are seconds on one clock; calls count from when they are sent.
 """
 
@@ -33,14 +30,6 @@ _MARGIN = 1.004
 """Windows are taken for slightly longer than their period: what is sent on the second is often refused."""
 _SETTLED = 8
 """From this number of calls between two refusals their rate is the estimate."""
-_SHORT = 4
-"""After so few calls between refusals that often, the limit is looked for anew."""
-_TRIED = 2
-"""Calls sent at once after a refusal."""
-_TELLING = 0.5
-"""If more calls are due while a refusal arrives, they prove nothing: a bucket refills meanwhile."""
-DOUBTS = 4
-"""After this many refusals that are not confirmed a limit is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +59,6 @@ class _Kind(Enum):
     WINDOW = auto()
 
 
-@dataclass(slots=True)
-class _Trial:
-    """Calls sent at once after a refusal, to find out whether it depends on the pace."""
-
-    at: float
-    """When the refused call was sent."""
-    round_trip: float
-    sent: list[float] = field(default_factory=list)
-    refused: int = 0
-
-    def goes_on(self, now: float) -> bool:
-        """Whether another call belongs to it. One that is sent later proves nothing."""
-        return not self.sent or (len(self.sent) < _TRIED and now <= self.sent[0] + self.round_trip)
-
-    @property
-    def ends(self) -> float:
-        """What is not refused by then counts as taken."""
-        return self.sent[0] + 3 * self.round_trip + 1e-6 if self.sent else math.inf
-
-
 class LearnedPace:
     """The pace of requests that a model takes, learned from its refusals.
 
@@ -116,8 +85,6 @@ class LearnedPace:
         self._exact = False
         self._measured = 0
         """How many calls the estimate of the rate rests on."""
-        self._short = 0
-        """How often in a row fewer calls than that were taken between two refusals."""
         self._backoff = 0.0
         self._blocked_until = -math.inf
         self._probe: float | None = None
@@ -126,11 +93,6 @@ class LearnedPace:
         self._lowest = 0
         """The latest limit that was learned."""
         self._raised = -math.inf
-        self._trial: _Trial | None = None
-        self._tried = -math.inf
-        """When the last call of the last trial was sent."""
-        self._doubts = 0
-        """How many more refusals were not confirmed than were."""
         self._patience = 2
         """After this many periods without a refusal the limit is raised."""
 
@@ -142,12 +104,6 @@ class LearnedPace:
             if now < self._probe + self._grace:
                 return self._probe + self._grace - now
             self._taken_again(self._probe)
-        if self._trial is not None:
-            if self._trial.goes_on(now):
-                return 0.0
-            if now >= self._trial.ends:
-                self._judge(now, self._trial)
-                return self.delay(now)
         if self._kind is _Kind.PACED:
             return max(0.0, self._next - now)
         if self._kind is _Kind.WINDOW:
@@ -163,10 +119,6 @@ class LearnedPace:
         """Counts a call that is sent."""
         self._forget(now)
         self._log.append(now)
-        if self._trial is not None and self._trial.goes_on(now):
-            self._trial.sent.append(now)
-            self._since.append(now)
-            return
         if self._kind is _Kind.PROBING:
             self._probe = now
         elif self._kind is _Kind.PACED:
@@ -209,17 +161,11 @@ class LearnedPace:
                     opens = self._log[0] + self._period * _MARGIN - now
                     wait = min(wait, opens) if opens > 0 else wait
                 self._block(now, retry_after, wait)
-        elif sent > max(self._emptied, self._tried):
-            trial = self._trial
-            if trial is None:
-                if self._kind is _Kind.PACED and self._rate * (now - sent) >= _TELLING:
-                    self._learn(now, sent, retry_after)
-                else:
-                    self._trial = _Trial(sent, now - sent)
-            elif sent in trial.sent:
-                trial.refused += 1
-                if trial.refused > _TRIED - 2:
-                    self._judge(now, trial)
+        elif sent > self._emptied:
+            if self._kind is _Kind.WINDOW:
+                self._full(now, sent, retry_after)
+            else:
+                self._measure(now, sent, retry_after)
         if retry_after is not None:
             self._block(now, retry_after, 0.0)
 
@@ -245,23 +191,6 @@ class LearnedPace:
         self._backoff = min(longest, max(shortest, self._period / max(1, self._taken)))
         self._block(now, retry_after, self._backoff)
 
-    def _judge(self, now: float, trial: _Trial) -> None:
-        self._trial = None
-        self._tried = trial.sent[-1]
-        if len(trial.sent) - trial.refused < 2:
-            self._doubts = max(0, self._doubts - 1)
-            self._learn(now, trial.at, None)
-            return
-        self._doubts += 1
-        if self._doubts >= DOUBTS:
-            self._kind, self._doubts = _Kind.OPEN, 0
-
-    def _learn(self, now: float, sent: float, retry_after: float | None) -> None:
-        if self._kind is _Kind.WINDOW:
-            self._full(now, sent, retry_after)
-        else:
-            self._measure(now, sent, retry_after)
-
     def _full(self, now: float, sent: float, retry_after: float | None) -> None:
         self._forget(now)
         if len(self._log) < 0.9 * self._lowest:
@@ -276,13 +205,10 @@ class LearnedPace:
         count = sum(at <= sent for at in self._since)
         if count >= _SETTLED and elapsed > 0:
             self._rate = (count - 1) / elapsed
-            self._short = 0
-        elif count < 2 and self._exact and self._short >= _SHORT:
-            self._short = 0
+        elif count < 2 and self._exact:
             self._close(now, sent, retry_after)
             return
         else:
-            self._short += 1
             measured = count / elapsed if elapsed > 0 else 0.0
             self._rate = min(0.95 * self._rate, max(measured, 0.7 * self._rate))
         self._exact, self._measured = True, count

@@ -231,8 +231,6 @@ class RetryingProvider(Provider):
         except ProviderError as fault:
             if fault.kind is FailureKind.TRANSIENT:
                 self._breaker.failed(fault, clock())
-            elif fault.kind is FailureKind.RATE_LIMITED:
-                self._breaker.worked()  # but how many calls it takes is not known yet
             else:
                 self._worked()
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -198,21 +197,6 @@ class Unlimited(LimitedServer):
 
     def refuse(self) -> bool:
         return False
-
-    def ideal(self, count: int) -> float:
-        del count
-        return self.latency
-
-
-@dataclass
-class Overloaded(LimitedServer):
-    """Refuses a share of the calls at random, however few come."""
-
-    share: float = 0.2
-    draws: random.Random = field(default_factory=lambda: random.Random(1))
-
-    def refuse(self) -> bool:
-        return self.draws.random() < self.share
 
     def ideal(self, count: int) -> float:
         del count

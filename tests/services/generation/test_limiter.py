@@ -150,36 +150,15 @@ async def test_calls_refused_within_the_learned_number_show_a_limit_of_the_rate(
     clock = Clock()
     limiter = CallLimiter(ConcurrencyBounds(start=10), clock=clock)
     admissions = [await limiter.acquire() for _ in range(10)]
-    for _ in range(3):
-        limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
-    assert limiter.limit == 7
+    limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
+    assert limiter.limit == 9
     limiter.release(admissions.pop(), Outcome.ANSWERED)
-    clock.now = 0.1
     limiter.release(await limiter.acquire(), Outcome.RATE_LIMITED)
     assert limiter.limit >= 10
     assert limiter.delay("") > 0
     assert limiter.try_acquire() is None
     (status,) = limiter.status()
     assert status.sentence("p").startswith("rate-limited by p, ")
-
-
-async def test_single_refusals_between_calls_that_are_taken_lower_nothing() -> None:
-    limiter = CallLimiter(ConcurrencyBounds(start=10), clock=Clock())
-    for _ in range(100):
-        admissions = [await limiter.acquire() for _ in range(10)]
-        for number, admission in enumerate(admissions):
-            limiter.release(admission, Outcome.RATE_LIMITED if number % 5 == 0 else Outcome.ANSWERED)
-        assert limiter.limit == 10
-        assert limiter.delay("") == 0
-
-
-async def test_a_call_that_hangs_while_others_are_answered_lowers_nothing() -> None:
-    limiter = CallLimiter(ConcurrencyBounds(start=4))
-    hanging = await limiter.acquire()
-    for _ in range(4):
-        limiter.release(await limiter.acquire(), Outcome.ANSWERED)
-    limiter.release(hanging, Outcome.TIMED_OUT)
-    assert limiter.limit == 4
 
 
 async def test_calls_without_an_answer_in_time_halve_the_limit_once() -> None:

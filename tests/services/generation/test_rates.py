@@ -22,7 +22,6 @@ from tests.support.limited_servers import (
     Concurrent,
     FixedWindow,
     LimitedServer,
-    Overloaded,
     SingleSlot,
     SlidingWindow,
     TokenBucket,
@@ -139,22 +138,6 @@ def test_after_a_minute_few_calls_are_refused_and_little_time_is_lost(make: Make
 )
 def test_slow_servers_are_asked_once_for_each_answer(make: Make) -> None:
     assert Asking(make, 52).server.calls == 52
-
-
-@pytest.mark.parametrize("latency", [0.5, 5.0])
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-def test_refusals_at_random_cost_little_time(share: float, latency: float) -> None:
-    asking = Asking(lambda clock: Overloaded(clock, latency, share=share), 2000)
-    undisturbed = Asking(lambda clock: Unlimited(clock, latency), 2000)
-    assert asking.refused > 0.8 * share * asking.server.calls
-    assert asking.wall <= 1.6 * undisturbed.wall
-
-
-@pytest.mark.parametrize(("refill", "count"), [(1.0, 200), (10.0, 500)])
-def test_a_bucket_of_one_call_is_not_taken_for_a_limit_of_concurrency(refill: float, count: int) -> None:
-    asking = Asking(lambda clock: TokenBucket(clock, 5.0, capacity=1, refill=refill), count)
-    assert asking.ratio <= 3
-    assert asking.refused <= 50
 
 
 def test_the_start_takes_no_more_than_one_burst() -> None:
