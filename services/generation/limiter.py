@@ -99,8 +99,13 @@ class _Lane:
 
     rates: ModelRates
     waiting: deque[_Waiting] = field(default_factory=deque)
+    refused_in_row: int = 0
+    """Refusals since the last answer."""
 
 
+_SUSTAINED = 6
+"""This many refusals without an answer in between indicate a limit. Overloaded providers also refuse single
+calls at random; these are sent again after a wait, and nothing is learned from them."""
 _LONG_WAIT = 1 / 30
 """A provider that asks to wait for this share of the period or longer limits the rate."""
 _PROBE_AFTER = 50
@@ -166,6 +171,10 @@ class CallLimiter:
     def delay(self, model: str, tokens: float = 0.0) -> float:
         """Seconds until the rates of a model admit a call; 0: now."""
         return self._lane(model).rates.delay(self._clock(), tokens)
+
+    def is_learned(self, model: str) -> bool:
+        """Whether a limit of concurrency, or of the model's rate, was learned from refusals."""
+        return math.isfinite(self._ceiling) or self._lane(model).rates.learned
 
     def status(self) -> list[RateStatus]:
         """What limits the calls to each model, sorted by name."""
@@ -239,7 +248,8 @@ class CallLimiter:
             quotas: The limits that the response states.
         """
         self._in_flight -= 1
-        now, rates = self._clock(), self._lane(admission.model).rates
+        now, lane = self._clock(), self._lane(admission.model)
+        rates = lane.rates
         if outcome is Outcome.RATE_LIMITED:
             self._refused(admission, now, retry_after, quotas)
         elif outcome is Outcome.TIMED_OUT:
@@ -248,6 +258,7 @@ class CallLimiter:
             excess = 0.0 if tokens is None else tokens - admission.tokens
             rates.answered(now, admission.sent, admission.number, excess, quotas)
             if outcome is Outcome.ANSWERED:
+                lane.refused_in_row = 0
                 self._grow()
         self._dispatch()
 
@@ -288,11 +299,15 @@ class CallLimiter:
     def _refused(
         self, admission: Admission, now: float, retry_after: float | None, quotas: Quotas | None
     ) -> None:
-        rates = self._lane(admission.model).rates
+        lane = self._lane(admission.model)
+        lane.refused_in_row += 1
+        rates = lane.rates
         rates.discount(admission.sent)
         if rates.explains(now, admission.sent, admission.number, admission.tokens, quotas):
             return
         long = retry_after is not None and retry_after >= self._period * _LONG_WAIT
+        if not long and not admission.probes and not rates.learned and lane.refused_in_row < _SUSTAINED:
+            return
         together = admission.number <= self._lowered_at
         if together and not long:
             self._lower(self._in_flight)
@@ -320,6 +335,9 @@ class CallLimiter:
         self._limit, self._ceiling, self._lowered_at = self._before, math.inf, 0
 
     def _timed_out(self, admission: Admission) -> None:
+        # While others are answered, one call hangs; the limit is not at fault.
+        if 4 * (self._answered - admission.answered_before) >= self._limit:
+            return
         if admission.number > self._lowered_at:
             answered = self._answered - admission.answered_before
             self._before, self._lowered_at = self._limit, self._number

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ class AttemptTimeout:
     """The time limit of the next attempt: a multiple of the longest of the latest answers.
 
     A call that takes far longer than all others is taken to hang. The configured limit applies until enough
-    answers are known, and is the maximum. A limit that passes without an answer is doubled, up to eightfold.
+    answers are known, and is the maximum. A limit that passes without an
+    answer, to this call or another, is doubled, up to eightfold.
     """
 
     _ENOUGH = 20
@@ -51,6 +53,7 @@ class AttemptTimeout:
     def __init__(self, configured: float) -> None:
         self._configured = configured
         self._factor = 1
+        self.answers = 0
         self._latest: deque[float] = deque(maxlen=50)
 
     @property
@@ -63,10 +66,17 @@ class AttemptTimeout:
     def answered(self, seconds: float) -> None:
         """Records the duration of an answer."""
         self._latest.append(seconds)
+        self.answers += 1
 
-    def passed(self) -> None:
-        """Records that the limit passed without an answer."""
-        self._factor = min(8, 2 * self._factor)
+    def passed(self, answers: int) -> None:
+        """Takes that a limit passed without an answer.
+
+        Args:
+            answers: How many answers there were when the attempt began. With more, it alone hangs:
+                the configured limit applies, not more.
+        """
+        if self.answers == answers:
+            self._factor = min(8, 2 * self._factor)
         self._latest.clear()
 
     def is_long(self, seconds: float) -> bool:
@@ -75,26 +85,25 @@ class AttemptTimeout:
 
 
 class CircuitBreaker:
-    """Stops calls to a provider after consecutive failures; single calls then probe it.
+    """Stops calls to a provider that only fails; single calls then probe it.
 
     Args:
         longest: The maximum time between two probes, in seconds.
     """
 
     FAILURES = 8
-    """The consecutive failures that stop calls, and the maximum of attempts at once before a success."""
+    """The consecutive failures that stop calls, and the maximum of attempts at once before a success. Calls
+    to a provider that worked within the last ``_PROOF_SECONDS`` are not stopped."""
 
     def __init__(self, longest: float) -> None:
         self._longest = longest
         self._failures = 0
         self._wait = 0.0
         self._closed_until = 0.0
+        self._worked_at = -math.inf
         self._reason = ""
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = False
         """Whether calls are currently stopped."""
-        return self._failures >= self.FAILURES
 
     def check(self, provider: str, now: float) -> None:
         """Admits a call, as a probe where calls are stopped.
@@ -119,13 +128,14 @@ class CircuitBreaker:
         """Records a transient failure."""
         self._failures += 1
         self._reason = str(fault)
+        self.is_open = self._failures >= self.FAILURES and now - self._worked_at >= _PROOF_SECONDS
         if self.is_open:
             self._wait = min(self._longest, 2 * self._wait or 5.0)
             self._closed_until = now + self._wait
 
-    def worked(self) -> None:
+    def worked(self, now: float) -> None:
         """Records any response that is not a transient failure."""
-        self._failures, self._wait = 0, 0.0
+        self._failures, self._wait, self._worked_at, self.is_open = 0, 0.0, now, False
 
 
 class RetryingProvider(Provider):
@@ -179,7 +189,7 @@ class RetryingProvider(Provider):
                 answer.retried += retried
                 return answer
             transient += fault.kind is FailureKind.TRANSIENT
-            wait = self._wait(fault, retried)
+            wait = self._wait(fault, retried, call.model)
             exhausted = transient >= self._policy.transient_attempts or (
                 self._breaker.is_open and fault.kind is FailureKind.TRANSIENT
             )
@@ -192,8 +202,8 @@ class RetryingProvider(Provider):
             )
             await asyncio.sleep(wait)
 
-    def _wait(self, fault: ProviderError, failures: int) -> float:
-        if fault.kind is FailureKind.RATE_LIMITED:
+    def _wait(self, fault: ProviderError, failures: int, model: str) -> float:
+        if fault.kind is FailureKind.RATE_LIMITED and self.limiter.is_learned(model):
             return fault.retry_after or 0.0  # the limiter adds its own wait
         ceiling = min(self._policy.longest_wait, self._policy.first_wait * 2.0 ** min(failures, 32))
         jitter = random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not cryptography
@@ -231,6 +241,8 @@ class RetryingProvider(Provider):
         except ProviderError as fault:
             if fault.kind is FailureKind.TRANSIENT:
                 self._breaker.failed(fault, clock())
+            elif fault.kind is FailureKind.RATE_LIMITED:
+                self._breaker.worked(clock())  # but how many calls it takes is not known yet
             else:
                 self._worked()
             raise
@@ -238,7 +250,7 @@ class RetryingProvider(Provider):
         return answer
 
     def _worked(self) -> None:
-        self._breaker.worked()
+        self._breaker.worked(asyncio.get_running_loop().time())
         self._prove()
 
     async def _send(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
@@ -254,7 +266,7 @@ class RetryingProvider(Provider):
                 raise self._no_turn(call, tokens) from None
         outcome, retry_after, used, quotas = Outcome.OTHER, None, None, None
         clock = asyncio.get_running_loop().time
-        limit, begun = self._timeout.seconds, clock()
+        limit, begun, answers = self._timeout.seconds, clock(), self._timeout.answers
         try:
             async with asyncio.timeout(timeout(deadline, limit)):
                 answer = await self._inner.complete(call, deadline)
@@ -271,7 +283,7 @@ class RetryingProvider(Provider):
                 raise DeadlinePassedError(
                     f"no answer of provider {self.name!r} before the deadline"
                 ) from None
-            self._timeout.passed()
+            self._timeout.passed(answers)
             raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:

@@ -148,13 +148,18 @@ async def test_a_learned_limit_is_probed_by_one_call_and_ever_less_often() -> No
 
 async def test_calls_refused_within_the_learned_number_show_a_limit_of_the_rate() -> None:
     clock = Clock()
-    limiter = CallLimiter(ConcurrencyBounds(start=10), clock=clock)
-    admissions = [await limiter.acquire() for _ in range(10)]
-    limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
-    assert limiter.limit == 9
+    limiter = CallLimiter(ConcurrencyBounds(start=20), clock=clock)
+    admissions = [await limiter.acquire() for _ in range(20)]
+    for _ in range(6):
+        limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
+    assert limiter.limit == 14
     limiter.release(admissions.pop(), Outcome.ANSWERED)
-    limiter.release(await limiter.acquire(), Outcome.RATE_LIMITED)
-    assert limiter.limit >= 10
+    later = [await limiter.acquire()]
+    limiter.release(later.pop(), Outcome.RATE_LIMITED)
+    assert limiter.delay("") == 0, "single refusals tell nothing"
+    for _ in range(5):
+        limiter.release(await limiter.acquire(), Outcome.RATE_LIMITED)
+    assert limiter.limit >= 20
     assert limiter.delay("") > 0
     assert limiter.try_acquire() is None
     (status,) = limiter.status()
@@ -183,11 +188,11 @@ async def test_models_wait_for_their_own_rates_alone() -> None:
 
 
 async def test_the_limit_never_leaves_its_bounds() -> None:
-    limiter = CallLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5))
-    admissions = [await limiter.acquire() for _ in range(4)]
+    limiter = CallLimiter(ConcurrencyBounds(minimum=6, start=8, maximum=9))
+    admissions = [await limiter.acquire() for _ in range(8)]
     for admission in admissions:
         limiter.release(admission, Outcome.RATE_LIMITED)
-    assert limiter.limit == 3
+    assert limiter.limit == 6
     limiter = CallLimiter(ConcurrencyBounds(minimum=3, start=4, maximum=5))
     await drive(limiter, 4, 10)
     assert limiter.limit == 5
