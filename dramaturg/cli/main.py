@@ -115,7 +115,7 @@ class Commands(LazyGroup):
             group=True,
         ),
         PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),
-        PlatformCommand("serve", PLATFORM, "Starts one service as a process of its own.", NO_PLATFORM),
+        PlatformCommand("serve", PLATFORM, "Starts one service in a separate process.", NO_PLATFORM),
     )
 
 
