@@ -6,7 +6,10 @@ provider has accepted and not answered: calls sent together are refused together
 it serves at once. If calls within that number are refused too, the provider limits the rate, not the
 concurrency, and the rate is learned instead (see [services.generation.rates]). Single calls above a learned
 limit probe whether it still holds, first soon, then ever less often. Calls that get no answer in time halve
-the limit: a server that answers one call at a time is sent no more than it answers.
+the limit, unless others are answered meanwhile.
+
+Overloaded providers also refuse single calls at random. Nothing is learned from refusals until several come
+without an answer in between.
 """
 
 from __future__ import annotations
