@@ -12,7 +12,14 @@ from dramaturg.service import context
 
 
 class Deadline(Protocol):
-    """A moment that may move later while one waits for it."""
+    """A moment that may move later while one waits for it.
+
+    Attributes:
+        failure: The latest failure of the work under this deadline, set by the work. It is raised in place of
+            DeadlinePassedError when the deadline passes.
+    """
+
+    failure: Exception | None
 
     def remaining(self) -> float:
         """Seconds until then; negative once it has passed, infinite where there is none."""
@@ -21,10 +28,11 @@ class Deadline(Protocol):
 class Until:
     """A fixed moment, in seconds from now. None: never."""
 
-    __slots__ = ("_at", "_clock")
+    __slots__ = ("_at", "_clock", "failure")
 
     def __init__(self, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self.failure: Exception | None = None
         self._at = math.inf if seconds is None else clock() + seconds
 
     def remaining(self) -> float:

@@ -184,7 +184,7 @@ class RetryingProvider(Provider):
                     raise fault from None
                 raise
             except ProviderError as failed:
-                fault = failed
+                fault = deadline.failure = failed
             else:
                 answer.retried += retried
                 return answer

@@ -18,6 +18,7 @@ class _SharedWork(Generic[T]):
 
     def __init__(self) -> None:
         self.waiters: dict[asyncio.Future[T], Deadline] = {}
+        self.failure: Exception | None = None
         self.task: asyncio.Task[T]
 
     def remaining(self) -> float:
@@ -56,8 +57,8 @@ class SingleFlight(Generic[T]):
             The outcome, and whether it was begun for this caller.
 
         Raises:
-            DeadlinePassedError: the caller's deadline passed before the work ended.
-            Exception: what the work raised.
+            DeadlinePassedError: The caller's deadline passed before the work ended or failed once.
+            Exception: The work's error, or at the caller's deadline its latest failure.
         """
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[T] = loop.create_future()
@@ -68,7 +69,7 @@ class SingleFlight(Generic[T]):
         else:
             flight.waiters[waiter] = deadline
         limit = timeout(deadline)
-        timer = None if limit is None else loop.call_later(limit + _GRACE, _give_up, waiter)
+        timer = None if limit is None else loop.call_later(limit + _GRACE, _give_up, waiter, flight)
         try:
             return await waiter, begun
         finally:
@@ -106,9 +107,9 @@ class SingleFlight(Generic[T]):
             del self._under_way[key]
 
 
-def _give_up(waiter: asyncio.Future[T]) -> None:
+def _give_up(waiter: asyncio.Future[T], work: _SharedWork[T]) -> None:
     if not waiter.done():
-        _fail(waiter, DeadlinePassedError("no answer before the deadline"))
+        _fail(waiter, work.failure or DeadlinePassedError("no answer before the deadline"))
 
 
 def _fail(waiter: asyncio.Future[T], error: BaseException) -> None:

@@ -173,8 +173,10 @@ async def test_a_wait_that_the_provider_asks_for_is_kept_to() -> None:
 async def test_a_rate_limit_is_waited_out_until_the_deadline() -> None:
     async with OpenAIServer(lambda _: GOOD, Misbehaviour({"rate_limit": 1.0})) as server:
         patient = {"first_wait_seconds": 0.02, "longest_wait_seconds": 0.05, "transient_attempts": 1}
-        async with generation_service(providers={"p": endpoint(server, retries=patient)}) as service:
-            error = await failure(service, timeout=0.8)
+        providers = {"p": endpoint(server, retries=patient)}
+        # The reserve leaves a busy machine time to report the failure before the client's own deadline.
+        async with generation_service(providers=providers, deadline_reserve_seconds=1.0) as service:
+            error = await failure(service, timeout=1.8)
         assert server.calls.total() > 5
     assert error.reason == reasons.ERROR_REASON_PROVIDER_RATE_LIMITED
 

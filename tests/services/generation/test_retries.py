@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from services.generation.calls import Call, Message, Role
+from services.generation.calls import Answer, Call, Message, Role
 from services.generation.completions import Completer
-from services.generation.deadlines import Until
+from services.generation.deadlines import Deadline, Until
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.ledger import SqliteLedger
 from services.generation.limiter import CallLimiter, ConcurrencyBounds
 from services.generation.pricing import PriceTable
+from services.generation.providers.base import Provider
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider
 from services.generation.registry import ConfiguredProvider, Registry
 from services.generation.retries import RetryingProvider, RetryPolicy
@@ -49,6 +50,44 @@ async def test_a_hang_after_a_failure_is_that_failure() -> None:
         with pytest.raises(ProviderError, match=r"no answer within 0\.1 s") as raised:
             await provider.complete(CALL, Until(0.25))
     assert raised.value.kind is FailureKind.TRANSIENT
+
+
+class SlowToCancel(Provider):
+    """Refuses the first call; later calls hang, and take long to cancel."""
+
+    name, address, default_model, keeps = "p", "a", "m", False
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self.released = asyncio.Event()
+
+    async def complete(self, call: Call, deadline: Deadline) -> Answer:
+        self._calls += 1
+        if self._calls == 1:
+            raise ProviderError(FailureKind.RATE_LIMITED, self.name, "slow down", settled=True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.released.wait()
+        raise AssertionError
+
+    async def models(self) -> Sequence[str]:
+        return ()
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_refusal_is_reported_at_the_deadline_while_a_later_attempt_still_ends() -> None:
+    inner = SlowToCancel()
+    provider = RetryingProvider(inner, CallLimiter(), RetryPolicy(first_wait=0.0, longest_wait=0.0))
+    ledger = SqliteLedger(None)
+    completer = Completer(Registry([ConfiguredProvider(provider, PriceTable())]), ledger, str)
+    with pytest.raises(ProviderError, match="slow down") as raised:
+        await completer.complete(CALL, Until(0.1))
+    assert raised.value.kind is FailureKind.RATE_LIMITED
+    inner.released.set()
+    await ledger.close()
 
 
 async def test_a_turn_that_never_comes_is_a_deadline_passed() -> None:

@@ -102,6 +102,23 @@ async def test_a_short_deadline_ends_one_wait_and_not_the_work() -> None:
     assert work.begun == 1
 
 
+async def test_a_deadline_that_passes_after_a_failure_raises_that_failure() -> None:
+    flights = SingleFlight[str]()
+    unwound = asyncio.Event()
+
+    async def work(deadline: Deadline) -> str:
+        deadline.failure = ValueError("refused")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await unwound.wait()
+        return "done"
+
+    with pytest.raises(ValueError, match="refused"):
+        await flights.join("k", Until(0.01), work)
+    unwound.set()
+
+
 async def test_different_keys_are_different_work() -> None:
     flights, work = SingleFlight[str](), Work()
     work.end.set()
