@@ -22,7 +22,7 @@ from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
-from gateway.servicer import EvaluationServicer, JudgeDirectoryServicer
+from gateway.servicer import JudgeDirectoryServicer, evaluation_servicer
 from gateway.settings import GatewaySettings
 
 
@@ -75,7 +75,7 @@ class App:
                 Contract.make(
                     evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                     evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-                    EvaluationServicer(evaluations),
+                    evaluation_servicer(evaluations),
                     name="gateway",
                     version=version("dramaturg"),
                     description="Evaluates the output of language models through registered judges.",

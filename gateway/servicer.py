@@ -9,7 +9,8 @@ from typing import Any
 
 import grpc
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2_grpc, judge_directory_service_pb2_grpc
+from dramaturg.api.evaluation.v1 import judge_directory_service_pb2_grpc
+from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceServicer
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     CheckJudgeResponse,
@@ -18,6 +19,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 )
 from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import KINDS
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 from gateway.judges.selection import judge_unknown
@@ -25,24 +27,18 @@ from gateway.judges.selection import judge_unknown
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
 
-class EvaluationServicer(evaluation_service_pb2_grpc.EvaluationServiceServicer):
-    """``evaluation.v1.EvaluationService``: every method streams the events of the evaluation asked for."""
+def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
+    """``evaluation.v1.EvaluationService``: the method of each kind streams the events of an evaluation."""
 
-    def __init__(self, evaluations: Evaluations) -> None:
-        self._evaluations = evaluations
-
-    async def _evaluate(self, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
-        del context
-        async with aclosing(self._evaluations.plan(request).events()) as events:
+    async def evaluate(servicer: Any, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
+        del servicer, context
+        async with aclosing(evaluations.plan(request).events()) as events:
             async for event in events:
                 yield event
 
-    EvaluateScripts = _evaluate
-    CompareTexts = _evaluate
-    EvaluateGraphs = _evaluate
-    EvaluateDecisions = _evaluate
-    SimulateDialogue = _evaluate
-    EvaluateDialogues = _evaluate
+    methods = {kind.method: evaluate for kind in KINDS}
+    servicer: EvaluationServiceServicer = type("EvaluationServicer", (EvaluationServiceServicer,), methods)()
+    return servicer
 
 
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
-from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
-from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.results.rows import flatten, is_panel_mean
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
@@ -43,12 +38,10 @@ ABSTENTIONS = Counter(
 )
 
 # The name of an evaluation is the member of RunSample.result that holds its result.
-_NAMES: dict[type[Message], str] = {
-    ScriptsResult: "scripts",
-    TextsResult: "texts",
-    GraphsResult: "graphs",
-    DecisionResult: "decision",
-    DialogueResult: "dialogue",
+_NAMES = {
+    field.message_type.full_name: field.name
+    for field in RunSample.DESCRIPTOR.oneofs_by_name["result"].fields
+    if field.message_type is not None
 }
 
 
@@ -67,13 +60,18 @@ class Judgement(NamedTuple):
     reason: AbstainReason.ValueType
 
 
-def count_result(result: Message) -> None:
-    """Counts the judgements of a result, those of every judge of a panel included."""
-    evaluation = _NAMES.get(type(result))
+def count_result(result: Message, judgements: Iterable[Judgement]) -> None:
+    """Counts a result and its judgements. Results that are no samples of runs are not counted.
+
+    Args:
+        result: The result of an evaluation.
+        judgements: Its judgements, those of every judge of a panel included.
+    """
+    evaluation = _NAMES.get(result.DESCRIPTOR.full_name)
     if evaluation is None:
         return
     EVALUATIONS.add(evaluation)
-    for role, judge, outcome, reason in _judgements(evaluation, result):
+    for role, judge, outcome, reason in judgements:
         JUDGEMENTS.add(evaluation, role, judge, _OUTCOMES[outcome])
         if outcome == verdict_pb2.OUTCOME_ABSTAIN:
             ABSTENTIONS.add(evaluation, role, judge, reason_name(reason))
@@ -92,17 +90,11 @@ _OUTCOMES = {
 }
 
 
-def _judgements(evaluation: str, result: Message) -> Iterable[Judgement]:
-    if isinstance(result, ScriptsResult):
-        return _verdicts(result)
+def flat_judgements(result: Message) -> Iterable[Judgement]:
+    """The flat judgements of a result, without the means of panels."""
+    evaluation = _NAMES.get(result.DESCRIPTOR.full_name)
+    if evaluation is None:
+        return ()
     sample = RunSample(**cast("dict[str, Any]", {evaluation: result}))
     rows = (row for row in flatten(sample) if not is_panel_mean(row))
     return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in rows)
-
-
-def _verdicts(result: ScriptsResult) -> Iterator[Judgement]:
-    """The verdicts of every judge; those of panels are derived from them and not counted."""
-    for candidate in result.candidates:
-        for assessed in candidate.assessments:
-            for verdict in assessed.assessment.verdicts:
-                yield Judgement(assessed.role, assessed.judge, verdict.outcome, verdict.abstain_reason)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.service.telemetry import instruments
-from gateway.evaluations.metrics import count_result
+from gateway.evaluations.metrics import Judgement, count_result, flat_judgements
 
 
 class Emit(Protocol):
@@ -41,9 +41,14 @@ class Evaluation(ABC):
             emit: Publishes the events before the result.
         """
 
+    @staticmethod
+    def judgements(result: Any) -> Iterable[Judgement]:
+        """The judgements of a result that metrics count."""
+        return flat_judgements(result)
+
     async def result(self) -> Any:
         """Runs the evaluation and returns its result. Cancellation cancels the calls to judges."""
-        return _counted(await self.work(_tell_nobody))
+        return self._counted(await self.work(_discard))
 
     async def events(self) -> AsyncGenerator[Any]:
         """Yields the accepted plan, then each event as it occurs, then the result.
@@ -62,16 +67,15 @@ class Evaluation(ABC):
         try:
             while (event := await events.get()) is not None:
                 yield event
-            yield response(result=_counted(await task))
+            yield response(result=self._counted(await task))
         finally:
             task.cancel()
 
+    def _counted(self, result: Any) -> Any:
+        if instruments.counting():
+            count_result(result, self.judgements(result))
+        return result
 
-def _tell_nobody(**event: Message) -> None:
+
+def _discard(**event: Message) -> None:
     del event
-
-
-def _counted(result: Any) -> Any:
-    if instruments.counting():
-        count_result(result)
-    return result

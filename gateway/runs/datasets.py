@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any, BinaryIO
 
-from google.protobuf.message import Message
-
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
-from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
-from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import (
     Dataset,
     DatasetFormat,
@@ -24,7 +18,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.datasets import (
     DatasetError,
     DatasetReader,
@@ -35,26 +28,17 @@ from dramaturg.datasets import (
 )
 from dramaturg.datasets.formats import ENDS
 from dramaturg.service.errors import invalid
+from gateway.evaluations.kinds import run_kind
 from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
 from gateway.runs.records import NewSample
 
 __all__ = [
-    "REQUESTS",
     "URI_SCHEMES",
     "DatasetAccess",
     "SampleReader",
     "check_dataset",
     "dataset_format",
 ]
-
-REQUESTS: Mapping[str, type[Message]] = {
-    "scripts": EvaluateScriptsRequest,
-    "texts": CompareTextsRequest,
-    "graphs": EvaluateGraphsRequest,
-    "decisions": EvaluateDecisionsRequest,
-    "dialogues": EvaluateDialoguesRequest,
-}
-"""The request type of a row, by the name of the evaluation in ``RunSpec``."""
 
 _FORMATS = {
     run_pb2.DATASET_FORMAT_JSONL: Format.JSONL,
@@ -123,16 +107,15 @@ class SampleReader:
         """The samples; invalid rows are failed samples."""
         dataset = self._spec.dataset
         form = dataset_format(dataset)
-        evaluation = self._spec.WhichOneof("evaluation") or ""
+        kind = run_kind(self._spec)
         try:
             with self._open(form) as file:
                 reader = DatasetReader(
                     file,
-                    REQUESTS[evaluation],
+                    kind.request_type,
                     form,
                     row_limit=dataset.row_limit or None,
-                    # Written by the models under test.
-                    filled=("candidates",) if evaluation == "scripts" and self._spec.models else (),
+                    filled=kind.written_fields(self._spec),
                 )
                 try:
                     for index, row in enumerate(reader):

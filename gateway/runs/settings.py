@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from dramaturg.service.settings import Settings
-from gateway.runs.datasets import URI_SCHEMES
+from gateway.runs.dataset_access import URI_SCHEMES
 
 
 def default_url() -> str:

@@ -1,1 +1,1 @@
-"""Simulated dialogues (SimulBench): held, cut into test scripts, continued, rated and compared."""
+"""Dialogues (SimulBench): test scripts that models continue, whose replies are rated and compared."""

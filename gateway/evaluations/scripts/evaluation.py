@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
     CandidateAssessment,
@@ -15,6 +15,7 @@ from dramaturg.judge.steps import parse_candidate
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.concurrency import gather_all
+from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.scripts.assessments import Assessor, FindGoldAnswer
 from gateway.evaluations.scripts.gold_answer import find_gold_answer
 from gateway.evaluations.scripts.panels import decide
@@ -41,6 +42,14 @@ class ScriptsEvaluation(Evaluation):
         self._timeouts = timeouts
         self._readings = [parse_candidate(candidate) for candidate in plan.request.candidates]
         self._assessor = Assessor(plan, self._readings, directory, timeouts)
+
+    @staticmethod
+    def judgements(result: ScriptsResult) -> Iterator[Judgement]:
+        """The verdicts of every judge; those of panels are derived from them and not counted."""
+        for candidate in result.candidates:
+            for assessed in candidate.assessments:
+                for verdict in assessed.assessment.verdicts:
+                    yield Judgement(assessed.role, assessed.judge, verdict.outcome, verdict.abstain_reason)
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""

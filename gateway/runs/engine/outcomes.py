@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
+from gateway.evaluations.kinds import run_kind
 from gateway.runs.engine.sample_evaluation import SampleEvaluation
 from gateway.runs.records import SampleOutcome, SampleWork
 
@@ -37,15 +38,6 @@ GROUP_SIZE = 32
 MAX_UNWRITTEN = 256
 """The number of unwritten outcomes above which ``put`` blocks: the store is slower than the samples."""
 
-_RESULTS: Mapping[str, str] = {
-    "scripts": "scripts",
-    "texts": "texts",
-    "graphs": "graphs",
-    "decisions": "decision",
-    "dialogues": "dialogue",
-}
-"""The member of ``RunSample.result`` by that of ``RunSpec.evaluation``."""
-
 Write = Callable[[Sequence[SampleOutcome]], Awaitable[None]]
 
 
@@ -55,7 +47,7 @@ def outcome_of(sample: SampleWork, spec: RunSpec, evaluation: SampleEvaluation) 
     record.attempt_count = evaluation.attempts
     if evaluation.result is not None:
         record.state = SAMPLE_STATE_SUCCEEDED
-        result: Any = getattr(record, _RESULTS[str(spec.WhichOneof("evaluation"))])
+        result: Any = getattr(record, run_kind(spec).result_name)
         result.CopyFrom(evaluation.result)
     else:
         assert evaluation.error is not None

@@ -14,7 +14,6 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.usage import add_usage
 from dramaturg.service import context
@@ -22,10 +21,9 @@ from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import noted_failures
 from gateway.evaluations.dispatch import Evaluations
+from gateway.evaluations.kinds import run_kind
 from gateway.judges.pending_calls import PendingCalls
 from gateway.runs.engine import policy
-from gateway.runs.engine.authoring import add_scripts, write_scripts
-from gateway.runs.engine.spec import apply_spec, request_type
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
 from gateway.runs.records import Incident
 
@@ -138,25 +136,14 @@ class SampleEvaluator:
                 return _failed(_internal())
         waits = [failure.retry_after or 0 for failure in failures]
         usage = cast("Any", result).usage
-        gap = transient_gap(result, failures)
+        gap = transient_gap(result, failures, run_kind(spec).preparation(result))
         return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0))
 
     async def _result(self, row: bytes, spec: RunSpec, repeat_offset: int) -> Message:
-        request: Any = request_type(spec).FromString(row)
-        apply_spec(request, spec, repeat_offset)
-        if not (isinstance(request, EvaluateScriptsRequest) and spec.models):
-            return cast("Message", await self._evaluations.plan(request).result())
-        evaluations = self._evaluations
-        scripts = await write_scripts(
-            request, spec, repeat_offset, evaluations.registry, evaluations.timeouts
-        )
-        request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
-        if request.candidates:
-            result: ScriptsResult = await evaluations.plan(request).result()
-        else:
-            result = ScriptsResult(task=request.task, tags=request.tags, mechanism=request.mechanism)
-        add_scripts(result, scripts)
-        return result
+        kind = run_kind(spec)
+        request = kind.request_type.FromString(row)
+        kind.apply_spec(request, spec, repeat_offset)
+        return await kind.evaluate(request, spec, repeat_offset, self._evaluations.context)
 
 
 class OutageTracker:

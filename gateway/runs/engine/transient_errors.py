@@ -15,8 +15,6 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 
@@ -40,12 +38,15 @@ def is_transient(error: ServiceError) -> bool:
     return error.code in _CODES and error.reason != error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED
 
 
-def transient_gap(result: Message, failures: Sequence[Failure]) -> str:
+def transient_gap(
+    result: Message, failures: Sequence[Failure], preparation: tuple[str, Any] | None = None
+) -> str:
     """Describes an abstention or a missing part of a result that has a transient reason. Empty: none.
 
     Args:
         result: The result of an evaluation.
         failures: The judge calls that failed during the evaluation.
+        preparation: See ``RunKind.preparation``.
     """
     found = _finder(result.DESCRIPTOR)(result)
     if found is not None and (said := getattr(found, "rationale", "")):
@@ -53,10 +54,10 @@ def transient_gap(result: Message, failures: Sequence[Failure]) -> str:
     for failure in failures:
         if failure.reason in _ABSTENTIONS:
             return f"{failure.judge} {failure.explanation}"
-    if isinstance(result, ScriptsResult) and _never_asked(result.gold_answer):
-        return f"there is no gold answer: {result.gold_answer.failure}"
-    if isinstance(result, TextsResult) and _never_asked(result.roles.generation):
-        return f"there are no roles: {result.roles.generation.failure}"
+    if preparation is not None:
+        absence, answer = preparation
+        if _never_asked(answer):
+            return f"{absence}: {answer.failure}"
     return "" if found is None else _abstention(found)
 
 

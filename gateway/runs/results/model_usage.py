@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.judge.usage import total_usage
+from gateway.evaluations.kinds import result_kind
 
 
 def usage_by_model(samples: Iterable[RunSample]) -> Mapping[str, Usage]:
@@ -16,18 +17,8 @@ def usage_by_model(samples: Iterable[RunSample]) -> Mapping[str, Usage]:
     """
     spent: dict[str, list[Usage]] = {}
     for sample in samples:
-        for model, provenance in _usages(sample):
+        if (kind := result_kind(sample)) is None:
+            continue
+        for model, provenance in kind.model_provenances(getattr(sample, kind.result_name)):
             spent.setdefault(model, []).append(provenance.usage)
     return {model: total_usage(usages) for model, usages in spent.items()}
-
-
-def _usages(sample: RunSample) -> Iterator[tuple[str, Provenance]]:
-    for candidate in sample.scripts.candidates:
-        yield from ((candidate.model, said.assessment.provenance) for said in candidate.assessments)
-    for graph in sample.graphs.graphs:
-        yield from ((graph.model, provenance) for provenance in graph.provenances)
-    yield from ((choice.model, choice.provenance) for choice in sample.decision.choices)
-    dialogue = sample.dialogue
-    yield from ((reply.model, reply.provenance) for reply in dialogue.replies)
-    yield from ((rated.model, rated.rating.provenance) for rated in dialogue.ratings)
-    yield from ((scored.model, scored.provenance) for scored in dialogue.scores)

@@ -14,11 +14,11 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RunSpec, RunState
 from dramaturg.service.errors import ServiceError, invalid, invalid_fields
+from gateway.evaluations.kinds import run_kind
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.service.lookup import RunLookup, wrong_state
 from gateway.runs.service.update_mask import update_paths, updated_spec
-from gateway.runs.service.validation import check_models
 from gateway.runs.store.base import RequestIdReusedError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 
@@ -145,7 +145,7 @@ class RunChanges:
             ServiceError: INVALID_ARGUMENT: the models do not fit the run; FAILED_PRECONDITION: the run has
                 not ended.
         """
-        if found := list(check_models(run.spec.WhichOneof("evaluation"), added)):
+        if found := list(run_kind(run.spec).check_models(added)):
             raise invalid_fields(found)
         models = list(dict.fromkeys([*run.spec.models, *added]))
         if len(models) > MAX_MODELS:

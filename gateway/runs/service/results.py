@@ -11,6 +11,7 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.results.leaderboard import leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
+from gateway.evaluations.kinds import run_kind
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import (
     ExtraMissingError,
@@ -23,8 +24,6 @@ from gateway.runs.results.report import write_report
 from gateway.runs.store.base import RunStore
 
 _PAGE_SIZE = 50
-# RunSample names some results in the singular.
-_KINDS = {"decisions": "decision", "dialogues": "dialogue"}
 
 
 def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResponse:
@@ -33,8 +32,7 @@ def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResp
     Raises:
         ServiceError: INVALID_ARGUMENT: the run has results, but none of the measure.
     """
-    evaluation = run.spec.WhichOneof("evaluation") or ""
-    kind = _KINDS.get(evaluation, evaluation)
+    kind = run_kind(run.spec).result_name
     sums = [*store.model_sums(run.id)]
     known = sorted({one.measure for one in sums})
     if measure and known and measure not in known:

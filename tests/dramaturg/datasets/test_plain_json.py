@@ -17,11 +17,13 @@ from dramaturg.datasets import Format, Row, requests
 from dramaturg.datasets.plain_json import read_plain
 from dramaturg.datasets.requests import read_request
 from dramaturg.service.errors import Violation
-from gateway.runs.datasets import REQUESTS
+from gateway.evaluations.kinds import RUN_KINDS
 from tests.dramaturg.datasets.json_values import json_values, message_types
 from tests.support.datasets import read, written
 
 MESSAGES = message_types()
+REQUESTS = {name: kind.request_type for name, kind in RUN_KINDS.items()}
+
 every_request = pytest.mark.parametrize("kind", REQUESTS.values(), ids=REQUESTS)
 every_kind = pytest.mark.parametrize(
     "kind", [*REQUESTS.values(), *MESSAGES.values()], ids=[*REQUESTS, *MESSAGES]

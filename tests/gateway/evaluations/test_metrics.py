@@ -15,6 +15,8 @@ from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessme
 from dramaturg.judge.verdicts import abstained, passed
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.metrics import count_result
+from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
+from gateway.evaluations.streams import Evaluation
 from tests.support.gateway import Fake, agents, all_pass, evaluate_result, gateway_client, scripts_request
 from tests.support.telemetry import counted
 
@@ -73,8 +75,9 @@ def test_judgements_of_every_evaluation_are_counted() -> None:
     assessed.assessment.verdicts.extend(verdicts)
     scripts.candidates.add(assessments=[assessed])
     with counted() as counts:
-        for result in (decision, dialogue, scripts, SimulatedDialogue()):
-            count_result(result)
+        for result in (decision, dialogue, SimulatedDialogue()):
+            count_result(result, Evaluation.judgements(result))
+        count_result(scripts, ScriptsEvaluation.judgements(scripts))
         found = counts.now()
     assert found.by("dramaturg_judgements_total", "outcome", evaluation="decision") == {
         "pass": 1,

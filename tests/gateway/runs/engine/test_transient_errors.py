@@ -20,6 +20,8 @@ from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.scripts.kind import ScriptsKind
+from gateway.evaluations.texts.kind import TextsKind
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
@@ -80,12 +82,12 @@ def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
     result = run_pb2.RunSample().scripts
     result.gold_answer.failure = "The model could not be asked."
     # Without a prompt no model was to be called: the failure is permanent.
-    assert not transient_gap(result, [])
+    assert not transient_gap(result, [], ScriptsKind().preparation(result))
     result.gold_answer.provenance.CopyFrom(Provenance(prompts=[PromptReference(name="synthesize")]))
-    assert transient_gap(result, [])
+    assert transient_gap(result, [], ScriptsKind().preparation(result))
     result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
-    assert not transient_gap(result, [])
+    assert not transient_gap(result, [], ScriptsKind().preparation(result))
     texts = TextsResult()
     texts.roles.generation.failure = "The model could not be asked."
     texts.roles.generation.provenance.prompts.add(name="roles")
-    assert transient_gap(texts, [])
+    assert transient_gap(texts, [], TextsKind().preparation(texts))

@@ -1,4 +1,4 @@
-"""Requests scripts from the models under test of a run, before they are judged.
+"""Scripts that the models under test of a run write before they are judged.
 
 The result holds the author of each script and its provenance as the assessment of the role "author": without
 verdicts if there is a script, with an abstention for each criterion otherwise.
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
@@ -30,9 +31,9 @@ from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.run_options import set_seed
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, select_judges
-from gateway.runs.engine.spec import writing_options
 
 _UNUSABLE = {
     "refused": verdict_pb2.ABSTAIN_REASON_REFUSED,
@@ -92,6 +93,15 @@ async def write_scripts(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
     return [task.result() for task in tasks]
+
+
+def writing_options(spec: RunSpec, model: str, repeat_offset: int) -> JudgeOptions:
+    """The options of a script request to a model under test."""
+    options = JudgeOptions(model=model, repeat_index=spec.options.repeat_index + repeat_offset)
+    if spec.scripts.HasField("writing_sampling"):
+        options.sampling.CopyFrom(spec.scripts.writing_sampling)
+    set_seed(options, spec)
+    return options
 
 
 def add_scripts(result: ScriptsResult, scripts: Sequence[WrittenScript]) -> None:

@@ -26,7 +26,12 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_STORY,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH
-from gateway.runs.engine.spec import apply_spec, writing_options
+from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.scripts.authorship import writing_options
+
+
+def apply_spec(row: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
+    run_kind(spec).apply_spec(row, spec, repeat_offset)
 
 
 def test_an_empty_spec_changes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Simulation (SimulBench, sections 2.3 and 2.4): a dialogue of a user agent with a simulator.
+"""Simulates a dialogue (SimulBench, sections 2.3 and 2.4): a dialogue of a user agent with a simulator.
 
 A turn is a user's utterance and the simulator's answer to it; the task's description is the first utterance.
 Test scripts are cut from the complete turns.
@@ -7,7 +7,6 @@ Test scripts are cut from the complete turns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import Utterance
@@ -15,10 +14,8 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulatedDialogue,
-    SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     NextUserTurnRequest,
     NextUserTurnResponse,
@@ -31,60 +28,15 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
     FindChallengingTurnResponse,
 )
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
-from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.names import abstention_name
-from dramaturg.service.errors import invalid_fields
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, ask
-from gateway.evaluations.checks import check_alone
-from gateway.evaluations.dialogues.cuts import cut_scripts
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.simulations.cuts import cut_scripts
+from gateway.evaluations.simulations.plan import SimulationPlan
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
-
-MAX_TURNS = 4
-"""The default maximum of turns (SimulBench, section 3.2)."""
-
-_ROLES = (AUTHOR, CHALLENGE_JUDGE)
-
-
-@dataclass(frozen=True)
-class SimulationPlan:
-    """A valid request, its author and its challenge judge."""
-
-    request: SimulateDialogueRequest
-    author: JudgeAssignment
-    """The author of both sides."""
-    challenge_judge: JudgeAssignment
-    """The judge that finds the first challenging turn."""
-
-    def max_turns(self) -> int:
-        """The maximum number of turns."""
-        return self.request.max_turn_count or MAX_TURNS
-
-    def accepted(self) -> EvaluationAccepted:
-        """The event that states the plan. It has no count: the number of utterances is unknown."""
-        return EvaluationAccepted(judges=[self.author.describe(), self.challenge_judge.describe()])
-
-
-def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> SimulationPlan:
-    """Plans a dialogue for a request that is within the contract's limits.
-
-    Args:
-        request: The request.
-        registry: The registered judges.
-
-    Raises:
-        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
-            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
-    """
-    found = [*check_selections(request.judges, _ROLES, registry.roles), *check_alone(request.judges, _ROLES)]
-    if found:
-        raise invalid_fields(found)
-    author, challenge_judge = select_judges(request.judges, _ROLES, registry, "")
-    return SimulationPlan(request, author, challenge_judge)
+from gateway.judges.selection import JudgeAssignment
 
 
 class Simulation(Evaluation):

@@ -1,4 +1,4 @@
-"""Decisions (Choice-75): one call for each model, prompt and order of the options."""
+"""The plan of an evaluation of decisions: the questions and their author."""
 
 from __future__ import annotations
 
@@ -6,34 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dramaturg.api.common.v1 import decision_pb2, verdict_pb2
+from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.evaluation.v1 import decisions_pb2
-from dramaturg.api.evaluation.v1.decisions_pb2 import (
-    DecisionResult,
-    EvaluateDecisionsRequest,
-    EvaluateDecisionsResponse,
-    ModelChoice,
-)
+from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
-from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
-    ChooseOptionRequest,
-    ChooseOptionResponse,
-    DecisionPrompt,
-)
-from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.judge.roles import AUTHOR
-from dramaturg.judge.usage import total_usage
 from dramaturg.service.errors import Violation, invalid_fields
-from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.checks import check_alone, check_distinct
-from gateway.evaluations.concurrency import gather_all
-from gateway.evaluations.failures import Failure
-from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
-_CHOICES = frozenset({decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER})
+CHOICES = frozenset({decision_pb2.CHOICE_OPTION_1, decision_pb2.CHOICE_OPTION_2, decision_pb2.CHOICE_EITHER})
 _ORDERS = {
     decisions_pb2.OPTION_ORDER_UNSPECIFIED: (False,),
     decisions_pb2.OPTION_ORDER_AS_GIVEN: (False,),
@@ -104,73 +89,11 @@ def plan_decisions(request: EvaluateDecisionsRequest, registry: Registry) -> Dec
     return DecisionsPlan(request, author)
 
 
-class DecisionsEvaluation(Evaluation):
-    """The evaluation of one decision. A model that fails abstains; the others are not affected.
-
-    Args:
-        plan: The plan of the evaluation.
-        timeouts: The timeouts of judges.
-    """
-
-    def __init__(self, plan: DecisionsPlan, timeouts: Timeouts) -> None:
-        super().__init__(EvaluateDecisionsResponse, plan.accepted)
-        self._plan = plan
-        self._timeouts = timeouts
-
-    async def work(self, emit: Emit) -> DecisionResult:
-        request = self._plan.request
-        choices = await gather_all([self._ask(one, emit) for one in self._plan.questions()])
-        return DecisionResult(
-            decision=request.decision,
-            gold=request.gold,
-            tags=request.tags,
-            choices=choices,
-            usage=total_usage(choice.provenance.usage for choice in choices),
-        )
-
-    async def _ask(self, question: Question, emit: Emit) -> ModelChoice:
-        request, assignment = self._plan.request, self._plan.author
-        options = judge_options(assignment, request)
-        options.model = question.model or assignment.model
-        asked = ChooseOptionRequest(
-            decision=request.decision,
-            demonstrations=request.demonstrations,
-            prompt=question.prompt,
-            options_swapped=question.swapped,
-            options=options,
-        )
-        stub = AuthoringServiceStub(assignment.judge.channel)
-        answer = await ask(assignment, self._timeouts, stub.ChooseOption, asked, ChooseOptionResponse)
-        choice = ModelChoice(model=question.model, prompt=question.prompt, options_swapped=question.swapped)
-        if isinstance(answer, Failure):
-            choice.abstain_reason = answer.reason
-        else:
-            _settle(choice, answer)
-            choice.provenance.registered_name = assignment.judge.name
-        if choice.choice and request.gold:
-            choice.correct = choice.choice == request.gold
-        emit(choice=choice)
-        return choice
-
-
-def _settle(choice: ModelChoice, answer: ChooseOptionResponse) -> None:
-    """Copies the choice or abstention of an answer. An answer with neither abstains as UNPARSABLE."""
-    choice.text = answer.text
-    choice.provenance.CopyFrom(answer.provenance)
-    decided = answer.choice in _CHOICES
-    if decided and answer.abstain_reason:
-        choice.abstain_reason = verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
-    elif decided:
-        choice.choice = answer.choice
-    else:
-        choice.abstain_reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-
-
 def _check_demonstrations(request: EvaluateDecisionsRequest) -> Iterator[Violation]:
     asked = request.decision
     for index, demonstration in enumerate(request.demonstrations):
         path = f"demonstrations[{index}]"
-        if demonstration.choice not in _CHOICES:
+        if demonstration.choice not in CHOICES:
             yield Violation(f"{path}.choice", "must be stated: a demonstration is a solved example")
         shown = demonstration.decision
         if (shown.goal, shown.scenario) == (asked.goal, asked.scenario):

@@ -1,0 +1,1 @@
+"""Decisions (Choice-75): models choose an option."""

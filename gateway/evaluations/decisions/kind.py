@@ -1,0 +1,37 @@
+"""The kind ``decisions``: Choice-75."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, EvaluateDecisionsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import AUTHOR
+from gateway.evaluations.decisions.evaluation import DecisionsEvaluation
+from gateway.evaluations.decisions.plan import plan_decisions
+from gateway.evaluations.kind import EvaluationContext, RunKind
+
+
+class DecisionsKind(RunKind):
+    method = "EvaluateDecisions"
+    request_type = EvaluateDecisionsRequest
+    name = "decisions"
+    result_name = "decision"
+    roles = (AUTHOR,)
+
+    def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsEvaluation:
+        return DecisionsEvaluation(plan_decisions(request, context.registry), context.timeouts)
+
+    def _apply_options(self, request: EvaluateDecisionsRequest, spec: RunSpec) -> None:
+        options = spec.decisions
+        if options.prompts:
+            request.prompts[:] = options.prompts
+        if options.option_order:
+            request.option_order = options.option_order
+        if options.demonstrations:
+            del request.demonstrations[:]
+            request.demonstrations.extend(options.demonstrations)
+
+    def model_provenances(self, result: DecisionResult) -> Iterator[tuple[str, Provenance]]:
+        return ((choice.model, choice.provenance) for choice in result.choices)

@@ -1,0 +1,51 @@
+"""The kind ``dialogues``: replies to the test scripts of SimulBench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, EvaluateDialoguesRequest
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
+from dramaturg.service.errors import Violation
+from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
+from gateway.evaluations.dialogues.plan import plan_dialogues
+from gateway.evaluations.kind import EvaluationContext, RunKind
+
+
+class DialoguesKind(RunKind):
+    method = "EvaluateDialogues"
+    request_type = EvaluateDialoguesRequest
+    name = "dialogues"
+    result_name = "dialogue"
+    roles = (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER)
+
+    def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesEvaluation:
+        return DialoguesEvaluation(plan_dialogues(request, context.registry), context.timeouts)
+
+    def check_spec(self, spec: RunSpec) -> Iterator[Violation]:
+        for index, pair in enumerate(spec.dialogues.pairs):
+            if pair.first_model == pair.second_model:
+                yield Violation(f"dialogues.pairs[{index}]", f"compares {pair.first_model!r} with itself")
+
+    def _apply_options(self, request: EvaluateDialoguesRequest, spec: RunSpec) -> None:
+        options = spec.dialogues
+        if options.pairs:
+            del request.pairs[:]
+            request.pairs.extend(options.pairs)
+        if options.ratings_omitted:
+            request.ratings_omitted = True
+        # The sampling of the run is for judges and replies, unless replies have their own.
+        if options.HasField("sampling"):
+            request.sampling.CopyFrom(options.sampling)
+        elif spec.options.HasField("sampling"):
+            request.sampling.CopyFrom(spec.options.sampling)
+        if spec.HasField("seed") and not request.sampling.HasField("seed"):
+            # The author sets its own temperature if sampling has none.
+            request.sampling.seed = spec.seed
+
+    def model_provenances(self, result: DialogueResult) -> Iterator[tuple[str, Provenance]]:
+        yield from ((reply.model, reply.provenance) for reply in result.replies)
+        yield from ((rated.model, rated.rating.provenance) for rated in result.ratings)
+        yield from ((scored.model, scored.provenance) for scored in result.scores)

@@ -1,0 +1,32 @@
+"""The kind ``graphs``: proScript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphsResult
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import AUTHOR, EDGES, GRAPH
+from gateway.evaluations.graphs.evaluation import GraphsEvaluation
+from gateway.evaluations.graphs.plan import plan_graphs
+from gateway.evaluations.kind import EvaluationContext, RunKind
+
+
+class GraphsKind(RunKind):
+    method = "EvaluateGraphs"
+    request_type = EvaluateGraphsRequest
+    name = result_name = "graphs"
+    roles = (AUTHOR, EDGES, GRAPH)
+
+    def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsEvaluation:
+        return GraphsEvaluation(plan_graphs(request, context.registry), context.timeouts)
+
+    def _apply_options(self, request: EvaluateGraphsRequest, spec: RunSpec) -> None:
+        for field in ("task", "method", "cycle_policy", "distance_mode", "reduce"):
+            if value := getattr(spec.graphs, field):
+                setattr(request, field, value)
+
+    def model_provenances(self, result: GraphsResult) -> Iterator[tuple[str, Provenance]]:
+        for graph in result.graphs:
+            yield from ((graph.model, provenance) for provenance in graph.provenances)

@@ -1,0 +1,129 @@
+"""The interface of an evaluation kind.
+
+A kind is a package ``gateway.evaluations.<kind>`` whose module ``kind`` implements the interface;
+``gateway.evaluations.kinds`` lists all kinds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import Role
+from dramaturg.service.errors import Violation
+from gateway.evaluations.calls import Timeouts
+from gateway.evaluations.checks import check_distinct
+from gateway.evaluations.run_options import set_judge_options, set_judges
+from gateway.evaluations.streams import Evaluation
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registry import Registry
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """The judges of a gateway, which all evaluations share."""
+
+    registry: Registry
+    directory: JudgeDirectory
+    timeouts: Timeouts
+
+
+class EvaluationKind(ABC):
+    """A kind of evaluation: one method of EvaluationService."""
+
+    method: ClassVar[str]
+    """The name of the method."""
+    request_type: ClassVar[type[Message]]
+    """The type of its request."""
+
+    @abstractmethod
+    def plan(self, request: Any, context: EvaluationContext) -> Evaluation:
+        """Plans the evaluation of a request that is within the contract's limits.
+
+        Raises:
+            ServiceError: The request is invalid; the codes are those of the method's contract.
+        """
+
+
+class RunKind(EvaluationKind):
+    """A kind whose requests can be the rows of a run."""
+
+    name: ClassVar[str]
+    """The member of ``RunSpec.evaluation``."""
+    result_name: ClassVar[str]
+    """The member of ``RunSample.result``."""
+    roles: ClassVar[Sequence[Role]]
+    """The roles that a run may name judges for. Each row determines which of them it needs."""
+    accepts_configured_roles: ClassVar[bool] = False
+    """Whether a run may also name judges for the roles that the gateway's settings add."""
+
+    def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
+        """Finds models under test that a run cannot have, at the path "models"."""
+        yield from check_distinct("models", models)
+
+    def check_spec(self, spec: RunSpec) -> Iterator[Violation]:
+        """Finds violations in the options of the kind."""
+        del spec
+        yield from ()
+
+    def written_fields(self, spec: RunSpec) -> Sequence[str]:
+        """The required fields that rows may omit because the models under test write them."""
+        del spec
+        return ()
+
+    def apply_spec(self, request: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
+        """Sets the fields of a row that the spec sets; all others keep the values of the row.
+
+        Judges replace those that the row names for the same roles. Models are those of the row and of the run
+        without duplicates.
+
+        Args:
+            request: The row, changed in place.
+            spec: The spec of the run.
+            repeat_offset: Added to the repeat index, so that a rerun requests new completions.
+        """
+        set_judges(request.judges, self._row_judges(spec))
+        set_judge_options(request.options, spec, repeat_offset)
+        if spec.models and hasattr(request, "models"):
+            added = [model for model in dict.fromkeys(spec.models) if model not in request.models]
+            request.models.extend(added)
+        self._apply_options(request, spec)
+
+    def _row_judges(self, spec: RunSpec) -> Sequence[JudgeSelection]:
+        """The judges of the run that judge rows."""
+        return spec.judges
+
+    @abstractmethod
+    def _apply_options(self, request: Any, spec: RunSpec) -> None:
+        """Sets the fields of a row that the options of the kind set."""
+
+    async def evaluate(
+        self, request: Any, spec: RunSpec, repeat_offset: int, context: EvaluationContext
+    ) -> Message:
+        """Evaluates a row to which the spec was applied.
+
+        Raises:
+            ServiceError: The row is invalid, or its evaluation failed.
+        """
+        del spec, repeat_offset
+        result: Message = await self.plan(request, context).result()
+        return result
+
+    def preparation(self, result: Any) -> tuple[str, Any] | None:
+        """The answer that all judgements of a sample depend on, with a sentence that states its absence."""
+        del result
+        return None
+
+    @abstractmethod
+    def model_provenances(self, result: Any) -> Iterator[tuple[str, Provenance]]:
+        """The models under test of a result with the provenance of each answer by or about them.
+
+        Answers that models share are omitted: gold answers, roles, comparisons.
+        """

@@ -1,0 +1,45 @@
+"""The registry of evaluation kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from gateway.evaluations.decisions.kind import DecisionsKind
+from gateway.evaluations.dialogues.kind import DialoguesKind
+from gateway.evaluations.graphs.kind import GraphsKind
+from gateway.evaluations.kind import EvaluationKind, RunKind
+from gateway.evaluations.scripts.kind import ScriptsKind
+from gateway.evaluations.simulations.kind import SimulationsKind
+from gateway.evaluations.texts.kind import TextsKind
+
+KINDS: Sequence[EvaluationKind] = (
+    ScriptsKind(),
+    TextsKind(),
+    GraphsKind(),
+    DecisionsKind(),
+    SimulationsKind(),
+    DialoguesKind(),
+)
+"""All kinds."""
+
+BY_REQUEST: Mapping[type[Message], EvaluationKind] = {kind.request_type: kind for kind in KINDS}
+"""The kinds by the type of their request."""
+
+RUN_KINDS: Mapping[str, RunKind] = {kind.name: kind for kind in KINDS if isinstance(kind, RunKind)}
+"""The kinds of runs by the member of ``RunSpec.evaluation``."""
+
+_BY_RESULT: Mapping[str, RunKind] = {kind.result_name: kind for kind in RUN_KINDS.values()}
+
+
+def run_kind(spec: RunSpec) -> RunKind:
+    """The kind of a run whose spec has one."""
+    return RUN_KINDS[str(spec.WhichOneof("evaluation"))]
+
+
+def result_kind(sample: Any) -> RunKind | None:
+    """The kind of the result of a ``RunSample``; None if it has none."""
+    return _BY_RESULT.get(sample.WhichOneof("result") or "")

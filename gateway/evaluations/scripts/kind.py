@@ -1,0 +1,70 @@
+"""The kind ``scripts``: ABSEval. Models under test of a run write scripts before they are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    GOLD_ANSWER_SOURCE_GIVEN,
+    EvaluateScriptsRequest,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE
+from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.scripts.authorship import add_scripts, write_scripts
+from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
+from gateway.evaluations.scripts.plan import plan_scripts
+
+
+class ScriptsKind(RunKind):
+    method = "EvaluateScripts"
+    request_type = EvaluateScriptsRequest
+    name = result_name = "scripts"
+    roles = (AUTHOR, SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)
+    accepts_configured_roles = True
+
+    def plan(self, request: EvaluateScriptsRequest, context: EvaluationContext) -> ScriptsEvaluation:
+        return ScriptsEvaluation(plan_scripts(request, context.registry), context.directory, context.timeouts)
+
+    def written_fields(self, spec: RunSpec) -> Sequence[str]:
+        return ("candidates",) if spec.models else ()
+
+    def _row_judges(self, spec: RunSpec) -> Sequence[JudgeSelection]:
+        # The author writes before rows are judged.
+        return [selection for selection in spec.judges if selection.role != AUTHOR.name]
+
+    def _apply_options(self, request: EvaluateScriptsRequest, spec: RunSpec) -> None:
+        options = spec.scripts
+        if options.mechanism:
+            request.mechanism = options.mechanism
+        if options.gold_answer_source:
+            request.gold_answer_source = options.gold_answer_source
+            if options.gold_answer_source != GOLD_ANSWER_SOURCE_GIVEN:
+                request.ClearField("gold_answer")
+
+    async def evaluate(
+        self, request: EvaluateScriptsRequest, spec: RunSpec, repeat_offset: int, context: EvaluationContext
+    ) -> ScriptsResult:
+        if not spec.models:
+            result: ScriptsResult = await self.plan(request, context).result()
+            return result
+        scripts = await write_scripts(request, spec, repeat_offset, context.registry, context.timeouts)
+        request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
+        if request.candidates:
+            result = await self.plan(request, context).result()
+        else:
+            result = ScriptsResult(task=request.task, tags=request.tags, mechanism=request.mechanism)
+        add_scripts(result, scripts)
+        return result
+
+    def preparation(self, result: ScriptsResult) -> tuple[str, Any]:
+        return "there is no gold answer", result.gold_answer
+
+    def model_provenances(self, result: ScriptsResult) -> Iterator[tuple[str, Provenance]]:
+        for candidate in result.candidates:
+            for assessed in candidate.assessments:
+                yield candidate.model, assessed.assessment.provenance

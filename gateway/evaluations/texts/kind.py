@@ -1,0 +1,46 @@
+"""The kind ``texts``: pairs of texts (DRPE)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResult
+from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
+from dramaturg.service.errors import Violation
+from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.texts.evaluation import TextsEvaluation
+from gateway.evaluations.texts.plan import plan_texts
+
+
+class TextsKind(RunKind):
+    method = "CompareTexts"
+    request_type = CompareTextsRequest
+    name = result_name = "texts"
+    roles = (ROLES_FINDER, PAIR_JUDGE)
+
+    def plan(self, request: CompareTextsRequest, context: EvaluationContext) -> TextsEvaluation:
+        return TextsEvaluation(plan_texts(request, context.registry), context.directory, context.timeouts)
+
+    def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
+        if models:
+            yield Violation("models", "must be empty for texts: the row names the author of each text")
+        yield from super().check_models(models)
+
+    def _apply_options(self, request: CompareTextsRequest, spec: RunSpec) -> None:
+        options = spec.texts
+        if options.HasField("roles"):
+            request.roles.CopyFrom(options.roles)
+        if options.order:
+            request.order = options.order
+        if options.baselines:
+            request.baselines[:] = options.baselines
+
+    def preparation(self, result: TextsResult) -> tuple[str, Any]:
+        return "there are no roles", result.roles.generation
+
+    def model_provenances(self, result: TextsResult) -> Iterator[tuple[str, Provenance]]:
+        del result  # The models wrote the texts before the evaluation.
+        yield from ()
