@@ -54,6 +54,8 @@ class Kind:
     """
     calls: int
     """The model calls of one sample."""
+    parallel_calls: int
+    """How many of them are made at once."""
     row: Callable[[int], Message]
     """A sample that is like every other but for its number."""
     options: RunSpec
@@ -68,7 +70,7 @@ class Kind:
             numbers: A number for each sample, which no other has.
             calls_at_once: How many model calls the samples under way may have at once.
         """
-        spec = RunSpec(limits=RunLimits(max_concurrent_samples=max(1, calls_at_once // self.calls)))
+        spec = RunSpec(limits=RunLimits(max_concurrent_samples=max(1, calls_at_once // self.parallel_calls)))
         spec.MergeFrom(self.options)
         spec.dataset.content = lines([self.row(number) for number in numbers])
         return spec
@@ -140,6 +142,7 @@ def _scripts_kind(candidates: int) -> Kind:
     return Kind(
         services={"script-judge": "script-judge"},
         calls=candidates,
+        parallel_calls=candidates,
         row=lambda number: scripts(number, candidates),
         options=RunSpec(scripts=options),
     )
@@ -151,6 +154,7 @@ KINDS: Mapping[str, Kind] = {
     "pairs": Kind(
         services={"pair-judge": "pair-judge"},
         calls=2,
+        parallel_calls=2,
         row=pair,
         # The fixed roles of the set alone: generated ones are two calls more.
         options=RunSpec(
@@ -166,6 +170,7 @@ KINDS: Mapping[str, Kind] = {
     "decisions": Kind(
         services={"author": "generation"},
         calls=1,
+        parallel_calls=1,
         row=decision,
         options=RunSpec(
             decisions=DecisionsRunOptions(option_order=decisions_pb2.OPTION_ORDER_AS_GIVEN), models=["m"]
@@ -175,12 +180,14 @@ KINDS: Mapping[str, Kind] = {
     "dialogues": Kind(
         services={"author": "generation", "rating-judge": "rating-judge"},
         calls=2,
+        parallel_calls=1,  # the rating follows the reply
         row=dialogue,
         options=RunSpec(dialogues=DialoguesRunOptions()),
     ),
     "graphs": Kind(
         services={"author": "generation", "edges": "generation", "graph": "graph"},
         calls=1,
+        parallel_calls=1,
         row=graph,
         options=RunSpec(graphs=GraphsRunOptions()),
     ),
