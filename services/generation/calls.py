@@ -12,7 +12,7 @@ from enum import StrEnum
 from pydantic_core import to_json
 
 from services.generation.answers.forms import JsonForm
-from services.generation.rates import Quotas
+from services.generation.limits.stated_quotas import Quotas
 
 
 class Role(StrEnum):

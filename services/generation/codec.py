@@ -14,7 +14,7 @@ from services.generation.answers.forms import InvalidSchemaError, JsonForm, json
 from services.generation.calls import Call, Completion, Message, Purchase, Role, Sampling, Status, Token
 from services.generation.completions import CachePolicy
 from services.generation.ledger import LedgerKind, LedgerStatus
-from services.generation.limiter import RateStatus
+from services.generation.limits.limiter import RateStatus
 from services.generation.provider_checks import Feature, Finding, ProviderCheck, Works
 from services.generation.statuses import reason_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from services.generation.rates import Quotas
+from services.generation.limits.stated_quotas import Quotas
 
 
 class FailureKind(StrEnum):

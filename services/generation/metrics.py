@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dramaturg.service.telemetry.instruments import Bounded, Counter, Gauge, Histogram
 from services.generation.calls import Purchase
-from services.generation.limiter import CallLimiter
+from services.generation.limits.limiter import CallLimiter
 
 ATTEMPTS = Counter(
     "dramaturg_provider_calls_total",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.generation.errors import ModelUnknownError, ProviderError
-from services.generation.limiter import RateStatus
+from services.generation.limits.limiter import RateStatus
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.retries import RetryingProvider

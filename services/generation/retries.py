@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.generation.attempt_timeout import AttemptTimeout
 from services.generation.calls import Answer, Call
+from services.generation.circuit_breaker import PROOF_SECONDS, CircuitBreaker
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
-from services.generation.limiter import CallLimiter, Outcome
+from services.generation.limits.limiter import CallLimiter, Outcome
 from services.generation.metrics import RETRIES
 from services.generation.providers.base import Provider
 
 logger = logging.getLogger(__name__)
-
-_PROOF_SECONDS = 5.0
-"""A provider without a failure for this time counts as working."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,104 +35,6 @@ class RetryPolicy:
     """The upper bound of the random wait after the first failure; it doubles with every further failure."""
     longest_wait: float = 30.0
     """The upper bound of any wait, unless the provider requests a longer one."""
-
-
-class AttemptTimeout:
-    """The time limit of the next attempt: a multiple of the longest of the latest answers.
-
-    A call that takes far longer than all others is taken to hang. The configured limit applies until enough
-    answers are known, and is the maximum. A limit that passes without an
-    answer, to this call or another, is doubled, up to eightfold.
-    """
-
-    _ENOUGH = 20
-
-    def __init__(self, configured: float) -> None:
-        self._configured = configured
-        self._factor = 1
-        self.answers = 0
-        self._latest: deque[float] = deque(maxlen=50)
-
-    @property
-    def seconds(self) -> float:
-        most = self._configured * self._factor
-        if len(self._latest) < self._ENOUGH:
-            return most
-        return min(most, max(self._configured / 10, 4 * max(self._latest)))
-
-    def answered(self, seconds: float) -> None:
-        """Records the duration of an answer."""
-        self._latest.append(seconds)
-        self.answers += 1
-
-    def passed(self, answers: int) -> None:
-        """Takes that a limit passed without an answer.
-
-        Args:
-            answers: How many answers there were when the attempt began. With more, it alone hangs:
-                the configured limit applies, not more.
-        """
-        if self.answers == answers:
-            self._factor = min(8, 2 * self._factor)
-        self._latest.clear()
-
-    def is_long(self, seconds: float) -> bool:
-        """Whether an attempt of this duration without an answer counts as a failure of the provider."""
-        return seconds >= self._configured / 10
-
-
-class CircuitBreaker:
-    """Stops calls to a provider that only fails; single calls then probe it.
-
-    Args:
-        longest: The maximum time between two probes, in seconds.
-    """
-
-    FAILURES = 8
-    """The consecutive failures that stop calls, and the maximum of attempts at once before a success. Calls
-    to a provider that worked within the last ``_PROOF_SECONDS`` are not stopped."""
-
-    def __init__(self, longest: float) -> None:
-        self._longest = longest
-        self._failures = 0
-        self._wait = 0.0
-        self._closed_until = 0.0
-        self._worked_at = -math.inf
-        self._reason = ""
-        self.is_open = False
-        """Whether calls are currently stopped."""
-
-    def check(self, provider: str, now: float) -> None:
-        """Admits a call, as a probe where calls are stopped.
-
-        Raises:
-            ProviderError: Calls are stopped; the message is that of the last failure.
-        """
-        if not self.is_open:
-            return
-        left = self._closed_until - now
-        if left > 0:
-            raise ProviderError(
-                FailureKind.TRANSIENT,
-                provider,
-                f"{self._reason} ({self._failures} attempts in a row failed, the next in {left:.0f} s)",
-                retry_after=left,
-                settled=True,
-            )
-        self._closed_until = now + max(self._wait, 1.0)  # until this probe is answered
-
-    def failed(self, fault: ProviderError, now: float) -> None:
-        """Records a transient failure."""
-        self._failures += 1
-        self._reason = str(fault)
-        self.is_open = self._failures >= self.FAILURES and now - self._worked_at >= _PROOF_SECONDS
-        if self.is_open:
-            self._wait = min(self._longest, 2 * self._wait or 5.0)
-            self._closed_until = now + self._wait
-
-    def worked(self, now: float) -> None:
-        """Records any response that is not a transient failure."""
-        self._failures, self._wait, self._worked_at, self.is_open = 0, 0.0, now, False
 
 
 class RetryingProvider(Provider):
@@ -218,7 +117,7 @@ class RetryingProvider(Provider):
         except TimeoutError:
             raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
         try:
-            timer = asyncio.get_running_loop().call_later(_PROOF_SECONDS, self._prove)
+            timer = asyncio.get_running_loop().call_later(PROOF_SECONDS, self._prove)
             try:
                 return await self._try(call, deadline, first=first)
             finally:

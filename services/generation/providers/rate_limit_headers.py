@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from services.generation.rates import Quota, Quotas
+from services.generation.limits.stated_quotas import Quota, Quotas
 
 _LONGEST = 86_400.0
 _MARK = "ratelimit"

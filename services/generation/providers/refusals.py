@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.generation.errors import FailureKind
+from services.generation.limits.stated_quotas import Quotas
 from services.generation.providers.rate_limit_headers import read_quotas, retry_delay
 from services.generation.providers.retry_after import retry_after
 from services.generation.providers.transport import Response
-from services.generation.rates import Quotas
 
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _GATEWAY_STATUSES = frozenset({408, 502, 504, 524})

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.generation.limits.stated_quotas import Quota, Quotas
 from services.generation.providers.rate_limit_headers import duration, read_quotas, retry_delay
-from services.generation.rates import Quota, Quotas
 
 NOW = 1_791_800_000.0  # 2026-10-12T10:13:20Z
 

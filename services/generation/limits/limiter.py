@@ -2,11 +2,11 @@
 
 The concurrency limit starts at a guess and grows with every answer while calls wait (slow start; Jacobson,
 "Congestion avoidance and control", SIGCOMM 1988). A refusal lowers it to the number of calls that the
-provider has accepted and not answered: calls sent together are refused together, and the rest are those that
-it serves at once. If calls within that number are refused too, the provider limits the rate, not the
-concurrency, and the rate is learned instead (see [services.generation.rates]). Single calls above a learned
-limit probe whether it still holds, first soon, then ever less often. Calls that get no answer in time halve
-the limit, unless others are answered meanwhile.
+provider has accepted and not answered: calls sent together are refused together, and the rest are those
+that it serves at once. If calls within that number are refused too, the provider limits the rate, not the
+concurrency, and the rate is learned instead (see [services.generation.limits.learned_pace]). Single calls
+above a learned limit probe whether it still holds, first soon, then ever less often. Calls that get no
+answer in time halve the limit, unless others are answered meanwhile.
 
 Overloaded providers also refuse single calls at random. Nothing is learned from refusals until several come
 without an answer in between.
@@ -22,7 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from services.generation.rates import PERIOD, ModelRates, Quotas
+from services.generation.limits.model_rates import ModelRates
+from services.generation.limits.sliding_window import PERIOD
+from services.generation.limits.stated_quotas import Quotas
 
 
 @dataclass(frozen=True, slots=True)

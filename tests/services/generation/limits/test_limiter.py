@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generation.limiter import CallLimiter, ConcurrencyBounds, Outcome, Rates
+from services.generation.limits.limiter import CallLimiter, ConcurrencyBounds, Outcome, Rates
 
 
 class Clock:

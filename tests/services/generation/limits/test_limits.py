@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from services.generation.calls import Answer, Call, Message, Role, TokenCounts
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import FailureKind, ProviderError
-from services.generation.limiter import CallLimiter, Rates
+from services.generation.limits.limiter import CallLimiter, Rates
+from services.generation.limits.sliding_window import SlidingWindow as ConfiguredWindow
 from services.generation.providers.base import Provider
 from services.generation.providers.rate_limit_headers import read_quotas
 from services.generation.providers.retry_after import retry_after
-from services.generation.rates import SlidingWindow as ConfiguredWindow
 from services.generation.retries import RetryingProvider, RetryPolicy
 from tests.support.limited_servers import (
     Concurrent,

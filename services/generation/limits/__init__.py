@@ -1,0 +1,1 @@
+"""Limits of the calls to a provider: concurrency and rates."""
