@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2
+from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunSpec, ScriptsRunOptions
 from tests.support.engines import lines, script_rows
 from tests.support.fleet import SUCCEEDED, Fleet, fleet
@@ -103,8 +103,8 @@ async def measure(judgements: int, concurrency: int, store: str, *, kill: bool) 
     samples = judgements // CANDIDATES
     spec = RunSpec(
         scripts=ScriptsRunOptions(
-            mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
-            gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE,
+            mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE,
+            gold_answer_source=scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
         ),
         limits=RunLimits(max_concurrent_samples=concurrency),
     )

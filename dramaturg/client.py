@@ -15,7 +15,6 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
@@ -24,6 +23,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel

@@ -13,10 +13,9 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import decision_pb2, dialogue_pb2
-from dramaturg.api.evaluation.v1 import decisions_pb2, dialogues_pb2, evaluation_service_pb2
+from dramaturg.api.evaluation.v1 import decisions_pb2, dialogues_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DecisionsRunOptions,
@@ -27,6 +26,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     ScriptsRunOptions,
     TextsRunOptions,
 )
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from tests.support.engines import lines
@@ -136,8 +136,8 @@ def graph(number: int) -> EvaluateGraphsRequest:
 
 def _scripts_kind(candidates: int) -> Kind:
     options = ScriptsRunOptions(
-        mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
-        gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE,
+        mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE,
+        gold_answer_source=scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
     )
     return Kind(
         services={"script-judge": "script-judge"},

@@ -19,7 +19,7 @@ import openai
 from bench.load.kinds import KINDS, Kind, scripts
 from bench.load.measured import Load, Measured, measured
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2, run_pb2
+from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.client import DramaturgClient
 from tests.support.ports import free_port
@@ -58,7 +58,7 @@ async def calls(platform: Platform) -> Measured:
 
         async def judge() -> None:
             request = scripts(next(_numbers))
-            request.mechanism = evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
+            request.mechanism = scripts_pb2.MECHANISM_SINGLE_JUDGE
             async for event in client.evaluate_scripts(request):
                 last = event
             outcomes = {verdict.outcome for verdict in last.result.candidates[0].verdicts}

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 
 
 class MechanismName(StrEnum):
@@ -27,13 +27,13 @@ class GoldAnswerName(StrEnum):
 
 
 _MECHANISMS = {
-    MechanismName.AGENTS: evaluation_service_pb2.MECHANISM_AGENTS,
-    MechanismName.SINGLE_JUDGE: evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
+    MechanismName.AGENTS: scripts_pb2.MECHANISM_AGENTS,
+    MechanismName.SINGLE_JUDGE: scripts_pb2.MECHANISM_SINGLE_JUDGE,
 }
 _SOURCES = {
-    GoldAnswerName.POOLED: evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED,
-    GoldAnswerName.DIRECT: evaluation_service_pb2.GOLD_ANSWER_SOURCE_DIRECT,
-    GoldAnswerName.NONE: evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE,
+    GoldAnswerName.POOLED: scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
+    GoldAnswerName.DIRECT: scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT,
+    GoldAnswerName.NONE: scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets.json_lines import json_array_or_lines
 from dramaturg.service.validation import violations
 

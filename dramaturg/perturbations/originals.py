@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from dramaturg.api.common.v1.script_pb2 import Script, Step
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Row
 from dramaturg.judge.steps import is_blank, parse_candidate
 from dramaturg.summaries.labels import HumanLabels

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_datasets_pb2 import Perturbation
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.originals import Original, Strangers

@@ -10,13 +10,13 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     CandidateResult,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.api.judging.v1 import pair_judge_service_pb2

@@ -18,7 +18,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
 )
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL

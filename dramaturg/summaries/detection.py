@@ -14,7 +14,7 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
     Subset,
 )
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.variants import (

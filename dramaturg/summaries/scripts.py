@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.names import abstention_name, outcome_name
 from dramaturg.summaries.samples import SampleAggregator, usage_summary

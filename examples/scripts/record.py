@@ -18,7 +18,7 @@ from google.protobuf.json_format import ParseDict
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import generation_service_pb2, generation_service_pb2_grpc
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.judge.client import judge_one, judge_request

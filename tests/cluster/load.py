@@ -22,7 +22,7 @@ import grpc
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_PASS, AbstainReason, Outcome, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, JudgeRole

@@ -17,11 +17,6 @@ from dramaturg.api.evaluation.v1 import (
     judge_directory_service_pb2,
     judge_directory_service_pb2_grpc,
 )
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
-    EvaluateScriptsRequest,
-    EvaluateScriptsResponse,
-    ScriptsResult,
-)
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     CheckJudgeResponse,
@@ -30,6 +25,11 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesResponse,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
+    EvaluateScriptsRequest,
+    EvaluateScriptsResponse,
+    ScriptsResult,
+)
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.service.server import Contract
 from dramaturg.testing import serve

@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
 from gateway.evaluations.metrics import reason_name
 from tests.support.judges import STEPS

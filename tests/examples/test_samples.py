@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.judge import criteria
 from dramaturg.judge.roles import ROLES, JudgeRole
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.client import DramaturgClient
 from gateway.launch.platform import local_platform
 from tests.support.openai_server import FAILURES, Misbehaviour, OpenAIServer

@@ -26,8 +26,8 @@ from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask, Utterance
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest
 from dramaturg.cli.main import app
 from tests.support.evaluations import decision

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import grpc
 from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2, run_pb2
+from dramaturg.api.evaluation.v1 import run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSample, RunSpec, ScriptsRunOptions
 from dramaturg.api.evaluation.v1.run_service_pb2 import CreateRunRequest, GetRunRequest, ListSamplesRequest
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
@@ -135,8 +135,8 @@ class Fleet:
 def scripts_spec(**fields: Any) -> RunSpec:
     """A run of scripts before the single judge, which compares with a gold answer."""
     options = ScriptsRunOptions(
-        mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
-        gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED,
+        mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE,
+        gold_answer_source=scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
     )
     return RunSpec(**{"scripts": options, **fields})
 

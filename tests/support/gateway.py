@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     EvaluateScriptsRequest,
     EvaluateScriptsResponse,
     ScriptsResult,

@@ -16,7 +16,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     OUTCOME_FAIL,
     OUTCOME_PASS,
 )
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 
 _OUTCOMES = {True: OUTCOME_PASS, False: OUTCOME_FAIL, None: OUTCOME_ABSTAIN}
 

@@ -16,11 +16,6 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     Assessment,
     Verdict,
 )
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
-    CandidateAssessment,
-    CandidateResult,
-    ScriptsResult,
-)
 from dramaturg.api.evaluation.v1.run_pb2 import (
     SAMPLE_STATE_FAILED,
     SAMPLE_STATE_SUCCEEDED,
@@ -29,6 +24,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
     ScriptsRunOptions,
+)
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    ScriptsResult,
 )
 from dramaturg.results.rows import flatten
 from gateway.runs.records import NewRun, NewSample, SampleOutcome

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.evaluation import run_variants
 from dramaturg.cli.ablate.tables import show_variants
 from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, parse_variants

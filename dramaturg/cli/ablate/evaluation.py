@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.variants import BASE, Variant
 from dramaturg.cli.evaluate.scripts import verdicts_judged
 from dramaturg.cli.evaluation import WINDOW, Job

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides, parse_judges, parse_models
 from dramaturg.judge.roles import ROLES, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.cli.cells import named, percent
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import Overrides

@@ -12,7 +12,7 @@ import typer
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.cli.cells import interval, number
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.local import service_channel

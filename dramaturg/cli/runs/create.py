@@ -9,8 +9,8 @@ import typer
 
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.cli.evaluate.decisions import DecisionOverrides, PromptName
 from dramaturg.cli.evaluate.decisions import OrderName as OptionOrderName

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.authoring.concurrent_calls import call_each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateResult, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.report.views.common import finding, provenances, verdict
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name

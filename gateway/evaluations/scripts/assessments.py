@@ -10,7 +10,7 @@ import grpc
 
 from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment, GoldAnswer
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, GoldAnswer
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     Criterion,

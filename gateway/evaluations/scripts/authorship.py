@@ -14,13 +14,13 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     CandidateResult,
     EvaluateScriptsRequest,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.judge.criteria import ABSEVAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     EvaluateScriptsResponse,
     GoldAnswer,

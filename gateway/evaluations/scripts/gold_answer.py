@@ -8,8 +8,8 @@ from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, Sy
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, GoldAnswer
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, GoldAnswer
 from dramaturg.judge.steps import ParsedCandidate
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
@@ -31,14 +31,14 @@ async def find_gold_answer(
         timeouts: How long to wait for judges.
     """
     if plan.synthesizer is not None:
-        pooled = plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
+        pooled = plan.source == scripts_pb2.GOLD_ANSWER_SOURCE_POOLED
         pool = [
             _anonymous(candidate)
             for candidate, read in zip(plan.request.candidates, readings, strict=True)
             if pooled and read.reading != verdict_pb2.READING_EMPTY
         ]
         answer = await _write(plan.synthesizer, plan.request, pool, timeouts)
-    elif plan.source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN:
+    elif plan.source == scripts_pb2.GOLD_ANSWER_SOURCE_GIVEN:
         answer = GoldAnswer(script=plan.request.gold_answer)
     else:
         return None

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     GOLD_ANSWER_SOURCE_GIVEN,
     EvaluateScriptsRequest,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.scripts.authorship import add_scripts, write_scripts

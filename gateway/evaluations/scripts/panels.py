@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Outcome, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.judge.criteria import ABSEVAL
 
 

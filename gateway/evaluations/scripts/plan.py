@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     EvaluateScriptsRequest,
     GoldAnswerSource,
     Mechanism,
 )
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.judges.registry import Registry
@@ -19,8 +19,8 @@ from gateway.judges.selection import JudgeAssignment, check_selections, select_j
 
 _AGENTS: tuple[Role, ...] = (CRITIC, EXECUTE, COMMONSENSE)
 _WRITTEN = (
-    evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED,
-    evaluation_service_pb2.GOLD_ANSWER_SOURCE_DIRECT,
+    scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
+    scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT,
 )
 
 
@@ -60,12 +60,10 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
         ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
             FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
     """
-    mechanism = request.mechanism or evaluation_service_pb2.MECHANISM_AGENTS
-    agents = mechanism == evaluation_service_pb2.MECHANISM_AGENTS
+    mechanism = request.mechanism or scripts_pb2.MECHANISM_AGENTS
+    agents = mechanism == scripts_pb2.MECHANISM_AGENTS
     source = request.gold_answer_source or (
-        evaluation_service_pb2.GOLD_ANSWER_SOURCE_POOLED
-        if agents
-        else evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE
+        scripts_pb2.GOLD_ANSWER_SOURCE_POOLED if agents else scripts_pb2.GOLD_ANSWER_SOURCE_NONE
     )
     roles: Sequence[Role] = _AGENTS if agents else (SCRIPT_JUDGE,)
     selected = {selection.role for selection in request.judges}
@@ -106,7 +104,7 @@ def _check_candidates(request: EvaluateScriptsRequest) -> Iterator[Violation]:
 
 
 def _check_gold_answer(request: EvaluateScriptsRequest) -> Iterator[Violation]:
-    given = request.gold_answer_source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN
+    given = request.gold_answer_source == scripts_pb2.GOLD_ANSWER_SOURCE_GIVEN
     if given and not any(step.text.strip() for step in request.gold_answer.steps):
         yield Violation(
             "gold_answer.steps", "must not be empty where gold_answer_source is GOLD_ANSWER_SOURCE_GIVEN"

@@ -10,7 +10,7 @@ from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Format
 from dramaturg.datasets.row_file import SHOWN, RowFile, RowsError, open_rows
 from tests.support.datasets import written

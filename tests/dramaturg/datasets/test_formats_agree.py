@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.datasets import Format, Row, format_of
 from tests.support.datasets import read, to_csv, to_json_lines, to_parquet, written

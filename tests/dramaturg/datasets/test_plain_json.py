@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1 import scripts_pb2
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Format, Row, requests
 from dramaturg.datasets.plain_json import read_plain
 from dramaturg.datasets.requests import read_request
@@ -88,7 +88,7 @@ def test_plain_rows_never_reach_the_parser(form: Format, monkeypatch: pytest.Mon
     request = EvaluateScriptsRequest()
     request.task.id, request.task.goal = "17", "Make tea"
     request.options.repeat_index, request.options.sampling.temperature = 3, 0.5
-    request.mechanism = evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
+    request.mechanism = scripts_pb2.MECHANISM_SINGLE_JUDGE
     for index in range(8):
         candidate = request.candidates.add(id=f"c{index}", model="writer")
         for step in range(10):

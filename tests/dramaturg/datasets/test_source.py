@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import DatasetError, DatasetReader, Format, is_remote, local_path, open_source
 from dramaturg.datasets.meter import Meter
 

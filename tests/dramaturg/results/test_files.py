@@ -11,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.datasets import Row
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import ResultWriter, read_results

@@ -27,11 +27,6 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ReplyRating,
     ReplyScore,
 )
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
-    CandidateAssessment,
-    CandidateResult,
-    ScriptsResult,
-)
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     GRAPH_TASK_GENERATE,
     GRAPH_TASK_PREDICT_EDGES,
@@ -41,6 +36,11 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    ScriptsResult,
+)
 from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_NAIVE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures, EdgeScore, MeasureEditDistanceResponse

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import limits_pb2, script_pb2
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, JsonFormat
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.validation import MAX_VIOLATIONS, validate, violations

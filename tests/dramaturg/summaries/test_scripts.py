@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateResult, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.names import reason_name
 from dramaturg.summaries.samples import usage_summary

@@ -6,10 +6,9 @@ from typing import Any
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.script_pb2 import Script, Step
-from dramaturg.api.evaluation.v1 import decisions_pb2, evaluation_service_pb2, graphs_pb2
+from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, ModelPair
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -20,6 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     ScriptsRunOptions,
     TextsRunOptions,
 )
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_NAIVE,
@@ -36,7 +36,7 @@ def apply_spec(row: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
 
 def test_an_empty_spec_changes_nothing() -> None:
     rows = {
-        "scripts": EvaluateScriptsRequest(mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE),
+        "scripts": EvaluateScriptsRequest(mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE),
         "texts": CompareTextsRequest(baselines=["rouge-l"]),
         "graphs": EvaluateGraphsRequest(reduce=True, models=["a"]),
         "decisions": EvaluateDecisionsRequest(models=["a"], prompts=[DECISION_PROMPT_STORY]),
@@ -109,15 +109,15 @@ def test_models_are_those_of_the_row_and_of_the_run() -> None:
 def test_scripts_options() -> None:
     row = EvaluateScriptsRequest(
         gold_answer=Script(steps=[Step(text="x")]),
-        gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_GIVEN,
+        gold_answer_source=scripts_pb2.GOLD_ANSWER_SOURCE_GIVEN,
     )
     options = ScriptsRunOptions(
-        mechanism=evaluation_service_pb2.MECHANISM_SINGLE_JUDGE,
-        gold_answer_source=evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE,
+        mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE,
+        gold_answer_source=scripts_pb2.GOLD_ANSWER_SOURCE_NONE,
     )
     apply_spec(row, RunSpec(scripts=options, models=["a"]))
-    assert row.mechanism == evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
-    assert row.gold_answer_source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_NONE
+    assert row.mechanism == scripts_pb2.MECHANISM_SINGLE_JUDGE
+    assert row.gold_answer_source == scripts_pb2.GOLD_ANSWER_SOURCE_NONE
     assert not row.HasField("gold_answer")
 
 

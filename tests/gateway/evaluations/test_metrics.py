@@ -11,7 +11,7 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, SimulatedDialogue
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, ScriptsResult
 from dramaturg.judge.verdicts import abstained, passed
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.metrics import count_result

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     EvaluateScriptsResponse,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.streams import Emit, Evaluation
 

@@ -9,8 +9,8 @@ import pytest
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import DatasetError, Format
 from dramaturg.service.errors import ServiceError
 from gateway.runs.datasets import DatasetAccess, SampleReader, check_dataset, dataset_format

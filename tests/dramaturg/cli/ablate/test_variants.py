@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dramaturg.api.common.v1.script_pb2 import Script
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.variants import NAMES, Variant, parse_variants
 from dramaturg.cli.judge_selection import Overrides
 

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.testing import until

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateResult, ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.cli.main import app
 from dramaturg.judge.criteria import ABSEVAL, NO_DUPLICATE_STEPS, NO_MISSING_STEPS
 from dramaturg.judge.verdicts import abstained, failed, passed

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict, Parse, ParseDict
 from typer.testing import CliRunner, Result
 
 from dramaturg.api.common.v1.script_pb2 import Candidate, Edge, Script, Step, Task
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1 import authoring_datasets_pb2 as pb
 from dramaturg.cli.main import app
 from dramaturg.perturbations.categories import Category

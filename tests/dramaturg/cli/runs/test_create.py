@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dramaturg.api.evaluation.v1 import decisions_pb2, evaluation_service_pb2, graphs_pb2, run_pb2
+from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2, run_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunPolicy, RunSpec
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
@@ -69,8 +69,8 @@ async def test_what_every_run_may_have(rows: Path) -> None:
     assert (policy.max_abstained_fraction, policy.sample_attempt_count) == (0.25, 5)
     assert policy.HasField("max_failed_count")
     assert policy.sample_timeout.ToMilliseconds() == 1500
-    assert spec.scripts.mechanism == evaluation_service_pb2.MECHANISM_SINGLE_JUDGE
-    assert spec.scripts.gold_answer_source == evaluation_service_pb2.GOLD_ANSWER_SOURCE_DIRECT
+    assert spec.scripts.mechanism == scripts_pb2.MECHANISM_SINGLE_JUDGE
+    assert spec.scripts.gold_answer_source == scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT
 
 
 async def test_what_is_left_out_is_absent() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse

@@ -11,7 +11,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
+from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.protocols import USES_POOL, USES_REFERENCE

@@ -12,7 +12,7 @@ import pytest
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
 from dramaturg.service.errors import ServiceError

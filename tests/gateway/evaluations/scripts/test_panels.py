@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Outcome, Verdict
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 from gateway.evaluations.scripts.panels import decide

@@ -7,9 +7,9 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate
-from dramaturg.api.evaluation.v1 import evaluation_service_pb2 as pb
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
+from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.service.errors import ServiceError
 from tests.support.gateway import Fake, agents, evaluate, gateway_client, scripts_request, steps
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ModelReply, ReplyRating
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import GoldAnswer
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswer
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from gateway.runs.results.model_usage import usage_by_model

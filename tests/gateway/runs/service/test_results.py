@@ -13,9 +13,9 @@ from google.protobuf.json_format import Parse
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import ScriptsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING, RUN_STATE_SUCCEEDED, SAMPLE_STATE_SUCCEEDED
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.results.means import mean_of_sums
 from gateway.runs.service import pages
 from tests.gateway.runs.service.conftest import Service, fault
