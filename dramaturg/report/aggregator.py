@@ -11,7 +11,8 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.judge.usage import add_usage
-from dramaturg.results.leaderboard import is_primary, primary_measure
+from dramaturg.kinds import sample_kind
+from dramaturg.results.leaderboard import primary_measure
 from dramaturg.results.names import reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import ModelSums, SumAccumulator
@@ -39,11 +40,12 @@ class ReportAggregator:
         self.samples += 1
         if sample.state == run_pb2.SAMPLE_STATE_FAILED:
             self.failed += 1
-        kind = sample.WhichOneof("result")
-        if kind is None:
+        found = sample_kind(sample)
+        if found is None:
             return
-        self.kind = kind
-        self.usage = add_usage(self.usage, getattr(sample, kind).usage)
+        kind = found.results
+        self.kind = kind.name
+        self.usage = add_usage(self.usage, getattr(sample, kind.name).usage)
         rows = flatten(sample)
         self.judgements += len(rows)
         self.abstentions.update(
@@ -51,16 +53,16 @@ class ReportAggregator:
         )
         for key, some in _partition(rows).items():
             self.by_model[key].add(some)
-        if kind == "scripts":
+        if not kind.primary_measure:
             for key, some in _partition(rows, pooled=True).items():
                 self.by_model[key].add(some)
-        primary = _partition(rows, pooled=kind == "scripts")
+        primary = _partition(rows, pooled=not kind.primary_measure)
         for name, value in groups(sample).items():
             kept = self._by_group.setdefault(name, {})
             if len(kept) >= _KEPT_GROUPS:
                 continue
             for (model, measure), some in primary.items():
-                if is_primary(kind, measure):
+                if kind.is_primary(measure):
                     kept.setdefault((value, model, measure), SumAccumulator()).add(some)
 
     def sums(self) -> list[ModelSums]:
@@ -95,11 +97,11 @@ class ReportAggregator:
 
 
 def groups(sample: RunSample) -> dict[str, str]:
-    """The groups of a sample: its tags, and its topic if it has one."""
-    named = dict(sample.tags)
-    if sample.WhichOneof("result") == "scripts" and sample.scripts.task.topic:
-        named.setdefault("topic", sample.scripts.task.topic)
-    return named
+    """The groups of a sample: its tags, and the groups of its result."""
+    kind = sample_kind(sample)
+    if kind is None:
+        return dict(sample.tags)
+    return {**kind.results.groups(getattr(sample, kind.results.name)), **sample.tags}
 
 
 def _partition(rows: Iterable[RunResult], *, pooled: bool = False) -> dict[tuple[str, str], list[RunResult]]:

@@ -21,12 +21,13 @@ from markupsafe import Markup
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.kinds import find_kind
 from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.report.charts import HeatMap, Value, bars, heat_map, whisker
-from dramaturg.report.views import view
 from dramaturg.report.views.common import format_cost
+from dramaturg.report.views.sample import view
 from dramaturg.results.files import read_results
-from dramaturg.results.leaderboard import is_setup, leaderboard, scale_of
+from dramaturg.results.leaderboard import leaderboard, scale_of
 from dramaturg.results.sums import SumAccumulator
 
 SAMPLES_SHOWN = 500
@@ -139,7 +140,8 @@ def _ranked_by(aggregator: ReportAggregator) -> str:
         "graphs": "By the mean F1 of the edges.",
         "texts": "By the share of comparisons won, judged by roles; a tie counts one half.",
     }.get(aggregator.kind, "")
-    if is_setup(aggregator.kind, aggregator.primary_measure):
+    kind = find_kind(aggregator.kind)
+    if kind is not None and kind.results.is_setup(aggregator.primary_measure):
         text += f" In the setup {aggregator.primary_measure}; other setups have measures of their own."
     return text
 

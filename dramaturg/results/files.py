@@ -17,21 +17,13 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.datasets import Row, sample_id
 from dramaturg.datasets.json_lines import LineError, json_objects
+from dramaturg.kinds import KINDS
 from dramaturg.service.errors import ServiceError
 
 RESULTS = "results.jsonl"
 """The file of results: one message a line, such as ``evaluation.v1.ScriptsResult``, in protobuf's JSON."""
 ERRORS = "errors.jsonl"
 """The file of the samples that have no result."""
-
-_KINDS = (
-    # A member that only this kind of result has, and the name of the result in RunSample.
-    ("candidates", "scripts"),
-    ("decision", "decision"),
-    ("reference", "graphs"),
-    ("longer", "texts"),
-    ("script", "dialogue"),
-)
 
 
 def read_results(path: Path) -> Iterator[RunSample]:
@@ -52,7 +44,7 @@ def read_results(path: Path) -> Iterator[RunSample]:
 
 
 def _succeeded(record: dict[str, Any], index: int, file: Path, line: int) -> RunSample:
-    kind = next((name for member, name in _KINDS if member in record), None)
+    kind = next((one.results.name for one in KINDS if one.results.json_member in record), None)
     if kind is None:
         raise LineError(file, line, "is not a result of an evaluation")
     sample = RunSample(index=index, line=index + 1, state=run_pb2.SAMPLE_STATE_SUCCEEDED)

@@ -7,20 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.kinds import find_kind
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.sums import ModelSums
 
-PRIMARY_MEASURES = {"decision": "correct", "dialogue": "rating", "graphs": "f1", "texts": "win/roles"}
-"""The default measure of a ranking, by the name of the result in RunSample (see ``primary_measure``).
-
-Scripts have no entry: they are ranked by all criteria together.
-"""
 LOWER_IS_BETTER = frozenset({"edit_distance"})
 SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf)}
 """The smallest and largest value of each measure whose scale is not [0, 1]."""
 
-# How the measures of setups begin, where there are several.
-_SETUPS = {"decision": "correct/", "texts": "win/roles k="}
 _ALL = ""
 
 
@@ -33,7 +27,7 @@ def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list
     Args:
         sums: Sums for each model and measure; for scripts also for the measure "", all criteria together.
         kind: The name of the result in RunSample, e.g. "scripts".
-        measure: The measure to rank by. Empty: the default of the kind (see ``PRIMARY_MEASURES``).
+        measure: The measure to rank by. Empty: that of ``primary_measure``.
 
     Returns:
         Entries from best to worst; models without a mean last, by name.
@@ -65,23 +59,12 @@ def primary_measure(kind: str, measures: Iterable[str]) -> str:
         kind: The name of the result in RunSample.
         measures: The measures that there are.
     """
-    primary = PRIMARY_MEASURES.get(kind, _ALL)
-    setups = sorted({measure for measure in measures if is_primary(kind, measure)})
+    found = find_kind(kind)
+    if found is None:
+        return _ALL
+    primary = found.results.primary_measure
+    setups = sorted({measure for measure in measures if found.results.is_primary(measure)})
     return primary if primary in setups or not setups else setups[0]
-
-
-def is_primary(kind: str, measure: str) -> bool:
-    """Whether a measure is that of a ranking by default, or of one of its setups."""
-    primary = PRIMARY_MEASURES.get(kind)
-    if primary is None:
-        return measure == _ALL
-    return measure == primary or is_setup(kind, measure)
-
-
-def is_setup(kind: str, measure: str) -> bool:
-    """Whether a measure is that of one setup of several, such as "correct/naive"."""
-    prefix = _SETUPS.get(kind)
-    return prefix is not None and measure.startswith(prefix)
 
 
 def scale_of(measure: str) -> tuple[float, float]:

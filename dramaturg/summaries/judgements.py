@@ -15,7 +15,8 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_UNSPECIFIED,
 )
 from dramaturg.judge.roles import RATING_JUDGE
-from dramaturg.results.rows import flatten, is_panel_mean
+from dramaturg.results.dialogues import is_panel_mean
+from dramaturg.results.rows import flatten
 
 
 class Kind(NamedTuple):

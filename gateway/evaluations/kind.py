@@ -17,6 +17,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import Role
+from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.checks import check_distinct
@@ -57,8 +58,8 @@ class RunKind(EvaluationKind):
 
     name: ClassVar[str]
     """The member of ``RunSpec.evaluation``."""
-    result_name: ClassVar[str]
-    """The member of ``RunSample.result``."""
+    results: ClassVar[ResultKind]
+    """Its results: the member of ``RunSample.result``, and how they are flattened and ranked."""
     roles: ClassVar[Sequence[Role]]
     """The roles that a run may name judges for. Each row determines which of them it needs."""
     accepts_configured_roles: ClassVar[bool] = False

@@ -32,7 +32,7 @@ BY_REQUEST: Mapping[type[Message], EvaluationKind] = {kind.request_type: kind fo
 RUN_KINDS: Mapping[str, RunKind] = {kind.name: kind for kind in KINDS if isinstance(kind, RunKind)}
 """The kinds of runs by the member of ``RunSpec.evaluation``."""
 
-_BY_RESULT: Mapping[str, RunKind] = {kind.result_name: kind for kind in RUN_KINDS.values()}
+_BY_RESULT: Mapping[str, RunKind] = {kind.results.name: kind for kind in RUN_KINDS.values()}
 
 
 def run_kind(spec: RunSpec) -> RunKind:

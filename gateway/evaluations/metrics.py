@@ -10,7 +10,8 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.results.rows import flatten, is_panel_mean
+from dramaturg.results.dialogues import is_panel_mean
+from dramaturg.results.rows import flatten
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(

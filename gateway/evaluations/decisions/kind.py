@@ -8,6 +8,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import AUTHOR
+from dramaturg.results.decisions import DECISIONS
 from gateway.evaluations.decisions.evaluation import DecisionsEvaluation
 from gateway.evaluations.decisions.plan import plan_decisions
 from gateway.evaluations.kind import EvaluationContext, RunKind
@@ -17,7 +18,7 @@ class DecisionsKind(RunKind):
     method = "EvaluateDecisions"
     request_type = EvaluateDecisionsRequest
     name = "decisions"
-    result_name = "decision"
+    results = DECISIONS
     roles = (AUTHOR,)
 
     def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsEvaluation:

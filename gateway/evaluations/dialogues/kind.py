@@ -8,6 +8,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, EvaluateDialoguesRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import AUTHOR, PAIR_JUDGE, RATING_JUDGE, TEXT_SCORER
+from dramaturg.results.dialogues import DIALOGUES
 from dramaturg.service.errors import Violation
 from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
 from gateway.evaluations.dialogues.plan import plan_dialogues
@@ -18,7 +19,7 @@ class DialoguesKind(RunKind):
     method = "EvaluateDialogues"
     request_type = EvaluateDialoguesRequest
     name = "dialogues"
-    result_name = "dialogue"
+    results = DIALOGUES
     roles = (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER)
 
     def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesEvaluation:

@@ -8,6 +8,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import AUTHOR, EDGES, GRAPH
+from dramaturg.results.graphs import GRAPHS
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import plan_graphs
 from gateway.evaluations.kind import EvaluationContext, RunKind
@@ -16,7 +17,8 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 class GraphsKind(RunKind):
     method = "EvaluateGraphs"
     request_type = EvaluateGraphsRequest
-    name = result_name = "graphs"
+    name = "graphs"
+    results = GRAPHS
     roles = (AUTHOR, EDGES, GRAPH)
 
     def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsEvaluation:

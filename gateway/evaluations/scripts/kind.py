@@ -14,6 +14,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     ScriptsResult,
 )
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE
+from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.scripts.authorship import add_scripts, write_scripts
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
@@ -23,7 +24,8 @@ from gateway.evaluations.scripts.plan import plan_scripts
 class ScriptsKind(RunKind):
     method = "EvaluateScripts"
     request_type = EvaluateScriptsRequest
-    name = result_name = "scripts"
+    name = "scripts"
+    results = SCRIPTS
     roles = (AUTHOR, SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)
     accepts_configured_roles = True
 

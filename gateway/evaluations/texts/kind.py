@@ -9,6 +9,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResult
 from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
+from dramaturg.results.texts import TEXTS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.texts.evaluation import TextsEvaluation
@@ -18,7 +19,8 @@ from gateway.evaluations.texts.plan import plan_texts
 class TextsKind(RunKind):
     method = "CompareTexts"
     request_type = CompareTextsRequest
-    name = result_name = "texts"
+    name = "texts"
+    results = TEXTS
     roles = (ROLES_FINDER, PAIR_JUDGE)
 
     def plan(self, request: CompareTextsRequest, context: EvaluationContext) -> TextsEvaluation:

@@ -47,7 +47,7 @@ def outcome_of(sample: SampleWork, spec: RunSpec, evaluation: SampleEvaluation) 
     record.attempt_count = evaluation.attempts
     if evaluation.result is not None:
         record.state = SAMPLE_STATE_SUCCEEDED
-        result: Any = getattr(record, run_kind(spec).result_name)
+        result: Any = getattr(record, run_kind(spec).results.name)
         result.CopyFrom(evaluation.result)
     else:
         assert evaluation.error is not None

@@ -19,6 +19,6 @@ def usage_by_model(samples: Iterable[RunSample]) -> Mapping[str, Usage]:
     for sample in samples:
         if (kind := result_kind(sample)) is None:
             continue
-        for model, provenance in kind.model_provenances(getattr(sample, kind.result_name)):
+        for model, provenance in kind.model_provenances(getattr(sample, kind.results.name)):
             spent.setdefault(model, []).append(provenance.usage)
     return {model: total_usage(usages) for model, usages in spent.items()}

@@ -32,20 +32,20 @@ def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResp
     Raises:
         ServiceError: INVALID_ARGUMENT: the run has results, but none of the measure.
     """
-    kind = run_kind(run.spec).result_name
+    kind = run_kind(run.spec).results
     sums = [*store.model_sums(run.id)]
     known = sorted({one.measure for one in sums})
     if measure and known and measure not in known:
         raise invalid("measure", f"is {measure!r}; the run has {', '.join(known)}")
-    if kind == "scripts":
+    if not kind.primary_measure:
         sums.extend(store.model_sums(run.id, together=True))
-    entries = leaderboard(sums, kind, measure)
+    entries = leaderboard(sums, kind.name, measure)
     usage = store.model_usage(run.id)
     for entry in entries:
         if entry.model in usage:
             entry.usage.CopyFrom(usage[entry.model])
     return pb.GetLeaderboardResponse(
-        entries=entries, measure=measure or primary_measure(kind, known), final=run.state not in ACTIVE
+        entries=entries, measure=measure or primary_measure(kind.name, known), final=run.state not in ACTIVE
     )
 
 

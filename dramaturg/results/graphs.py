@@ -1,4 +1,4 @@
-"""Flat judgements of script graphs: f1, exact_match, edit_distance."""
+"""The results of script graphs (proScript): rows f1, exact_match and edit_distance for each graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
     ABSTAIN_REASON_NOT_APPLICABLE,
-    OUTCOME_ABSTAIN,
     OUTCOME_FAIL,
     OUTCOME_PASS,
     AbstainReason,
@@ -22,10 +21,13 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.judge.usage import total_usage
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.row_parts import set_abstention
 
 
-def flatten_graphs(result: GraphsResult) -> Iterator[RunResult]:
+def _rows(result: GraphsResult, texts: bool) -> Iterator[RunResult]:
     """The rows of each graph, in order, for each measure that the task or any graph has."""
+    del texts
     writes = result.task in {GRAPH_TASK_GENERATE, GRAPH_TASK_PIPELINE}
     scored = not writes or any(graph.HasField("score") for graph in result.graphs)
     compared = writes or any(graph.HasField("distance") for graph in result.graphs)
@@ -48,12 +50,12 @@ def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]
         if graph.score.HasField("measures"):
             f1.value = graph.score.measures.f1
         else:  # neither graph has an edge, and the empty-graph rule leaves the score undefined
-            _abstain(f1, ABSTAIN_REASON_NOT_APPLICABLE)
+            set_abstention(f1, ABSTAIN_REASON_NOT_APPLICABLE)
         exact.outcome = OUTCOME_PASS if graph.score.exact_match else OUTCOME_FAIL
         exact.value = float(graph.score.exact_match)
     else:
         for row in (f1, exact):
-            _abstain(row, graph.abstain_reason or _why_unscored(graph.graph, reference))
+            set_abstention(row, graph.abstain_reason or _why_unscored(graph.graph, reference))
     yield f1
     yield exact
 
@@ -70,7 +72,7 @@ def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
     row, bound = RunResult(measure="edit_distance"), RunResult(measure="edit_distance/lower_bound")
     if not graph.HasField("distance"):
         for one in (row, bound):
-            _abstain(one, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
+            set_abstention(one, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     else:
         distance = graph.distance
         row.value, bound.value = distance.distance, distance.distance
@@ -80,10 +82,6 @@ def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
             row.rationale = "The distance lies between these bounds; neither was proven in time."
     yield row
     yield bound
-
-
-def _abstain(row: RunResult, reason: AbstainReason.ValueType) -> None:
-    row.outcome, row.abstain_reason = OUTCOME_ABSTAIN, reason
 
 
 def _merge(provenances: Sequence[Provenance]) -> Provenance:
@@ -96,3 +94,6 @@ def _merge(provenances: Sequence[Provenance]) -> Provenance:
     merged.usage.CopyFrom(total_usage(provenance.usage for provenance in provenances))
     merged.latency.FromMicroseconds(sum(provenance.latency.ToMicroseconds() for provenance in provenances))
     return merged
+
+
+GRAPHS = ResultKind(name="graphs", json_member="reference", rows=_rows, primary_measure="f1")

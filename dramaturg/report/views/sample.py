@@ -1,0 +1,23 @@
+"""The view of a sample of any kind."""
+
+from __future__ import annotations
+
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.kinds import sample_kind
+from dramaturg.report.views.model import SampleView
+
+
+def view(sample: RunSample) -> SampleView:
+    """The view of a sample. A sample without a result is shown with its error."""
+    kind = sample_kind(sample)
+    if kind is not None:
+        return kind.view(sample.index, getattr(sample, kind.results.name))
+    error = sample.error
+    where = f"{error.field}: " if error.field else ""
+    return SampleView(
+        index=sample.index,
+        title=sample.sample_id or f"line {sample.line}",
+        sample_id=sample.sample_id,
+        error=f"{error.code}: {where}{error.message}" if error.code else "no result",
+        tags=sorted(sample.tags.items()),
+    )

@@ -1,0 +1,48 @@
+"""The results of decisions (Choice-75): a row for each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.row_parts import set_abstention, set_provenance
+
+
+def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
+    del texts
+    for choice in result.choices:
+        row = RunResult(
+            model=choice.model,
+            candidate_id=_variant(choice.prompt, choice.options_swapped),
+            measure=f"correct/{_variant(choice.prompt, choice.options_swapped)}",
+            rationale=choice.text,
+            role="author",
+        )
+        set_provenance(row, choice.provenance)
+        if not choice.abstain_reason:
+            row.label = Choice.Name(choice.choice).removeprefix("CHOICE_")
+        if choice.HasField("correct"):
+            row.value = float(choice.correct)
+            row.outcome = verdict_pb2.OUTCOME_PASS if choice.correct else verdict_pb2.OUTCOME_FAIL
+        else:  # without a gold label no choice is right or wrong
+            set_abstention(row, choice.abstain_reason or verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)
+        yield row
+
+
+def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
+    name = DecisionPrompt.Name(prompt).removeprefix("DECISION_PROMPT_").lower()
+    return f"{name}, swapped" if swapped else name
+
+
+DECISIONS = ResultKind(
+    name="decision",
+    json_member="decision",
+    rows=_rows,
+    primary_measure="correct",
+    setup_prefix="correct/",
+)

@@ -1,0 +1,75 @@
+"""The results of dialogues (SimulBench): rows for ratings, comparisons and scores of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.ratings import is_aced, reply_ratings
+from dramaturg.results.row_parts import comparison_rows, set_abstention, set_provenance
+
+ACED = " (aced)"
+"""Ends the measure of ratings on a script that every model aces: they are in no mean rating."""
+
+_RATING_ROLE = "rating-judge"
+
+
+def is_panel_mean(row: RunResult) -> bool:
+    """Whether a row is the mean of a panel's ratings, which are rows of their own."""
+    return row.role == _RATING_ROLE and not row.judge
+
+
+def _rows(result: DialogueResult, texts: bool) -> Iterator[RunResult]:
+    del texts
+    ratings = reply_ratings(result.ratings)
+    aced = ACED if is_aced(ratings) else ""
+    for model, rating in ratings.items():
+        panel = [rated for rated in result.ratings if rated.model == model]
+        if len(panel) == 1:
+            yield _rating(panel[0], f"rating{aced}")
+            continue
+        row = RunResult(model=model, measure=f"rating{aced}", role=_RATING_ROLE)
+        if rating is None:
+            set_abstention(row, panel[0].rating.abstain_reason)
+        else:
+            row.value = rating
+        yield row
+        yield from (_rating(rated, f"rating/{rated.judge}{aced}") for rated in panel)
+    for compared in result.comparisons:
+        models = compared.first_model, compared.second_model
+        yield from comparison_rows("win", models, compared.judge, compared.comparison)
+    for scored in result.scores:
+        row = RunResult(
+            model=scored.model,
+            measure=f"score/{scored.attribute}" if scored.attribute else "score",
+            role="text-scorer",
+            judge=scored.judge,
+        )
+        set_provenance(row, scored.provenance)
+        if scored.score.HasField("value"):
+            row.value = scored.score.value
+        else:
+            set_abstention(row, scored.score.abstain_reason)
+        yield row
+
+
+def _rating(rated: ReplyRating, measure: str) -> RunResult:
+    rating = rated.rating
+    row = RunResult(
+        model=rated.model,
+        measure=measure,
+        rationale=rating.rationale,
+        role=_RATING_ROLE,
+        judge=rated.judge,
+    )
+    set_provenance(row, rating.provenance)
+    if rating.HasField("value"):
+        row.value = rating.value
+    else:
+        set_abstention(row, rating.abstain_reason)
+    return row
+
+
+DIALOGUES = ResultKind(name="dialogue", json_member="script", rows=_rows, primary_measure="rating")

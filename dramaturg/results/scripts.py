@@ -1,0 +1,56 @@
+"""The results of scripts (ABSEval): a row for each verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+    CandidateAssessment,
+    CandidateResult,
+    ScriptsResult,
+)
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.kind import ResultKind
+
+
+def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
+    for candidate in result.candidates:
+        judged = _assessments(candidate)
+        for verdict in candidate.verdicts:
+            row = RunResult(
+                model=candidate.model,
+                candidate_id=candidate.candidate_id,
+                measure=verdict.criterion,
+                outcome=verdict.outcome,
+                abstain_reason=verdict.abstain_reason,
+            )
+            if verdict.outcome in {verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL}:
+                row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
+            if verdict.HasField("confidence"):
+                row.confidence = verdict.confidence
+            by = judged.get(verdict.criterion, [])
+            if len(by) == 1:
+                row.role, row.judge = by[0].role, by[0].judge
+            if texts:
+                row.rationale = verdict.rationale
+                row.findings.extend(verdict.findings)
+                if len(by) == 1:
+                    row.provenance.CopyFrom(by[0].assessment.provenance)
+            yield row
+
+
+def _assessments(candidate: CandidateResult) -> dict[str, list[CandidateAssessment]]:
+    """Assessments by criterion: one of a single judge, several of a panel."""
+    judged: dict[str, list[CandidateAssessment]] = {}
+    for assessed in candidate.assessments:
+        for verdict in assessed.assessment.verdicts:
+            judged.setdefault(verdict.criterion, []).append(assessed)
+    return judged
+
+
+def _groups(result: ScriptsResult) -> Mapping[str, str]:
+    return {"topic": result.task.topic} if result.task.topic else {}
+
+
+SCRIPTS = ResultKind(name="scripts", json_member="candidates", rows=_rows, groups=_groups)

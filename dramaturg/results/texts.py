@@ -1,0 +1,31 @@
+"""The results of pairs of texts (DRPE): two rows for each comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.row_parts import comparison_rows
+
+
+def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
+    del texts
+    models = result.first_model, result.second_model
+    # A sweep compares the same texts once for each number of roles: these are setups of their own.
+    count = result.tags.get("k", "")
+    for compared in result.comparisons:
+        swept = f" k={count}" if count and compared.method == "roles" else ""
+        yield from comparison_rows(
+            f"win/{compared.method}{swept}", models, compared.judge, compared.comparison
+        )
+
+
+TEXTS = ResultKind(
+    name="texts",
+    json_member="longer",
+    rows=_rows,
+    primary_measure="win/roles",
+    setup_prefix="win/roles k=",
+)
