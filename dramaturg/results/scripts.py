@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import (
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     CandidateResult,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.kind import ResultKind
 
 
