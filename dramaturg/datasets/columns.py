@@ -80,7 +80,7 @@ def assemble(columns: Sequence[Column], cells: Sequence[Any], read: Read) -> dic
     for column, cell in zip(columns, cells, strict=True):
         try:
             found = read(cell, column.field, column.is_element)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             return Violation(column.name, str(error))
         if found is None:
             continue

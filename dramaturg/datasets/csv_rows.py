@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from dramaturg.datasets.columns import TEXTS, Column, assemble, find_columns
 from dramaturg.datasets.errors import DatasetError
-from dramaturg.datasets.lines import Lines
+from dramaturg.datasets.formats import MAX_LINE_BYTES
+from dramaturg.datasets.lines import Lines, LineSource, LongLineError
 from dramaturg.datasets.records import Record
 from dramaturg.datasets.requests import parse_json
 from dramaturg.service.errors import Violation
@@ -24,7 +25,7 @@ _BOOLEANS = {"true": True, "false": False}
 csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_LENGTH))
 
 
-def read_csv(file: BinaryIO, message: Descriptor) -> Iterator[Record]:
+def read_csv(file: LineSource, message: Descriptor) -> Iterator[Record]:
     """The rows of a file that is open in binary.
 
     Raises:
@@ -35,6 +36,7 @@ def read_csv(file: BinaryIO, message: Descriptor) -> Iterator[Record]:
     columns = _header(records, message)
     while columns:
         first = lines.number + 1
+        lines.begin_record()
         try:
             cells = next(records, None)
         except (ValueError, csv.Error) as error:
@@ -47,17 +49,25 @@ def read_csv(file: BinaryIO, message: Descriptor) -> Iterator[Record]:
 
 
 class _Text(Iterator[str]):
-    """The lines of a file as text. Iteration goes on after a line that is none."""
+    """The lines of a file as text. Iteration goes on after a line that is not UTF-8 or too long."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: LineSource) -> None:
         self._lines = Lines(file)
+        self._record_bytes = 0
 
     @property
     def number(self) -> int:
         return self._lines.number
 
+    def begin_record(self) -> None:
+        self._record_bytes = 0
+
     def __next__(self) -> str:
-        return next(self._lines).decode()
+        line = next(self._lines)
+        self._record_bytes += len(line)
+        if self._record_bytes > MAX_LINE_BYTES:
+            raise LongLineError(MAX_LINE_BYTES)
+        return line.decode()
 
 
 def _header(records: Iterator[list[str]], message: Descriptor) -> list[Column]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dramaturg.datasets.formats import MAX_LINE_BYTES
-from dramaturg.datasets.lines import BYTE_ORDER_MARK, Lines, LongLineError
+from dramaturg.datasets.lines import BYTE_ORDER_MARK, Lines, LineSource, LongLineError
 from dramaturg.datasets.records import Record
-from dramaturg.datasets.requests import parse_json
+from dramaturg.datasets.requests import OUT_OF_MEMORY, parse_json
 from dramaturg.service.errors import Violation
 
 MAX_VALUE_BYTES = 4 * MAX_LINE_BYTES
@@ -36,7 +36,7 @@ class LineError(ValueError):
         self.problem = problem
 
 
-def read_json_lines(file: BinaryIO, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
+def read_json_lines(file: LineSource, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
     """The rows of a file that is open in binary.
 
     Args:
@@ -53,6 +53,8 @@ def read_json_lines(file: BinaryIO, max_line_bytes: int = MAX_LINE_BYTES) -> Ite
                 yield Record(lines.number, parse_json(text))
         except (LongLineError, ValueError) as error:
             yield Record(lines.number, None, Violation("", str(error)))
+        except MemoryError:
+            yield Record(lines.number, None, Violation("", OUT_OF_MEMORY))
 
 
 def json_values(file: Path) -> Iterator[tuple[int, Any]]:

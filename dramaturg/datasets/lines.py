@@ -1,16 +1,23 @@
-"""The lines of a file, none of which fills the memory."""
+"""The lines of a file, each of bounded length."""
 
 from __future__ import annotations
 
-from typing import BinaryIO
+from typing import Protocol
 
 from dramaturg.datasets.formats import MAX_LINE_BYTES
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
+class LineSource(Protocol):
+    """A file of lines, open in binary."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line with its end, or at most ``size`` bytes of it. Empty at the end of the file."""
+
+
 class LongLineError(ValueError):
-    """A line is longer than the limit; it was passed over."""
+    """A line is longer than the limit; it was skipped."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"is longer than {max_bytes >> 20} MiB, the longest that a line may be")
@@ -19,7 +26,7 @@ class LongLineError(ValueError):
 class Lines:
     """The lines of a file, their ends included, without a byte order mark.
 
-    Iteration goes on after an error: the line at fault is passed over.
+    Iteration goes on after an error: the line at fault is skipped.
 
     Args:
         file: The file, open in binary.
@@ -29,7 +36,7 @@ class Lines:
         LongLineError: From the iteration.
     """
 
-    def __init__(self, file: BinaryIO, max_bytes: int = MAX_LINE_BYTES) -> None:
+    def __init__(self, file: LineSource, max_bytes: int = MAX_LINE_BYTES) -> None:
         self._file = file
         self._max_bytes = max_bytes
         self.number = 0

@@ -1,9 +1,14 @@
-"""Reads Parquet: columns named and nested as the request's fields, or by their paths as those of CSV."""
+"""Reads Parquet: columns named and nested as the request's fields, or by their paths as those of CSV.
+
+The sizes in a file are those of its encoded data: a text that a dictionary holds once may be referred to any
+number of times. Columns with a dictionary are therefore kept encoded, and each row is measured before it is
+decoded.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, NoReturn
 
@@ -12,48 +17,82 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from dramaturg.datasets.columns import TEXTS, assemble, find_columns, is_map
 from dramaturg.datasets.errors import DatasetError, missing
 from dramaturg.datasets.formats import MAX_LINE_BYTES
+from dramaturg.datasets.limits import check_decoded_bytes, check_row_count
+from dramaturg.datasets.parquet_sizes import row_sizes
 from dramaturg.datasets.records import Record
 from dramaturg.service.errors import Violation
 
 BATCH_BYTES = 4 << 20
-"""About how much is decoded at once, by what the file says of its row groups."""
+"""The approximate size of a batch, encoded, by the metadata of its row group."""
 BATCH_ROWS = 256
-"""The most rows that are decoded at once."""
+"""The most rows of a batch."""
+UNBOUNDED_BATCH_ROWS = 16
+"""The most rows of a batch where a column has an encoding that expands without a dictionary."""
 BUFFER_BYTES = 1 << 20
 """How much of a column is read at once."""
 
 _PANDAS_INDEX = "__index_level_"
+_BOUNDED_ENCODINGS = frozenset({"PLAIN", "RLE", "BIT_PACKED", "PLAIN_DICTIONARY", "RLE_DICTIONARY"})
+_SHOWN_LENGTH = 300
 
 
-def read_parquet(file: BinaryIO, message: Descriptor) -> Iterator[Record]:
-    """The rows of a file that is open in binary and can be read at any place.
+def read_parquet(
+    file: BinaryIO, message: Descriptor, max_rows: int | None = None, max_bytes: int | None = None
+) -> Iterator[Record]:
+    """The rows of a file that is open in binary and seekable.
+
+    Args:
+        file: The file.
+        message: The type of request that each row is.
+        max_rows: The most rows of the file. None: any number.
+        max_bytes: The most bytes of all decoded rows. None: any number.
 
     Raises:
-        DatasetError: It is no Parquet file, or damaged; a column is no field; pyarrow is not installed.
+        DatasetError: It is not a Parquet file, or damaged; a column is no field; it exceeds a limit; pyarrow
+            is not installed.
     """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise missing("Parquet", "pyarrow") from error
-    row = 0
+    row = total = 0
     try:
-        table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        metadata = parquet.read_metadata(file)
+        check_row_count(metadata.num_rows, max_rows)
+        dictionaries, is_bounded = _text_columns(metadata)
+        table = parquet.ParquetFile(
+            file, metadata=metadata, read_dictionary=dictionaries, buffer_size=BUFFER_BYTES, pre_buffer=False
+        )
         names = [name for name in table.schema_arrow.names if not name.startswith(_PANDAS_INDEX)]
-        if table.metadata.num_rows and not names:
+        if metadata.num_rows and not names:
             raise DatasetError("has rows and no columns")
         columns = find_columns(names, message)
-        for batch in table.iter_batches(_batch_rows(table.metadata), columns=names, use_threads=False):
-            # One row at a time: as Python's objects a whole batch takes many times its bytes.
-            for cells in zip(*(map(_as_python, array) for array in batch.columns), strict=True):
+        most = _batch_rows(metadata, BATCH_ROWS if is_bounded else UNBOUNDED_BATCH_ROWS)
+        for batch in _batches(table, most, names):
+            # One row at a time: as Python objects a whole batch takes many times its bytes.
+            for index, size in enumerate(row_sizes(batch)):
                 row += 1
-                value = assemble(columns, cells, _read)
-                yield Record(row, None, value) if isinstance(value, Violation) else Record(row, value)
+                total += size
+                check_decoded_bytes(total, max_bytes)
+                yield _record(row, size, columns, batch, index)
     except (ArrowException, OSError) as error:
         place = f" after row {row}" if row else ""
-        raise DatasetError(f"cannot be read as Parquet{place}: {error}") from error
+        raise DatasetError(f"cannot be read as Parquet{place}: {_short(str(error))}") from error
 
 
-def _batch_rows(metadata: Any) -> int:
+def _text_columns(metadata: Any) -> tuple[list[str], bool]:
+    """The columns to read as dictionaries, and whether no other column of texts expands."""
+    encodings: dict[str, set[str]] = {}
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for index in range(group.num_columns):
+            chunk = group.column(index)
+            if chunk.physical_type == "BYTE_ARRAY":
+                encodings.setdefault(chunk.path_in_schema, set()).update(chunk.encodings)
+    bounded = [path for path, names in encodings.items() if names <= _BOUNDED_ENCODINGS]
+    return bounded, len(bounded) == len(encodings)
+
+
+def _batch_rows(metadata: Any, most: int) -> int:
     """How many rows to decode at once.
 
     Raises:
@@ -62,13 +101,46 @@ def _batch_rows(metadata: Any) -> int:
     groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
     size = max((group.total_byte_size / group.num_rows for group in groups if group.num_rows), default=1.0)
     if size > MAX_LINE_BYTES:
-        limit = f"{MAX_LINE_BYTES >> 20} MiB"
-        raise DatasetError(f"has rows of {size / 2**20:.0f} MiB on average; at most {limit} are allowed")
-    return max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(size, 1.0))))
+        raise DatasetError(f"has rows of {_megabytes(size)} on average; at most {_ROW_LIMIT} are allowed")
+    return max(1, min(most, int(BATCH_BYTES / max(size, 1.0))))
+
+
+def _batches(table: Any, most: int, names: Sequence[str]) -> Iterator[Any]:
+    # By row group: nested columns cannot have the dictionaries of two in one batch.
+    for group in range(table.num_row_groups):
+        yield from table.iter_batches(most, row_groups=[group], columns=names, use_threads=False)
+
+
+def _record(row: int, size: int, columns: Sequence[Any], batch: Any, index: int) -> Record:
+    if size > MAX_LINE_BYTES:
+        fault = f"has {_megabytes(size)} when it is decoded; at most {_ROW_LIMIT} are allowed"
+        return Record(row, None, Violation("", fault))
+    cells = []
+    for column, array in zip(columns, batch.columns, strict=True):
+        try:
+            cells.append(array[index].as_py())
+        except MemoryError:
+            raise
+        # Texts that are not UTF-8, times out of range, unknown time zones and more, each with its own type.
+        except Exception as error:
+            return Record(row, None, Violation(column.name, _short(f"cannot be decoded: {error}")))
+    value = assemble(columns, cells, _read)
+    return Record(row, None, value) if isinstance(value, Violation) else Record(row, value)
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / 2**20:.0f} MiB"
+
+
+_ROW_LIMIT = _megabytes(MAX_LINE_BYTES)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
 
 def _read(value: Any, field: FieldDescriptor, is_element: bool) -> Any:
-    """The value in protobuf's JSON. Nulls are nothing."""
+    """The value in protobuf's JSON. Nulls are left out."""
     if value is None:
         return None
     if is_map(field):
@@ -89,10 +161,6 @@ def _refuse(value: Any, wanted: str) -> NoReturn:
     raise ValueError(f"is not a {wanted} but {type(value).__name__}")
 
 
-def _as_python(scalar: Any) -> Any:
-    return scalar.as_py()
-
-
 def _read_map(value: Any, field: FieldDescriptor) -> Any:
     # A map column comes as pairs, a struct as a dict.
     pairs = value.items() if isinstance(value, dict) else value
@@ -108,7 +176,7 @@ def _read_struct(value: dict[str, Any], message: Descriptor) -> Any:
     read = {}
     for name, part in value.items():
         field = message.fields_by_name.get(name) or message.fields_by_camelcase_name.get(name)
-        # What is no field is left for the parser to name.
+        # The parser names a member that is no field.
         found = part if field is None else _read(part, field, False)
         if found is not None:
             read[name] = found
@@ -125,7 +193,10 @@ def _read_scalar(value: Any, field: FieldDescriptor) -> Any:
             raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        try:
+            return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        except OverflowError as error:
+            raise ValueError(f"is out of range: {error}") from error
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.9f}s"
     return value

@@ -6,6 +6,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, Generic, TypeVar, cast
@@ -17,11 +18,13 @@ from dramaturg.datasets.csv_rows import read_csv
 from dramaturg.datasets.errors import DatasetError
 from dramaturg.datasets.formats import Format
 from dramaturg.datasets.json_lines import read_json_lines
+from dramaturg.datasets.limits import BoundedFile, check_row_count, count_rows
 from dramaturg.datasets.meter import CHUNK_BYTES, Meter, read_to_end
 from dramaturg.datasets.parquet import read_parquet
 from dramaturg.datasets.records import Record
-from dramaturg.datasets.requests import read_request
+from dramaturg.datasets.requests import OUT_OF_MEMORY, read_request
 from dramaturg.datasets.rows import InvalidRow, Row
+from dramaturg.service.errors import Violation
 
 KEPT_ERRORS = 50
 """How many invalid rows a manifest keeps; all are counted."""
@@ -29,6 +32,7 @@ KEPT_ERRORS = 50
 Request = TypeVar("Request", bound=Message)
 
 _GZIP = b"\x1f\x8b"
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,12 @@ class DatasetReader(Generic[Request]):
         format: How the rows are written.
         row_limit: The number of rows to read, valid or not. None: all.
         filled: Required top-level fields that may be empty here, because the caller fills them.
+        max_rows: The most rows of the dataset, valid or not; they are counted before the first is read, which
+            needs a seekable file. None: any number. A smaller row limit makes the count unnecessary.
+        max_bytes: The most bytes of the dataset, decompressed and decoded. None: any number.
 
     Raises:
-        DatasetError: From the iteration: the dataset cannot be read to its end.
+        DatasetError: From the iteration: the dataset cannot be read to its end, or exceeds a limit.
         OSError: From the iteration: the file cannot be read.
     """
 
@@ -76,12 +83,17 @@ class DatasetReader(Generic[Request]):
         *,
         row_limit: int | None = None,
         filled: Collection[str] = (),
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         self._file = file
         self._request = request
         self._format = format
         self._row_limit = row_limit
         self._filled = filled
+        is_bounded = max_rows is None or (row_limit is not None and row_limit <= max_rows)
+        self._max_rows = None if is_bounded else max_rows
+        self._max_bytes = max_bytes
         self._meter = Meter(file)
         self._row_count = 0
         self._invalid_row_count = 0
@@ -114,27 +126,46 @@ class DatasetReader(Generic[Request]):
     def _examine(self, record: Record) -> Row[Request] | InvalidRow:
         if record.fault is not None:
             return InvalidRow(record.line, (record.fault,))
-        found = read_request(record.value, self._request, self._filled)
+        try:
+            found = read_request(record.value, self._request, self._filled)
+        except MemoryError:
+            return InvalidRow(record.line, (Violation("", OUT_OF_MEMORY),))
         if isinstance(found, Message):
             return Row(record.line, found)
         return InvalidRow(record.line, found)
 
     def _records(self) -> Iterator[Record]:
         message = cast("Descriptor", self._request.DESCRIPTOR)
-        metered = cast("BinaryIO", io.BufferedReader(self._meter, CHUNK_BYTES))
         if self._format is Format.PARQUET:
             start = self._file.tell()
-            read_to_end(metered)
+            read_to_end(cast("BinaryIO", io.BufferedReader(self._meter, CHUNK_BYTES)))
             self._file.seek(start)
-            yield from read_parquet(self._file, message)
+            yield from read_parquet(self._file, message, self._max_rows, self._max_bytes)
             return
-        compressed = cast("io.BufferedReader", metered).peek(len(_GZIP)).startswith(_GZIP)
-        file = cast("BinaryIO", gzip.GzipFile(fileobj=metered)) if compressed else metered
+        self._check_row_count()
+        metered = cast("BinaryIO", io.BufferedReader(self._meter, CHUNK_BYTES))
+        file = BoundedFile(_unpacked(metered), self._max_bytes)
         line = 0
         try:
             for record in read_csv(file, message) if self._format is Format.CSV else read_json_lines(file):
                 line = record.line
                 yield record
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except _DAMAGED as error:
             raise DatasetError(f"is damaged: gzip cannot unpack what follows line {line}: {error}") from error
         read_to_end(metered)
+
+    def _check_row_count(self) -> None:
+        if self._max_rows is None:
+            return
+        start = self._file.tell()
+        unmetered = io.BufferedReader(Meter(self._file), CHUNK_BYTES)
+        # What is damaged is reported with its line when the rows are read.
+        with suppress(*_DAMAGED):
+            file = BoundedFile(_unpacked(cast("BinaryIO", unmetered)), self._max_bytes)
+            check_row_count(count_rows(file, self._format, self._max_rows), self._max_rows)
+        self._file.seek(start)
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    is_compressed = cast("io.BufferedReader", file).peek(len(_GZIP)).startswith(_GZIP)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_compressed else file

@@ -19,6 +19,7 @@ SHOWN_LENGTH = 300
 """The maximum number of characters of a violation, which may quote the row."""
 
 TOO_DEEP = "is nested too deeply"
+OUT_OF_MEMORY = "needs more memory than there is"
 
 Request = TypeVar("Request", bound=Message)
 

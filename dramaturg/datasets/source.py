@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,8 @@ from typing import BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from dramaturg.datasets.errors import DatasetError, missing
+from dramaturg.datasets.limits import check_decoded_bytes
+from dramaturg.datasets.meter import CHUNK_BYTES
 
 _SEPARATOR = "://"
 
@@ -29,17 +30,19 @@ def local_path(address: str) -> Path | None:
 
 
 @contextmanager
-def open_source(address: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
+def open_source(address: str, *, seekable: bool = False, max_bytes: int | None = None) -> Iterator[BinaryIO]:
     """Opens a dataset in binary.
 
     Args:
         address: A path, a ``file://`` address, or one that fsspec knows (the extra "datasets").
         seekable: Whether it must be possible to read it at any place. A remote one is then copied to a
             temporary file, so that it is fetched once.
+        max_bytes: The most bytes of such a copy. None: any number.
 
     Raises:
         OSError: It cannot be opened.
-        DatasetError: What its address needs is not installed, or no such kind of address is known.
+        DatasetError: A package for its address is not installed, its kind of address is unknown, or it has
+            more bytes.
     """
     path = local_path(address)
     if path is not None:
@@ -50,15 +53,23 @@ def open_source(address: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
         if not seekable:
             yield remote
             return
-        with spooled(remote) as kept:
+        with spooled(remote, max_bytes) as kept:
             yield kept
 
 
 @contextmanager
-def spooled(file: BinaryIO) -> Iterator[BinaryIO]:
-    """Yields a temporary file with the rest of another file."""
+def spooled(file: BinaryIO, max_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """Yields a temporary file with the rest of another file.
+
+    Raises:
+        DatasetError: The rest has more bytes.
+    """
     with tempfile.TemporaryFile() as kept:
-        shutil.copyfileobj(file, kept)
+        count = 0
+        while piece := file.read(CHUNK_BYTES):
+            count += len(piece)
+            check_decoded_bytes(count, max_bytes)
+            kept.write(piece)
         kept.seek(0)
         yield cast("BinaryIO", kept)
 

@@ -12,7 +12,6 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from gateway.evaluations.dispatch import Evaluations
 from gateway.quotas.gate import Quotas
-from gateway.runs.datasets import DatasetAccess
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.servicer import RunServicer
@@ -35,8 +34,7 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
-    access = DatasetAccess(settings.dataset_folders, settings.dataset_schemes)
-    servicer = RunServicer(store, engine, evaluations.registry, access, notifier)
+    servicer = RunServicer(store, engine, evaluations.registry, settings.dataset_access, notifier)
     try:
         async with quotas.spending.persisted(store), engine.open():
             yield Contract.make(

@@ -1,4 +1,4 @@
-"""Decides which datasets a gateway may read."""
+"""Decides which datasets a gateway may read, and how much of them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class DatasetAccess:
     """The folders below which local files are read. Empty: none."""
     schemes: Sequence[str] = URI_SCHEMES
     """The URI schemes that are read, without "://"."""
+    max_rows: int | None = None
+    """The most rows of a dataset. None: any number."""
+    max_bytes: int | None = None
+    """The most bytes of a dataset, also when it is decompressed and decoded. None: any number."""
 
     def check(self, address: str) -> None:
         """Refuses an address that must not be read, whether it exists or not.
@@ -48,18 +52,18 @@ class DatasetAccess:
             )
 
     @contextmanager
-    def open(self, address: str, *, seekable: bool = False) -> Iterator[BinaryIO]:
-        """Opens an address that ``check`` accepts.
+    def open(self, address: str) -> Iterator[BinaryIO]:
+        """Opens an address that ``check`` accepts, seekable: an object is copied to a temporary file.
 
         Raises:
             ServiceError: As ``check`` does.
             OSError: It cannot be opened.
-            DatasetError: The library of the scheme is not installed.
+            DatasetError: The library of the scheme is not installed, or an object is too large.
         """
         self.check(address)
         path = local_path(address)
         if path is None:
-            with open_source(address, seekable=seekable) as remote:
+            with open_source(address, seekable=True, max_bytes=self.max_bytes) as remote:
                 yield remote
             return
         # The path has no links left; O_NOFOLLOW refuses one that appears meanwhile, O_NONBLOCK a blocking

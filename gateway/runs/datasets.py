@@ -85,7 +85,7 @@ class SampleReader:
     Args:
         spec: The spec of the run.
         content: The rows of the request. Ignored if the dataset has a URI.
-        access: The datasets that may be read.
+        access: The datasets that may be read, and how much of each.
 
     Raises:
         ServiceError: From the iteration: the dataset must not be read.
@@ -109,13 +109,15 @@ class SampleReader:
         form = dataset_format(dataset)
         kind = run_kind(self._spec)
         try:
-            with self._open(form) as file:
+            with self._open() as file:
                 reader = DatasetReader(
                     file,
                     kind.request_type,
                     form,
                     row_limit=dataset.row_limit or None,
                     filled=kind.written_fields(self._spec),
+                    max_rows=self._access.max_rows,
+                    max_bytes=self._access.max_bytes,
                 )
                 try:
                     for index, row in enumerate(reader):
@@ -126,9 +128,9 @@ class SampleReader:
             raise DatasetError(f"cannot be read: {error.strerror or error}") from error
 
     @contextmanager
-    def _open(self, form: Format) -> Iterator[BinaryIO]:
+    def _open(self) -> Iterator[BinaryIO]:
         if self._spec.dataset.WhichOneof("source") == "uri":
-            with self._access.open(self._spec.dataset.uri, seekable=form is Format.PARQUET) as file:
+            with self._access.open(self._spec.dataset.uri) as file:
                 yield file
         else:
             yield BytesIO(self._content)

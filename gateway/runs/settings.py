@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from dramaturg.service.settings import Settings
-from gateway.runs.dataset_access import URI_SCHEMES
+from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
 
 
 def default_url() -> str:
@@ -38,6 +38,12 @@ class RunsSettings(Settings):
     an object store."""
     dataset_schemes: tuple[str, ...] = URI_SCHEMES
     """The URI schemes, besides local files, that datasets are read from, without "://"."""
+    max_dataset_rows: int = Field(default=1_000_000, ge=1)
+    """The most rows of a dataset, valid or not. A run of a larger one fails before a row is stored."""
+    max_dataset_bytes: int = Field(default=4 << 30, ge=1)
+    """The most bytes of a dataset after decompression and decoding. A run of a larger one fails."""
+    dataset_memory_bytes: int = Field(default=256 << 20, ge=64 << 20)
+    """The memory of a process that reads a dataset, besides its code. A gateway reads two at once."""
     max_concurrent_samples: int = Field(default=256, ge=1, le=4096)
     """The most samples the gateway evaluates at once, over all runs."""
     max_concurrent_batches: int = Field(default=64, ge=1, le=1000)
@@ -65,6 +71,12 @@ class RunsSettings(Settings):
     migrate: bool = True
     """Whether the tables of the workflow engine are created and upgraded at the start. Off if a job with more
     rights does it."""
+
+    @property
+    def dataset_access(self) -> DatasetAccess:
+        return DatasetAccess(
+            self.dataset_folders, self.dataset_schemes, self.max_dataset_rows, self.max_dataset_bytes
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> RunsSettings:

@@ -97,3 +97,17 @@ class ServiceProcess:
         assert process is not None
         async with asyncio.timeout(START_SECONDS):
             return await process.wait()
+
+
+def dataset_processes() -> list[int]:
+    """The processes of this one that read datasets."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            try:
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"gateway.runs.dataset_process" in command:
+                found.append(int(child))
+    return found

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.fair_semaphore import FairSemaphore
-from gateway.runs.datasets import DatasetAccess, SampleReader
+from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader, StoppedError
+from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
-from gateway.runs.store.base import RunStore
+from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import ThreadPool
+
+logger = logging.getLogger(__name__)
 
 GROUP_SIZE = 500
 """The most samples of one transaction."""
 GROUP_BYTES = 4 << 20
 """The most bytes of requests of one transaction, unless a single request has more."""
-MAX_CONCURRENT_DATASETS = 4
+MAX_CONCURRENT_DATASETS = 2
 """The datasets that one gateway reads at once."""
+MAX_DEATHS = 3
+"""The deaths of a gateway, or of its reader, while it reads a dataset, after which the run fails."""
+SMALL_CONTENT_BYTES = 256 << 10
+"""The most bytes of JSON Lines and CSV that are read in the gateway itself."""
 _STATE_CHECK_SECONDS = 0.5
+_GZIP = b"\x1f\x8b"
 
 
 class UnreadableDatasetError(Exception):
     """The dataset cannot be read. The message has the reason."""
 
 
-def read_samples(run: RunRecord, store: RunStore, access: DatasetAccess) -> bool:
+def read_samples(
+    run: RunRecord,
+    store: RunStore,
+    access: DatasetAccess,
+    memory_bytes: int,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> bool:
     """Adds each row of a run's dataset to the store, then the manifest. Blocks.
 
     Rows that the store has are skipped, so that reading may be repeated.
@@ -36,24 +54,37 @@ def read_samples(run: RunRecord, store: RunStore, access: DatasetAccess) -> bool
         run: The run.
         store: The run store.
         access: The datasets that may be read.
+        memory_bytes: The memory of the process that reads a large dataset.
+        is_stopped: Whether reading is to stop.
 
     Returns:
-        Whether the dataset was read to its end. It is not if the run ended meanwhile.
+        Whether the dataset was read to its end. It is not if the run ended or reading was stopped.
 
     Raises:
         UnreadableDatasetError: The dataset cannot be read.
+        DatasetProcessError: The process that read it died.
         StoreError: The store is unavailable.
     """
+
+    def has_ended() -> bool:
+        return is_stopped() or not is_active_attempt(store.get_run(run.id), run.attempt)
+
     content = b"" if run.spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
-    reader = SampleReader(run.spec, content, access)
+    reader = (
+        SampleReader(run.spec, content, access)
+        if _is_small(run, content)
+        else IsolatedSampleReader(run.spec, content, access, memory_bytes, has_ended)
+    )
     checked = time.monotonic()
     try:
         for group in _groups(reader):
             store.add_samples(run.id, group)
             if time.monotonic() - checked > _STATE_CHECK_SECONDS:
                 checked = time.monotonic()
-                if not is_active_attempt(store.get_run(run.id), run.attempt):
+                if has_ended():
                     return False
+    except StoppedError:
+        return False
     except DatasetError as error:
         raise UnreadableDatasetError(f"the dataset {error}") from error
     except ServiceError as error:
@@ -68,22 +99,75 @@ class DatasetIngest:
     Args:
         store: The run store.
         access: The datasets that may be read.
+        memory_bytes: The memory of a process that reads a dataset.
     """
 
-    def __init__(self, store: RunStore, access: DatasetAccess) -> None:
+    def __init__(self, store: RunStore, access: DatasetAccess, memory_bytes: int) -> None:
         self._store = store
         self._access = access
+        self._memory_bytes = memory_bytes
         self._threads = ThreadPool(MAX_CONCURRENT_DATASETS)
         self._slots = FairSemaphore(MAX_CONCURRENT_DATASETS)
+        self._is_closed = threading.Event()
+        self._unended: set[str] = set()
+        """Runs whose reading ended here without the store's knowledge."""
 
     async def read(self, run: RunRecord) -> None:
-        """Reads the dataset of a run in its fair turn (``read_samples``)."""
+        """Reads the dataset of a run in its fair turn.
+
+        Raises:
+            UnreadableDatasetError: The dataset cannot be read, or its reading killed its process three times.
+            StoreError: The store is unavailable.
+        """
         async with self._slots.single(run.tenant, run.spec.limits.priority):
-            await self._threads(read_samples, run, self._store, self._access)
+            await self._threads(self._read, run)
 
     def close(self) -> None:
-        """Reads no further dataset."""
+        """Stops reading."""
+        self._is_closed.set()
         self._threads.close()
+
+    def _read(self, run: RunRecord) -> None:
+        if run.id in self._unended:
+            self._store.end_preparation(run.id)
+            self._unended.discard(run.id)
+        # A process that dies here leaves the count raised.
+        deaths = self._store.begin_preparation(run.id) - 1
+        if deaths >= MAX_DEATHS:
+            self._end(run.id)
+            raise UnreadableDatasetError(
+                f"the dataset cannot be read: the process that read it died {deaths} times. "
+                "It may need more memory or time than a gateway gives a dataset"
+            )
+        try:
+            read_samples(run, self._store, self._access, self._memory_bytes, self._is_closed.is_set)
+        except DatasetProcessError as error:
+            fields = {"run": run.id, "deaths": deaths + 1}
+            logger.error("reading a dataset ended its process: %s", error, extra={"fields": fields})
+            return
+        except BaseException:
+            self._end(run.id)
+            raise
+        self._end(run.id)
+
+    def _end(self, run_id: str) -> None:
+        self._unended.add(run_id)
+        try:
+            self._store.end_preparation(run_id)
+        except StoreError as error:
+            logger.warning("the end of reading a dataset is recorded later: %s", error)
+        else:
+            self._unended.discard(run_id)
+
+
+def _is_small(run: RunRecord, content: bytes) -> bool:
+    """Whether a dataset takes little memory and time, regardless of its rows."""
+    return (
+        run.spec.dataset.WhichOneof("source") != "uri"
+        and run.spec.dataset.format != run_pb2.DATASET_FORMAT_PARQUET
+        and len(content) <= SMALL_CONTENT_BYTES
+        and not content.startswith(_GZIP)
+    )
 
 
 def manifest_error(manifest: DatasetManifest) -> str:
@@ -103,7 +187,7 @@ def manifest_error(manifest: DatasetManifest) -> str:
     return f"{which}: {where}: {first.description}"
 
 
-def _groups(samples: SampleReader) -> Iterator[Sequence[NewSample]]:
+def _groups(samples: Iterable[NewSample]) -> Iterator[Sequence[NewSample]]:
     group: list[NewSample] = []
     size = 0
     for sample in samples:

@@ -116,6 +116,16 @@ class RunStore(Protocol):
     def add_samples(self, run_id: str, samples: Sequence[NewSample]) -> None:
         """Adds samples of the dataset. Skips indices that exist, so that reading may be repeated."""
 
+    def begin_preparation(self, run_id: str) -> int:
+        """Records that a dataset is about to be read.
+
+        Returns:
+            How many times its reading was begun without an end since a row was last added, this one included.
+        """
+
+    def end_preparation(self, run_id: str) -> None:
+        """Records that the reading of a dataset ended, whether successfully or not."""
+
     def set_manifest(self, run_id: str, manifest: DatasetManifest) -> None:
         """Stores the manifest of the dataset."""
 

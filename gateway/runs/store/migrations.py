@@ -29,7 +29,11 @@ def _add_spending(connection: sa.Connection) -> None:
     DELETED_INDEX.create(connection)
 
 
-STEPS: Mapping[int, Step] = {2: _add_incident, 3: _add_spending}
+def _add_preparations(connection: sa.Connection) -> None:
+    connection.execute(sa.text("ALTER TABLE runs ADD COLUMN preparations INTEGER DEFAULT 0 NOT NULL"))
+
+
+STEPS: Mapping[int, Step] = {2: _add_incident, 3: _add_spending, 4: _add_preparations}
 """The change to each version above 1. An empty database gets the newest tables at once."""
 
 _versions = sa.Table(

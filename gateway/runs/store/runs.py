@@ -159,6 +159,21 @@ def content(connection: sa.Connection, run_id: str) -> bytes:
     return unpack(connection.execute(query).scalar_one())
 
 
+def begin_preparation(connection: sa.Connection, run_id: str) -> int:
+    """See ``RunStore.begin_preparation``."""
+    row = lock(connection, run_id)
+    if row is None:
+        return 0
+    begun: int = row.preparations + (not was_retried(connection))
+    connection.execute(runs.update().where(runs.c.number == row.number).values(preparations=max(1, begun)))
+    return max(1, begun)
+
+
+def end_preparation(connection: sa.Connection, run_id: str) -> None:
+    """See ``RunStore.end_preparation``."""
+    connection.execute(runs.update().where(runs.c.id == run_id).values(preparations=0))
+
+
 def set_manifest(connection: sa.Connection, run_id: str, manifest: DatasetManifest) -> None:
     """See ``RunStore.set_manifest``."""
     row = lock(connection, run_id)

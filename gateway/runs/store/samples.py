@@ -54,6 +54,8 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
         connection,
         run.number,
         samples=run.samples + len(new),
+        # Progress: earlier deaths were not of these rows.
+        preparations=min(run.preparations, 1),
         failed=run.failed + len(failed),
         **runs.progress_event(run),
     )

@@ -116,6 +116,12 @@ class SqlRunStore(RunStore):
     def add_samples(self, run_id: str, new: Sequence[NewSample]) -> None:
         self._database.write(lambda connection: samples.add(connection, run_id, new))
 
+    def begin_preparation(self, run_id: str) -> int:
+        return self._database.write(lambda connection: runs.begin_preparation(connection, run_id))
+
+    def end_preparation(self, run_id: str) -> None:
+        self._database.write(lambda connection: runs.end_preparation(connection, run_id))
+
     def set_manifest(self, run_id: str, manifest: DatasetManifest) -> None:
         self._database.write(lambda connection: runs.set_manifest(connection, run_id, manifest))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -80,6 +80,8 @@ runs = sa.Table(
     sa.Column("end_time", UtcTimestamp),
     # Hidden from all methods; its rows are being deleted.
     sa.Column("deleted", sa.Boolean, nullable=False, default=False),
+    # How often the dataset was begun to be read since the last row was added.
+    sa.Column("preparations", sa.Integer, nullable=False, default=0, server_default="0"),
     # Counts.
     sa.Column("samples", sa.BigInteger, nullable=False, default=0),
     sa.Column("succeeded", sa.BigInteger, nullable=False, default=0),

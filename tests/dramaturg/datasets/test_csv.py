@@ -116,3 +116,11 @@ def test_a_cell_that_is_too_long_is_told() -> None:
     rows, _ = read(HEADER + b'\nA,a,"' + b"x" * (5 << 20) + b'"\nB,b,1.\n', Format.CSV)
     assert [isinstance(row, InvalidRow) for row in rows] == [True, False]
     assert "field larger than field limit" in faults(rows)[0]
+
+
+def test_a_record_of_many_lines_is_no_longer_than_a_line_may_be() -> None:
+    cell = b'"' + (b"x" * 1023 + b"\n") * (2 << 10) + b'",'
+    content = b"task.goal," + b",".join(b"candidates.%d.text" % n for n in range(9)) + b"\n"
+    rows, manifest = read(content + cell * 10 + b"\nA,,,,,,,,,\n", Format.CSV)
+    assert manifest.row_count == 0
+    assert faults(rows)[0] == "2: : is longer than 16 MiB, the longest that a line may be"

@@ -117,3 +117,63 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DatasetError, match=r"dramaturg\[datasets\]"):
         read(b"", Format.PARQUET)
+
+
+def broken_text(goals: list[bytes]) -> pa.Array:
+    """Texts that are not checked to be UTF-8."""
+    binary = pa.array(goals, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(goals), binary.buffers())
+
+
+TIMES = [0, 1 << 62, -(1 << 62)]
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("task.goal", broken_text([b"Make tea", b"\xff\xfe", b"\xed\xa0\x80"])),
+        ("tags.when", pa.array(TIMES, pa.timestamp("ms"))),
+        ("tags.when", pa.array(TIMES, pa.timestamp("us", "UTC"))),
+        ("tags.when", pa.array([0, 1, 2], pa.timestamp("us", "No/Such_Zone"))),
+        ("tags.when", pa.array([0, 1 << 30, -(1 << 30)], pa.date32())),
+        ("tags.when", pa.array(TIMES, pa.duration("s"))),
+    ],
+)
+def test_a_value_that_cannot_be_decoded_fails_its_row_alone(column: str, values: Any) -> None:
+    goals = {} if column == "task.goal" else {"task.goal": ["Make tea"] * 3}
+    content = table({**goals, "candidates": [CANDIDATES] * 3, column: values})
+    rows, manifest = read(content, Format.PARQUET)
+    assert [row.line for row in rows] == [1, 2, 3]
+    assert manifest.invalid_row_count >= 2
+    assert all(len(fault) < 500 for fault in faults(rows))
+
+
+def test_dictionaries_change_no_value() -> None:
+    texts = [f"1. Step {number % 7}." for number in range(3000)]
+    columns = {
+        "task.goal": texts,
+        "candidates": [[{"id": "a", "text": text}, {"id": "b", "text": None}] for text in texts],
+        "tags": pa.array([[("level", text)] for text in texts], pa.map_(pa.string(), pa.string())),
+    }
+    read_rows = []
+    for options in ({"row_group_size": 700}, {"use_dictionary": False}, {"dictionary_pagesize_limit": 64}):
+        file = io.BytesIO()
+        parquet.write_table(pa.table(columns), file, **options)
+        found = read(file.getvalue(), Format.PARQUET)[0]
+        read_rows.append([row.request for row in found if isinstance(row, Row)])
+    assert read_rows[0] == read_rows[1] == read_rows[2]
+    assert len(read_rows[0]) == 3000
+
+
+def test_a_row_is_measured_before_it_is_decoded() -> None:
+    goals = ["short", "x" * (17 << 20), "short"]
+    rows, _ = read(table({"task.goal": goals, "candidates": [CANDIDATES] * 3}), Format.PARQUET)
+    assert faults(rows) == ["2: : has 17 MiB when it is decoded; at most 16 MiB are allowed"]
+
+
+def test_many_elements_count_without_texts() -> None:
+    wide = pa.array([[None] * 400_000, ["x"]], pa.list_(pa.string()))
+    content = table({"task.goal": ["A", "B"], "task.constraints": wide, "candidates": [CANDIDATES] * 2})
+    rows, _ = read(content, Format.PARQUET)
+    assert faults(rows)[0].startswith("1: : has 24 MiB when it is decoded")
+    assert isinstance(rows[1], Row)

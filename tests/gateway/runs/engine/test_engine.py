@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from typing import Any
 
@@ -15,6 +17,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunBudget, RunLimits, RunPolicy
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.datasets import Format
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.runs.engine import dbos_adapter
@@ -22,8 +25,10 @@ from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.store import open_store, tables
 from gateway.runs.store.database import create_engine
 from gateway.runs.store.tables import RUN_PARTS
+from tests.support.datasets import written
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
+from tests.support.processes import dataset_processes
 from tests.support.runs import create, judged
 
 LOOK_SECONDS = 0.1
@@ -120,6 +125,27 @@ async def test_a_dataset_that_cannot_be_read_fails_the_run(sqlite_url: str) -> N
     assert outside.state == empty.state == run_pb2.RUN_STATE_FAILED
     assert "outside of the folders" in outside.state_reason
     assert empty.state_reason == "the dataset has no rows"
+
+
+async def test_a_dataset_whose_reader_dies_three_times_fails_the_run(sqlite_url: str) -> None:
+    killed: set[int] = set()
+    async with runs_with(sqlite_url) as runs:
+        spec = scripts_spec(dataset=Dataset(content=b"x", format=run_pb2.DATASET_FORMAT_PARQUET))
+        run_id = await runs.create(spec, written(script_rows(3), Format.PARQUET))
+        async with asyncio.timeout(60):
+            while (run := runs.get(run_id)).state == run_pb2.RUN_STATE_PREPARING:
+                for child in set(dataset_processes()) - killed:
+                    os.kill(child, signal.SIGKILL)
+                    killed.add(child)
+                await asyncio.sleep(0.01)
+        again = await asyncio.to_thread(runs.store.begin_again, run_id, RERUN_SCOPE_ALL)
+        assert again is not None
+        await runs.engine.submit(run_id)
+        later = await runs.ended(run_id)
+    assert len(killed) == 3
+    assert run.state == run_pb2.RUN_STATE_FAILED
+    assert "the process that read it died 3 times" in run.state_reason
+    assert later.state == run_pb2.RUN_STATE_SUCCEEDED, "a rerun may try again"
 
 
 @pytest.mark.parametrize(

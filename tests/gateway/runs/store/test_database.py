@@ -89,6 +89,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             "ALTER TABLE runs DROP COLUMN incident",
             "ALTER TABLE runs RENAME COLUMN throughput TO pace",
             "ALTER TABLE run_samples RENAME COLUMN crashes TO tries",
+            "ALTER TABLE runs DROP COLUMN preparations",
             "DROP TABLE run_spending",
             "DROP INDEX runs_deleted",
             "DELETE FROM run_schema",

@@ -248,3 +248,15 @@ def test_how_fast_a_run_goes(store: RunStore) -> None:
     end(store)
     store.begin_again("run", RERUN_SCOPE_ALL)
     assert store.rate("run", 60) is None
+
+
+def test_preparations_without_an_end_are_counted_until_a_row_is_added(store: RunStore) -> None:
+    create(store)
+    assert [store.begin_preparation("run") for _ in range(3)] == [1, 2, 3]
+    store.add_samples("run", rows([0, 1]))
+    assert store.begin_preparation("run") == 2
+    store.add_samples("run", rows([0, 1]))
+    assert store.begin_preparation("run") == 3, "rows that the store has are no progress"
+    store.end_preparation("run")
+    assert store.begin_preparation("run") == 1
+    assert store.begin_preparation("absent") == 0

@@ -1,0 +1,162 @@
+"""The process that reads datasets: bounded memory, rows and bytes, whatever a dataset expands to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
+from dramaturg.datasets import DatasetError, Format
+from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader, StoppedError
+from gateway.runs.datasets import DatasetAccess, SampleReader
+from gateway.runs.records import NewSample
+from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
+from tests.support.datasets import written
+from tests.support.engines import script_rows
+from tests.support.processes import dataset_processes
+
+MEMORY = 256 << 20
+
+
+def spec(form: Format = Format.JSONL, **fields: Any) -> RunSpec:
+    value = getattr(run_pb2, f"DATASET_FORMAT_{form.upper()}")
+    made = RunSpec(dataset=Dataset(content=b"x", format=value, **fields))
+    made.scripts.SetInParent()
+    return made
+
+
+def isolated(
+    content: bytes,
+    form: Format = Format.JSONL,
+    access: DatasetAccess | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> IsolatedSampleReader:
+    return IsolatedSampleReader(spec(form), content, access or DatasetAccess(), MEMORY, is_stopped)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_samples_are_those_that_are_read_here(form: Format) -> None:
+    content = written(script_rows(30), form) + (b"no row\n" if form is Format.JSONL else b"")
+    here, there = SampleReader(spec(form), content, DatasetAccess()), isolated(content, form)
+    assert list(there) == list(here)
+    assert there.manifest == here.manifest
+
+
+def test_a_file_is_read_where_the_gateway_may_read(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(GOOD_LINE * 3)
+    given = RunSpec(dataset=Dataset(uri=str(file)))
+    given.scripts.SetInParent()
+    assert len(list(IsolatedSampleReader(given, b"", DatasetAccess([tmp_path]), MEMORY))) == 3
+    with pytest.raises(DatasetError, match="outside of the folders"):
+        list(IsolatedSampleReader(given, b"", DatasetAccess(), MEMORY))
+
+
+def test_rows_of_a_dictionary_that_expands_are_invalid_and_take_no_memory() -> None:
+    content = dictionary_bomb()
+    assert len(content) < 2000
+    samples = list(isolated(content, Format.PARQUET))
+    assert len(samples) == 200
+    assert all(sample.failure is not None for sample in samples)
+    assert samples[0].failure is not None
+    assert "60 MiB when it is decoded; at most 16 MiB" in samples[0].failure.error.message
+
+
+def test_a_file_that_expands_without_a_dictionary_fails_the_dataset() -> None:
+    with pytest.raises(DatasetError, match=r"memory|malloc"):
+        list(isolated(delta_bomb(), Format.PARQUET))
+
+
+def test_the_decoded_bytes_of_a_dataset_are_bounded() -> None:
+    content = dictionary_bomb(rows=1000, references=1)
+    access = DatasetAccess(max_bytes=50 << 20)
+    read: list[NewSample] = []
+    with pytest.raises(DatasetError, match="has more than 52,428,800 bytes when it is unpacked"):
+        read.extend(isolated(content, Format.PARQUET, access))
+    assert len(read) < 50
+    with pytest.raises(DatasetError, match="when it is unpacked"):
+        list(isolated(blank_bomb(100), Format.JSONL, access))
+
+
+def test_a_dataset_of_too_many_rows_is_refused_before_the_first() -> None:
+    access = DatasetAccess(max_rows=1_000_000)
+    for content, form in (
+        (empty_rows(3_000_000), Format.JSONL),
+        (parquet_bytes({"task.goal": [None] * 3_000_000}), Format.PARQUET),
+        (b"task.goal\n" + b"x\n" * 1_000_001, Format.CSV),
+    ):
+        samples = iter(isolated(content, form, access))
+        with pytest.raises(DatasetError, match="has more than 1,000,000 rows"):
+            next(samples)
+
+
+def test_a_line_of_many_small_values_fails_alone() -> None:
+    wide = b'{"task": {"constraints": [' + b"{}," * (5 << 20) + b"{}]}}\n"
+    first, second = isolated(wide + GOOD_LINE)
+    assert first.failure is not None
+    assert second.failure is None
+
+
+def test_the_death_of_the_process_is_reported() -> None:
+    reader = isolated(GOOD_LINE * 200_000)
+    samples = iter(reader)
+    next(samples)
+    (child,) = dataset_processes()
+    os.kill(child, signal.SIGKILL)
+    with pytest.raises(DatasetProcessError, match="signal 9"):
+        list(samples)
+    assert dataset_processes() == []
+
+
+def test_the_process_ends_with_its_reader_and_when_it_is_stopped() -> None:
+    samples = iter(isolated(GOOD_LINE * 200_000))
+    next(samples)
+    samples.close()  # type: ignore[attr-defined] # a generator
+    assert dataset_processes() == []
+    stopped = threading.Event()
+    samples = iter(isolated(GOOD_LINE * 200_000, is_stopped=stopped.is_set))
+    next(samples)
+    stopped.set()
+    (child,) = dataset_processes()
+    os.kill(child, signal.SIGSTOP)
+    with pytest.raises(StoppedError):
+        list(samples)
+    assert dataset_processes() == []
+
+
+def test_the_process_ends_when_its_gateway_dies() -> None:
+    program = (
+        "import os, sys\n"
+        "from tests.gateway.runs.test_dataset_process import *\n"
+        "samples = iter(isolated(GOOD_LINE * 200_000))\n"
+        "next(samples)\n"
+        "print(dataset_processes()[0], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
+    child = int(done.stdout)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}").exists():
+        state = Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state == "Z":  # its new parent may never wait for it
+            break
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
+def test_nothing_that_a_library_prints_becomes_a_sample() -> None:
+    row = json.loads(GOOD_LINE)
+    row["task"]["id"] = "\x00S\xff"
+    (sample,) = isolated(json.dumps(row).encode())
+    assert sample.sample_id == "\x00S\xff"
