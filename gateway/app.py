@@ -14,9 +14,12 @@ from dramaturg.api.evaluation.v1 import (
     judge_directory_service_pb2_grpc,
 )
 from dramaturg.service.contract import Contract
+from dramaturg.service.health import ContractHealth
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
+from gateway.judges.files import JudgeFiles
+from gateway.judges.identity_checks import IdentityChecks
 from gateway.judges.registry import open_registry
 from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
@@ -30,6 +33,9 @@ class App:
     """The gateway as a service."""
 
     name = "gateway"
+    public = True
+    """Whether its callers are outside of the platform. It requires authentication unless it listens on
+    loopback alone."""
 
     def __init__(
         self,
@@ -46,7 +52,7 @@ class App:
         """Opens the channels to the judges and the run store, yields the contracts, and closes them.
 
         Raises:
-            SettingsError: The run store is unavailable.
+            SettingsError: The run store or the folder of judges is unavailable.
         """
         settings = self._settings
         directory = JudgeDirectory(
@@ -57,9 +63,15 @@ class App:
             gold_answer=settings.gold_answer_timeout_seconds,
             reserve=settings.deadline_reserve_seconds,
         )
+        files = None if settings.judges_dir is None else JudgeFiles(settings, settings.judges_dir)
+        tables = settings if files is None else files.tables
         async with (
             open_registry(
-                settings.judges, settings.calls_per_judge, [entry.role() for entry in settings.roles]
+                tables.judges,
+                settings.calls_per_judge,
+                [entry.role() for entry in tables.roles],
+                files=files,
+                poll_seconds=settings.judges_poll_seconds,
             ) as registry,
             AsyncExitStack() as stack,
         ):
@@ -71,15 +83,19 @@ class App:
                 from gateway.runs.app import serve_runs
 
                 runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))]
+            health = ContractHealth()
+            checks = IdentityChecks(registry, directory, health)
+            await stack.enter_async_context(checks.repeated(settings.identity_check_seconds))
+            evaluation = Contract.make(
+                evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
+                evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
+                evaluation_servicer(evaluations),
+                name="gateway",
+                version=version("dramaturg"),
+                description="Evaluates the output of language models through registered judges.",
+            )
             contracts = [
-                Contract.make(
-                    evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
-                    evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-                    evaluation_servicer(evaluations),
-                    name="gateway",
-                    version=version("dramaturg"),
-                    description="Evaluates the output of language models through registered judges.",
-                ),
+                replace(evaluation, health=health),
                 Contract.make(
                     judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
                     judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,
@@ -89,6 +105,6 @@ class App:
                     description="Lists the registered judges and their health.",
                 ),
                 *runs,
-                *proxy_contracts([judge for judge in registry.all() if judge.default]),
+                *proxy_contracts(registry),
             ]
             yield [replace(contract, gate=quotas) for contract in contracts]

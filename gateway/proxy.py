@@ -19,94 +19,103 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid
-from gateway.judges.registry import Judge
+from gateway.judges.registry import Judge, Registry
 
 ROLE_METADATA = "dramaturg-role"
 """The metadata key of the role, for contracts that several roles share."""
 
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
-_Calls = Mapping[str, Callable[[Any], Any]]
+_Call = Callable[[grpc.aio.Channel], Callable[[Any], Any]]
+"""Makes the call of a method on a channel."""
+_Choice = Callable[[Any], grpc.aio.Channel]
+"""Chooses the channel of a call by its context."""
 
 
-def proxy_contracts(judges: Sequence[Judge]) -> Sequence[Contract]:
-    """The contracts of the judges' roles, served by forwarding.
+def proxy_contracts(registry: Registry) -> Sequence[Contract]:
+    """The contracts of the roles that have a default judge, served by forwarding.
 
-    Args:
-        judges: The default judge of each role.
+    The set of contracts is fixed; the judge that a call goes to is the default at that time.
     """
-    by_contract: dict[str, list[Judge]] = {}
-    for judge in judges:
-        by_contract.setdefault(judge.role.contract, []).append(judge)
-    return [_contract(contract, served) for contract, served in by_contract.items()]
+    names = {judge.role.contract: None for judge in registry.all() if judge.default}
+    return [_contract(name, registry) for name in names]
 
 
-def _contract(name: str, judges: Sequence[Judge]) -> Contract:
+def _contract(name: str, registry: Registry) -> Contract:
     descriptor = descriptor_pool.Default().FindServiceByName(name)
-    served = ", ".join(f"{judge.role.name} {judge.name!r}" for judge in judges)
     return Contract.make(
         descriptor,
         partial(_add, descriptor),
-        judges,
+        registry,
         name="gateway",
         version=version("dramaturg"),
-        description=f"Passes calls on to {served}.",
+        description=f"Passes calls on to the default judge of {', '.join(_defaults(name, registry))}.",
         # Services accept only services as callers; the gateway admits evaluators.
         permission=EVALUATE,
     )
 
 
-def _add(descriptor: ServiceDescriptor, judges: Sequence[Judge], server: grpc.aio.Server) -> None:
-    handlers = {method.name: _handler(method, judges) for method in descriptor.methods}
+def _defaults(contract: str, registry: Registry) -> Mapping[str, Judge]:
+    """The default judges of the roles of a contract, by role."""
+    return {
+        judge.role.name: judge
+        for judge in registry.all()
+        if judge.default and judge.role.contract == contract
+    }
+
+
+def _add(descriptor: ServiceDescriptor, registry: Registry, server: grpc.aio.Server) -> None:
+    handlers = {method.name: _handler(method, registry) for method in descriptor.methods}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
 
 
-def _handler(method: MethodDescriptor, judges: Sequence[Judge]) -> Any:
+def _handler(method: MethodDescriptor, registry: Registry) -> Any:
     request = message_factory.GetMessageClass(method.input_type)
     response = message_factory.GetMessageClass(method.output_type)
-    path = f"/{method.containing_service.full_name}/{method.name}"
+    contract = method.containing_service.full_name
+    path = f"/{contract}/{method.name}"
     form: dict[str, Callable[..., Any]] = {
         "request_serializer": request.SerializeToString,
         "response_deserializer": response.FromString,
     }
+    choose = partial(_choose, contract, registry)
     if method.client_streaming:
         raise NotImplementedError(f"{path}: client streaming is not supported")
     if method.server_streaming:
-        streams: _Calls = {judge.role.name: judge.channel.unary_stream(path, **form) for judge in judges}
         return grpc.unary_stream_rpc_method_handler(
-            partial(_pass_stream, streams),
+            partial(_pass_stream, choose, lambda channel: channel.unary_stream(path, **form)),
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
-    calls: _Calls = {judge.role.name: judge.channel.unary_unary(path, **form) for judge in judges}
     return grpc.unary_unary_rpc_method_handler(
-        partial(_pass, calls),
+        partial(_pass, choose, lambda channel: channel.unary_unary(path, **form)),
         request_deserializer=request.FromString,
         response_serializer=response.SerializeToString,
     )
 
 
-def _choose(calls: _Calls, context: Any) -> Callable[[Any], Any]:
-    """The call of the role in the metadata, by default of the only role."""
+def _choose(contract: str, registry: Registry, context: Any) -> grpc.aio.Channel:
+    """The channel to the judge of the role in the metadata, by default of the only role."""
+    judges = _defaults(contract, registry)
     role = dict(context.invocation_metadata() or ()).get(ROLE_METADATA, "")
-    if not role and len(calls) == 1:
-        return next(iter(calls.values()))
-    if role not in calls:
-        raise invalid(f"metadata.{ROLE_METADATA}", f"is {role!r}, must be one of {', '.join(calls)}")
-    return calls[role]
+    if not role and len(judges) == 1:
+        return next(iter(judges.values())).channel
+    if role not in judges:
+        raise invalid(f"metadata.{ROLE_METADATA}", f"is {role!r}, must be one of {', '.join(judges)}")
+    return judges[role].channel
 
 
-async def _pass(calls: _Calls, request: Any, context: Any) -> Any:
-    call = _choose(calls, context)
+async def _pass(choose: _Choice, call: _Call, request: Any, context: Any) -> Any:
+    channel = choose(context)
     try:
-        return await call(request)
+        return await call(channel)(request)
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error
 
 
-async def _pass_stream(calls: _Calls, request: Any, context: Any) -> AsyncGenerator[Any]:
-    call = _choose(calls, context)
+async def _pass_stream(choose: _Choice, call: _Call, request: Any, context: Any) -> AsyncGenerator[Any]:
+    channel = choose(context)
     try:
-        async for response in call(request):
+        async for response in call(channel)(request):
             yield response
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import ClassVar
+from pathlib import Path
+from typing import ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dramaturg.judge.roles import ROLES, JudgeRole, role_table
 from dramaturg.service.settings import Settings
@@ -75,15 +76,57 @@ class JudgeEntry(BaseModel):
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
 
 
-class GatewaySettings(Settings):
-    """Section ``gateway``."""
+class JudgeTables(BaseModel):
+    """The tables of roles and judges: of the section ``gateway``, or of a file in ``judges_dir``."""
 
-    section: ClassVar[str] = "gateway"
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     roles: tuple[RoleEntry, ...] = ()
     """Roles in addition to the built-in ones. A request uses such a role by naming it in ``judges``."""
     judges: tuple[JudgeEntry, ...] = ()
     """The registered judges. Several may share a target."""
+
+    @field_validator("roles")
+    @classmethod
+    def _distinct(cls, roles: tuple[RoleEntry, ...]) -> tuple[RoleEntry, ...]:
+        role_table(entry.role() for entry in roles)
+        return roles
+
+    @field_validator("judges")
+    @classmethod
+    def _unambiguous(cls, judges: tuple[JudgeEntry, ...]) -> tuple[JudgeEntry, ...]:
+        names = Counter((judge.role, judge.name) for judge in judges)
+        defaults = Counter(judge.role for judge in judges if judge.default)
+        if repeated := [f"{role}={name}" for (role, name), count in names.items() if count > 1]:
+            raise ValueError(f"registers a judge more than once: {', '.join(repeated)}")
+        if several := [role for role, count in defaults.items() if count > 1]:
+            raise ValueError(f"has more than one default for a role: {', '.join(several)}")
+        return judges
+
+    def check_roles(self) -> None:
+        """Checks that the role of every judge exists.
+
+        Raises:
+            ValueError: A role is neither built in nor among ``roles``.
+        """
+        known = [*ROLES, *(entry.name for entry in self.roles)]
+        if unknown := [judge.role for judge in self.judges if judge.role not in known]:
+            raise ValueError(
+                f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
+            )
+
+
+class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the configurations agree
+    """Section ``gateway``."""
+
+    section: ClassVar[str] = "gateway"
+
+    judges_dir: Path | None = None
+    """A folder of files ``*.toml`` with tables ``[[judges]]`` and ``[[roles]]`` in addition to those of this
+    section. Files are read in the order of their names: a later judge replaces an earlier one of the same
+    role and name, and a later default replaces an earlier default. Files are read again when they change."""
+    judges_poll_seconds: float = Field(default=5, gt=0)
+    """The interval at which ``judges_dir`` is checked for changes."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
     """The timeout of a judge, from the call to its first answer and from each answer to the next, at most the
     deadline of the caller."""
@@ -100,30 +143,11 @@ class GatewaySettings(Settings):
     identity_timeout_seconds: float = Field(default=5, gt=0)
     """The timeout of a request for the identity or health of a judge."""
 
-    @field_validator("roles")
-    @classmethod
-    def _distinct(cls, roles: tuple[RoleEntry, ...]) -> tuple[RoleEntry, ...]:
-        role_table(entry.role() for entry in roles)
-        return roles
+    identity_check_seconds: float = Field(default=30, ge=0)
+    """The interval at which the default judges are asked whether they accept the identity of the gateway.
+    While none accepts it and one refuses it, the gateway is not serving. 0: never."""
 
-    @field_validator("judges")
-    @classmethod
-    def _known(cls, judges: tuple[JudgeEntry, ...], info: ValidationInfo) -> tuple[JudgeEntry, ...]:
-        # Invalid roles are missing here and reported separately.
-        known = [*ROLES, *(entry.name for entry in info.data.get("roles", ()))]
-        if "roles" in info.data and (unknown := [one.role for one in judges if one.role not in known]):
-            raise ValueError(
-                f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
-            )
-        return judges
-
-    @field_validator("judges")
-    @classmethod
-    def _unambiguous(cls, judges: tuple[JudgeEntry, ...]) -> tuple[JudgeEntry, ...]:
-        names = Counter((judge.role, judge.name) for judge in judges)
-        defaults = Counter(judge.role for judge in judges if judge.default)
-        if repeated := [f"{role}={name}" for (role, name), count in names.items() if count > 1]:
-            raise ValueError(f"registers a judge more than once: {', '.join(repeated)}")
-        if several := [role for role, count in defaults.items() if count > 1]:
-            raise ValueError(f"has more than one default for a role: {', '.join(several)}")
-        return judges
+    @model_validator(mode="after")
+    def _roles_exist(self) -> Self:
+        self.check_roles()
+        return self

@@ -12,6 +12,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service.gate import OPEN_GATE, Gate
+from dramaturg.service.health import ContractHealth
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 _NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})
@@ -49,6 +50,8 @@ class Contract:
     """
     gate: Gate = OPEN_GATE
     """The admission rule of the deployment, for example a quota."""
+    health: ContractHealth = field(default_factory=ContractHealth)
+    """The health that is reported for the contract until the server stops."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """The number of items in a request, by the method's name. Items count against
     ``server.max_concurrent_calls``; a request of any other method counts as one.

@@ -8,7 +8,7 @@ while it writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -18,11 +18,40 @@ LIVENESS = ""
 """The name of the server as a whole."""
 
 
-class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
-    """Answers for the server and for each of its contracts; all of them serve until the shutdown."""
+class ContractHealth:
+    """The health of one contract, which its implementation may change."""
 
-    def __init__(self, contracts: Iterable[str]) -> None:
-        self._names = frozenset({LIVENESS, *contracts})
+    def __init__(self) -> None:
+        self._serving = True
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def serving(self) -> bool:
+        """Whether the contract is served. Initially true."""
+        return self._serving
+
+    @serving.setter
+    def serving(self, serving: bool) -> None:
+        self._serving = serving
+        for listener in self._listeners:
+            listener()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Calls a function after every change."""
+        self._listeners.append(listener)
+
+
+class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package has no types
+    """Answers for the server and for each of its contracts.
+
+    Args:
+        contracts: The health of each contract, by its full name.
+    """
+
+    def __init__(self, contracts: Mapping[str, ContractHealth]) -> None:
+        self._contracts = {LIVENESS: ContractHealth(), **contracts}
+        for health in self._contracts.values():
+            health.listen(self._wake)
         self._serving = True
         self._open = True
         self._changed = asyncio.Event()
@@ -31,7 +60,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthCheckResponse:
         """Reports whether a contract is served; NOT_FOUND for one that this server does not have."""
-        if request.service not in self._names:
+        if request.service not in self._contracts:
             await context.abort(grpc.StatusCode.NOT_FOUND, "this server has no such service")
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
@@ -64,6 +93,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
 
     def _status(self, name: str) -> health_pb2.HealthCheckResponse.ServingStatus:
         status = health_pb2.HealthCheckResponse
-        if name not in self._names:
+        health = self._contracts.get(name)
+        if health is None:
             return status.SERVICE_UNKNOWN
-        return status.SERVING if self._serving else status.NOT_SERVING
+        return status.SERVING if self._serving and health.serving else status.NOT_SERVING

@@ -81,7 +81,7 @@ class Server:
         self._auth = auth
         self._contracts = tuple(contracts)
         self._settings = settings
-        self._health = HealthServicer(contract.full_name for contract in contracts)
+        self._health = HealthServicer({contract.full_name: contract.health for contract in contracts})
         self._server: grpc.aio.Server | None = None
         self._probes: ProbeServer | None = None
 
@@ -120,7 +120,12 @@ class Server:
         self._server = server
         if self._probes is not None:
             await self._probes.start()
-        fields = {"target": self.target, "contracts": self._contract_names()}
+        fields = {
+            "address": f"{settings.host}:{self.port}",
+            "probe_port": settings.probe_port,
+            "encrypted": settings.tls_certificate_file is not None,
+            "contracts": self._contract_names(),
+        }
         logger.info("listening", extra={"fields": fields})
         if (self._auth is None or not self._auth.enabled) and not is_loopback(
             f"{self._settings.host}:{self.port}"
@@ -194,6 +199,7 @@ def run(
         logs.configure(settings.log_level)
         audit.configure(auth.audit)
         service: App = app() if callable(app) else app
+        _check_authentication(service, settings, auth)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, settings, auth, interceptors))
     except ValidationError as error:
@@ -204,6 +210,16 @@ def run(
         _fail(str(error), code=1)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def _check_authentication(app: App, settings: ServerSettings, auth: AuthSettings) -> None:
+    exposed = not is_loopback(f"{settings.host}:{settings.port}")
+    if getattr(app, "public", False) and exposed and not auth.enabled and not auth.allow_anonymous:
+        raise SettingsError(
+            f"{app.name} listens on {settings.host} and authenticates no callers: set "
+            f"{AuthSettings.variable('tokens_file')} or another source of identities (docs/security.md), or "
+            f"{AuthSettings.variable('allow_anonymous')}=true to let everybody call everything"
+        )
 
 
 async def _serve(

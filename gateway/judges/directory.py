@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -39,7 +40,8 @@ class JudgeDirectory:
     def __init__(self, *, ttl: float, timeout: float) -> None:
         self._ttl = ttl
         self._timeout = timeout
-        self._known: dict[Judge, tuple[Identity, float]] = {}
+        # Judges are replaced when their configuration changes.
+        self._known: WeakKeyDictionary[Judge, tuple[Identity, float]] = WeakKeyDictionary()
         self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
 
     def known(self, judge: Judge) -> Identity | None:
@@ -114,6 +116,9 @@ def _classify(
     if identity_code in _UNREACHABLE or (identity_code and health_code in _UNREACHABLE):
         error = identity if identity_code in _UNREACHABLE else status
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_UNREACHABLE, _describe(error))
+    if identity_code in _REFUSED:
+        refusal = f"it refuses the identity of the gateway: {_describe(identity)}"
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_REFUSED, refusal)
     serving = status == _SERVING
     if identity_code is not None and not serving:
         return _wrong(f"it does not implement {judge.role.contract}")
@@ -142,6 +147,7 @@ def _judges_for(role: Role, identity: Identity) -> bool:
 _UNREACHABLE = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 )
+_REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 
 
 def _wrong(error: str) -> Finding:

@@ -48,6 +48,7 @@ class Platform:
     """
 
     name = "platform"
+    public = True
 
     def __init__(
         self,
@@ -81,7 +82,11 @@ class Platform:
                 self._announce(Overview(launcher.services, "" if has_model else NO_MODEL))
             # Constructed anew, since a copy is not validated.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
-            gateway = Gateway(GatewaySettings(**{**values, "judges": wired}), self._runs)
+            gateway = Gateway(
+                # The judges run in this process. A check would start those that start on their first call.
+                GatewaySettings(**{**values, "judges": wired, "identity_check_seconds": 0}),
+                self._runs,
+            )
             yield await stack.enter_async_context(gateway.open())
 
 

@@ -95,6 +95,9 @@ class AuthSettings(Settings):
     pattern that matches counts."""
     reflection_permission: Literal["judges.read", "open"] = JUDGES_READ
     """The permission that reflection needs."""
+    allow_anonymous: bool = False
+    """Whether a gateway without a source of identities may listen on another address than loopback. Every
+    caller may then call everything."""
     audit: str = ""
     """The destination of the audit log: "stdout", or a file. Empty: none."""
 

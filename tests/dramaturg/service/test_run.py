@@ -40,6 +40,7 @@ PROGRAM = textwrap.dedent(
 
     class App:
         name = "test"
+        public = "PUBLIC" in os.environ
 
         @asynccontextmanager
         async def open(self):
@@ -94,7 +95,7 @@ async def started(*arguments: str, **variables: str) -> AsyncIterator[Process]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Signals) -> None:
     async with started("--port", "0") as service:
-        target = (await service.log("listening"))["target"]
+        target = (await service.log("listening"))["address"]
         async with open_channel(target) as channel:
             call = asyncio.ensure_future(
                 SynthesizeServiceStub(channel).Synthesize(synthesize_request(id="slow"))
@@ -109,7 +110,7 @@ async def test_a_signal_drains_the_process_and_loses_no_call(number: signal.Sign
 
 async def test_calls_pass_the_interceptors_given() -> None:
     async with started("--port", "0", ANNOUNCE="1") as service:
-        target = (await service.log("listening"))["target"]
+        target = (await service.log("listening"))["address"]
         async with open_channel(target) as channel:
             await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
         assert [await service.line() for _ in range(2)] == ["intercepted", "entered"]
@@ -120,7 +121,7 @@ async def test_a_dead_collector_holds_up_neither_the_drain_nor_the_end() -> None
         address = f"http://127.0.0.1:{collector.getsockname()[1]}"
         variables = {"DRAMATURG_TRACES_ENDPOINT": address, "DRAMATURG_TRACES_FLUSH_SECONDS": "0.5"}
         async with started("--port", "0", **variables) as service:
-            target = (await service.log("listening"))["target"]
+            target = (await service.log("listening"))["address"]
             async with open_channel(target) as channel:
                 call = asyncio.ensure_future(
                     SynthesizeServiceStub(channel).Synthesize(synthesize_request(id="slow"))
@@ -162,6 +163,22 @@ async def test_bad_settings_end_with_a_message_and_code_2(
     assert service.process.returncode == 2
     assert message in errors.decode()
     assert "Traceback" not in errors.decode()
+
+
+async def test_a_gateway_that_authenticates_nobody_listens_on_loopback_alone() -> None:
+    exposed = ("--host", "0.0.0.0", "--port", "0")
+    async with started(*exposed, PUBLIC="1") as service:
+        _, errors = await asyncio.wait_for(service.process.communicate(), 20)
+    assert service.process.returncode == 2
+    assert "DRAMATURG_AUTH_ALLOW_ANONYMOUS=true" in errors.decode()
+    for arguments, variables in [
+        (("--port", "0"), {"PUBLIC": "1"}),
+        (exposed, {"PUBLIC": "1", "DRAMATURG_AUTH_ALLOW_ANONYMOUS": "true"}),
+        (exposed, {}),
+    ]:
+        async with started(*arguments, **variables) as service:
+            address = (await service.log("listening"))["address"]
+        assert address.startswith("0.0.0.0:" if arguments == exposed else "127.0.0.1:")
 
 
 async def test_a_port_in_use_ends_with_a_message_and_code_1() -> None:
