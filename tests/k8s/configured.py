@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ import gateway
 import services
 from dramaturg.service.installed import find_app, settings_type
 from dramaturg.service.settings import CONFIG_VARIABLE, Settings
+from gateway.judges.files import combine
+from gateway.settings import GatewaySettings, JudgeTables
 from tests.k8s.rendered import Pod, Rendering
 
 
@@ -55,3 +58,16 @@ def load_settings(rendering: Rendering, pod: Pod, place: Path) -> Settings | Non
     with pytest.MonkeyPatch.context() as patch:
         write_configuration(rendering, pod, place, patch)
         return settings_type(find_app(arguments[0]))()
+
+
+def load_judges(rendering: Rendering, place: Path) -> JudgeTables:
+    """The judges that the gateway reads from its settings and from the ConfigMap that is mounted into it."""
+    pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+    settings = load_settings(rendering, pod, place)
+    assert isinstance(settings, GatewaySettings)
+    (mount,) = [one for one in pod.container["volumeMounts"] if one["mountPath"] == str(settings.judges_dir)]
+    (volume,) = [one for one in pod.spec["volumes"] if one["name"] == mount["name"]]
+    tables: JudgeTables = settings
+    for _, text in sorted(rendering.one("ConfigMap", volume["configMap"]["name"])["data"].items()):
+        tables = combine(tables, JudgeTables.model_validate(tomllib.loads(text)))
+    return tables

@@ -27,8 +27,11 @@ FAKE_SECRET = "postgresql://user:password@store-rw:5432/dramaturg"
 COREDNS_SECONDS = 5
 """The time to live of what CoreDNS's plugin ``kubernetes`` answers, by default."""
 
-PATCHING_SERVICES = ("cpu-limits", "mtls", "tracing")
-"""Components that patch every service. One that adds a service fails to render after them."""
+PATCHING_SERVICES = ("assigned-uids", "cpu-limits", "mtls", "tracing")
+"""Components that patch every service. One that adds a pod fails to render after them."""
+
+ADDING_PODS = ("edges", "migration", "postgres", "vllm")
+"""Components that add pods."""
 
 Object = dict[str, Any]
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.settings import GatewaySettings
 from services.generation.settings import GenerationSettings, OpenAISettings
-from tests.k8s.configured import load_settings
+from tests.k8s.configured import load_judges, load_settings
 from tests.k8s.rendered import Pod, Rendering, combined, every_rendering, folder
 
 Arrow = tuple[str, str, int]
@@ -26,7 +26,7 @@ Node = tuple[str, Mapping[str, str], Mapping[str, int]]
 
 STORE: Node = ("store", {"cnpg.io/cluster": "store"}, {})
 OUTSIDE = "outside"
-GRPC_PORT, HTTPS_PORT, POSTGRES_PORT = 50051, 443, 5432
+GRPC_PORT, HTTPS_PORT, POSTGRES_PORT, PROXY_PORT = 50051, 443, 5432, 3128
 
 
 def nodes(rendering: Rendering) -> list[Node]:
@@ -111,7 +111,7 @@ def asked_for(rendering: Rendering, place: Path) -> set[Arrow]:
             # Another team's judge in the place of ours keeps its arrows, which the labels tell.
             labelled = (label.removeprefix("calls-") for label in pod.labels if label.startswith("calls-"))
             arrows |= {(pod.name, callee, GRPC_PORT) for callee in labelled}
-        for target in targets(settings):
+        for target in targets(settings, rendering, place):
             host, _, port = target.rpartition(":")
             arrows.add((pod.name, host, int(port)))
         if isinstance(settings, GenerationSettings):
@@ -119,10 +119,10 @@ def asked_for(rendering: Rendering, place: Path) -> set[Arrow]:
     return arrows
 
 
-def targets(settings: Any) -> Iterator[str]:
+def targets(settings: Any, rendering: Rendering, place: Path) -> Iterator[str]:
     """The addresses in a service's settings."""
     if isinstance(settings, GatewaySettings):
-        yield from (judge.target for judge in settings.judges)
+        yield from (judge.target for judge in load_judges(rendering, place).judges)
     elif settings is not None:
         configured = (
             getattr(settings, field) for field in settings.model_fields_set if field.endswith("_target")
@@ -152,7 +152,8 @@ def test_the_arrows_are_those_of_the_configuration(render: Callable[[], Renderin
 def test_only_generation_and_a_model_server_leave_the_cluster(render: Callable[[], Rendering]) -> None:
     rendering = render()
     served_here = bool([pod for pod in rendering.pods() if pod.name == "vllm"])
-    assert outward(rendering) == {("vllm" if served_here else "generation", OUTSIDE, HTTPS_PORT)}
+    port = PROXY_PORT if "egress-proxy" in rendering.name else HTTPS_PORT
+    assert outward(rendering) == {("vllm" if served_here else "generation", OUTSIDE, port)}
 
 
 @every_rendering
@@ -199,7 +200,7 @@ def test_only_the_node_reaches_the_port_for_probes(render: Callable[[], Renderin
 def test_a_forgotten_arrow_is_seen(tmp_path: Path) -> None:
     """The test of the test: without one rule the two sides differ."""
     rendering = folder("base")
-    policies = [policy for policy in rendering.of("NetworkPolicy") if policy["metadata"]["name"] != "critic"]
+    policies = [policy for policy in rendering.of("NetworkPolicy") if policy["metadata"]["name"] != "graph"]
     others = [found for found in rendering.objects if found["kind"] != "NetworkPolicy"]
     with pytest.raises(AssertionError, match="everything is let through"):
         let_through(Rendering("damaged", [*others, *policies]), "egress")
@@ -226,3 +227,30 @@ def test_with_a_database_three_reach_it() -> None:
     assert {arrow for arrow in arrows if arrow[1] == "store"} == {
         (name, "store", POSTGRES_PORT) for name in ("gateway", "generation", "migration")
     }
+
+
+def test_a_swapped_critic_that_calls_no_model_has_no_way_to_generation() -> None:
+    rendering = folder("examples/another-critic")
+    for direction in ("egress", "ingress"):
+        assert ("critic", "generation", GRPC_PORT) not in let_through(rendering, direction)
+        assert ("critic", "generation", GRPC_PORT) in let_through(folder("base"), direction)
+
+
+def test_clients_are_let_in_by_the_label_of_their_pod_or_of_their_namespace() -> None:
+    (rule,) = folder("base").one("NetworkPolicy", "gateway")["spec"]["ingress"]
+    assert rule["from"] == [
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"dramaturg-client": "true"}}},
+        {"namespaceSelector": {"matchLabels": {"dramaturg-clients": "true"}}},
+    ]
+
+
+def test_the_proxy_that_generation_is_told_of_is_the_one_that_it_may_reach() -> None:
+    rendering = combined(("egress-proxy",))
+    pod = next(pod for pod in rendering.pods() if pod.name == "generation")
+    assert urlsplit(pod.environment()["HTTPS_PROXY"]).port == PROXY_PORT
+    rules_to_addresses = [
+        rule
+        for rule in rendering.one("NetworkPolicy", "generation")["spec"]["egress"]
+        if any("ipBlock" in peer for peer in rule["to"])
+    ]
+    assert [rule["ports"] for rule in rules_to_addresses] == [[{"protocol": "TCP", "port": PROXY_PORT}]]

@@ -18,10 +18,9 @@ from dramaturg.service.settings import CONFIG_VARIABLE, ChannelSettings, ServerS
 from dramaturg.service.telemetry.settings import MetricsSettings, TracesSettings
 from gateway.runs.engine.workflows import BATCHES_QUEUE
 from gateway.runs.settings import RunsSettings
-from gateway.settings import GatewaySettings
 from services.embedding.settings import EmbeddingSettings
 from services.generation.settings import GenerationSettings, OpenAISettings
-from tests.k8s.configured import load_settings, variables, write_configuration
+from tests.k8s.configured import load_judges, load_settings, variables, write_configuration
 from tests.k8s.rendered import COMPONENTS, FAKE_SECRET, K8S, Rendering, combined, every_rendering, folder
 
 Render = Callable[[], Rendering]
@@ -120,10 +119,7 @@ def test_pods_have_time_to_drain(render: Render, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["base", "overlays/local", "overlays/production", "examples/two-critics"])
 def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path: Path) -> None:
     rendering = folder(path)
-    settings = load_settings(
-        rendering, next(pod for pod in rendering.services() if pod.name == "gateway"), tmp_path
-    )
-    assert isinstance(settings, GatewaySettings)
+    settings = load_judges(rendering, tmp_path)
     deployed = {f"{pod.name}:50051" for pod in rendering.services()}
     assert {judge.target for judge in settings.judges} <= deployed
     # A role without a player at home needs one from elsewhere.
@@ -151,20 +147,29 @@ def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path:
         ("examples/two-critics", {("critic", "other")}),
     ],
 )
-def test_other_lists_of_judges_differ_from_the_bases_as_meant(
+def test_components_change_the_judges_as_meant(
     path: str, added: set[tuple[str, str]], tmp_path: Path
 ) -> None:
-    """Each is a whole list, so that it can be read; here it is held that the rest stays the same."""
-
-    def judges(rendering: Rendering) -> set[tuple[str, str]]:
-        pod = next(pod for pod in rendering.services() if pod.name == "gateway")
-        settings = load_settings(rendering, pod, tmp_path)
-        assert isinstance(settings, GatewaySettings)
-        return {(judge.role, judge.name) for judge in settings.judges}
+    def judges(rendering: Rendering) -> dict[tuple[str, str], bool]:
+        return {(judge.role, judge.name): judge.default for judge in load_judges(rendering, tmp_path).judges}
 
     part, _, name = path.partition("/")
-    there = judges(combined((name,)) if part == "components" else folder(path))
-    assert there - judges(folder("base")) == added
+    there, base = judges(combined((name,)) if part == "components" else folder(path)), judges(folder("base"))
+    assert set(there) - set(base) == added
+    # A judge that is replaced keeps its role served; one that stands beside others is no default.
+    assert {role for role, _ in there} == {role for role, _ in base}
+    if path != "components/offline":
+        assert set(base) <= set(there)
+        assert not any(there[key] for key in added)
+
+
+def test_the_judges_are_read_without_a_rollout() -> None:
+    """A hash in the name would change the Deployment; a subPath would not follow the ConfigMap."""
+    for rendering in (folder("base"), combined(("edges", "offline")), folder("examples/two-critics")):
+        pod = next(pod for pod in rendering.services() if pod.name == "gateway")
+        (volume,) = [one for one in pod.spec["volumes"] if one["name"] == "judges"]
+        assert volume == {"name": "judges", "configMap": {"name": "judges"}}
+        assert not [one for one in pod.container["volumeMounts"] if "subPath" in one]
 
 
 def test_stores_are_where_the_settings_look_for_them(tmp_path: Path) -> None:

@@ -10,16 +10,22 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.k8s.rendered import FAKE_SECRET, combined
+from tests.k8s.rendered import FAKE_SECRET, ROOT, combined
 
 
 @pytest.mark.slow
 def test_the_job_makes_the_tables_of_the_run_engine(postgres_url: str, tmp_path: Path) -> None:
     job = next(pod for pod in combined(("migration",)).pods() if pod.name == "migration")
-    assert job.environment() == {"STORE_URL": FAKE_SECRET}
-    program, *arguments = [word.replace("$(STORE_URL)", postgres_url) for word in job.container["command"]]
+    variables = job.environment()
+    assert variables["DRAMATURG_RUNS_URL"] == FAKE_SECRET
+    program, *arguments = job.container["command"]
     command = [str(Path(sys.executable).with_name(program)), *arguments]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "DRAMATURG_RUNS_URL": postgres_url,
+    }
     for _ in range(2):  # a Job may run its pod more than once
         done = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
@@ -38,3 +44,17 @@ def test_the_autoscalers_query_runs_on_those_tables(postgres_url: str, tmp_path:
     (trigger,) = [found for found in scaled["spec"]["triggers"] if found["type"] == "postgresql"]
     with psycopg.connect(postgres_url) as connection:
         assert connection.execute(trigger["metadata"]["query"].encode()).fetchone() == (0,)
+
+
+def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(ROOT),
+        "DRAMATURG_RUNS_URL": "postgresql://user:unspoken@127.0.0.1:1/nothing",
+    }
+    command = [sys.executable, "-m", "gateway.runs.migration"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "could not be migrated" in done.stderr
+    assert "unspoken" not in done.stdout + done.stderr

@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile(r"KEY$|TOKEN|PASSWORD|SECRET|_URL$|DATABASE_URL")
 _SECRET_VALUE = re.compile(
     r"://[^/\s:@]+:[^/\s@]+@|\bsk-[A-Za-z0-9]{8}|BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{10}"
 )
-_MADE_BY_OPERATORS = {"store-app", "authority"}
+_MADE_BY_OPERATORS = {"authority"}
 
 Render = Callable[[], Rendering]
 
@@ -39,10 +39,12 @@ def test_images_are_pinned(render: Render) -> None:
 @every_rendering
 def test_pods_hold_to_the_restricted_profile(render: Render) -> None:
     """The restricted profile of the Pod Security Standards, and a root that cannot be written to."""
-    for pod in render().pods():
+    rendering = render()
+    for pod in rendering.pods():
         spec, container = pod.spec, pod.container
         assert spec["securityContext"]["runAsNonRoot"] is True, pod.owner
-        assert spec["securityContext"]["runAsUser"] == 65532, pod.owner
+        assigned = "assigned-uids" in rendering.name
+        assert spec["securityContext"].get("runAsUser") == (None if assigned else 65532), pod.owner
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, pod.owner
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -83,7 +85,7 @@ def test_resources_are_requested_and_memory_is_limited(render: Render) -> None:
 
 
 def test_every_container_fits_a_quota_on_limits_of_the_processor() -> None:
-    rendering = combined(ordered("offline"))
+    rendering = combined(ordered("egress-proxy"))
     for pod in rendering.pods():
         resources = pod.container["resources"]
         requested = str(resources["requests"]["cpu"])
@@ -195,3 +197,70 @@ def test_replicas_are_spread_by_release(render: Render) -> None:
         for rule in spread:
             assert rule["labelSelector"]["matchLabels"] == {"app.kubernetes.io/name": pod.name}
             assert rule["matchLabelKeys"] == ["pod-template-hash"]
+
+
+def test_pods_name_no_ids_where_the_platform_assigns_them() -> None:
+    for pod in combined(ordered("egress-proxy")).pods():
+        assert pod.spec["securityContext"] == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }, pod.owner
+
+
+def test_the_production_overlay_names_the_secrets_that_a_site_creates() -> None:
+    rendering = folder("overlays/production")
+    header = (
+        (K8S / "overlays/production/kustomization.yaml").read_text(encoding="utf-8").split("apiVersion")[0]
+    )
+    made = {found["spec"]["secretName"] for found in rendering.of("Certificate")} | {"store-app", "store-ca"}
+    read = {secret for pod in rendering.pods() for secret in pod.secrets()}
+    for gateway in rendering.of("Gateway"):
+        for listener in gateway["spec"]["listeners"]:
+            read |= {reference["name"] for reference in listener["tls"]["certificateRefs"]}
+    assert read - made == set(re.findall(r"`([a-z-]+)` \(", header))
+
+
+def test_the_database_must_prove_its_name() -> None:
+    for pod in combined(("postgres", "migration")).pods():
+        if "store-app" in pod.secrets():
+            assert pod.environment()["PGSSLMODE"] == "verify-full", pod.owner
+            (mount,) = [
+                one for one in pod.container["volumeMounts"] if one["mountPath"] == "/etc/dramaturg/store"
+            ]
+            assert pod.environment()["PGSSLROOTCERT"] == f"{mount['mountPath']}/ca.crt"
+            (volume,) = [one for one in pod.spec["volumes"] if one["name"] == mount["name"]]
+            # The operator's Secret holds the authority's private key beside it.
+            assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], pod.owner
+
+
+@every_rendering
+def test_no_secret_is_an_argument(render: Render) -> None:
+    for pod in render().pods():
+        secrets = {entry["name"] for entry in pod.container.get("env", []) if "valueFrom" in entry}
+        words = " ".join([*pod.container.get("command", []), *pod.container.get("args", [])])
+        assert not {name for name in secrets if f"$({name})" in words}, pod.owner
+
+
+def test_proxies_read_an_authority_without_its_private_key() -> None:
+    rendering = folder("overlays/production")
+    (policy,) = rendering.of("BackendTLSPolicy")
+    (reference,) = policy["spec"]["validation"]["caCertificateRefs"]
+    issued = {found["spec"]["secretName"]: found["spec"] for found in rendering.of("Certificate")}
+    assert not issued[reference["name"]].get("isCA")
+    assert issued[reference["name"]]["issuerRef"]["name"] == "dramaturg"
+    assert policy["spec"]["validation"]["hostname"] == policy["spec"]["targetRefs"][0]["name"] == "gateway"
+
+
+def test_the_gateway_authenticates_callers_everywhere_but_on_one_machine() -> None:
+    for path in ("base", "overlays/production", "examples/two-critics"):
+        pod = next(pod for pod in folder(path).pods() if pod.name == "gateway")
+        assert "DRAMATURG_AUTH_TOKENS_FILE" in pod.environment(), path
+        assert "DRAMATURG_AUTH_ALLOW_ANONYMOUS" not in pod.environment(), path
+    pod = next(pod for pod in folder("overlays/local").pods() if pod.name == "gateway")
+    assert pod.environment()["DRAMATURG_AUTH_ALLOW_ANONYMOUS"] == "true"
+
+
+def test_monitors_have_the_label_by_which_prometheus_selects_them() -> None:
+    rendering = combined(("monitoring",))
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        assert rendering.one(kind, "dramaturg")["metadata"]["labels"]["release"] == "kube-prometheus-stack"

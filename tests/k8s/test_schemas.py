@@ -12,6 +12,7 @@ import pytest
 from kubernetes_validate import utils
 
 from tests.k8s.rendered import (
+    ADDING_PODS,
     COMPONENTS,
     K8S,
     OVERLAYS,
@@ -24,11 +25,8 @@ from tests.k8s.rendered import (
 
 OLDEST, NEWEST = "1.31", "1.36"
 """The versions of Kubernetes that the manifests are for."""
-EXCLUSIVE = {"edges", "offline"}
-"""Both bring their own list of the gateway's judges."""
-
-ADDING_SERVICES = {"edges"}
-"""Components that add a service, which is patched by what stands after them."""
+EGRESSES = ("egress-proxy", "vllm")
+"""Components that replace the egress of generation. One excludes the other."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -72,9 +70,7 @@ def test_components_that_patch_every_service_are_known() -> None:
     patching = {
         name
         for name in COMPONENTS
-        if {name, "edges"} != EXCLUSIVE
-        and name != "edges"
-        and combined(("edges", name)).one("Deployment", "edges") != alone
+        if name not in ADDING_PODS and combined(("edges", name)).one("Deployment", "edges") != alone
     }
     assert patching == set(PATCHING_SERVICES)
 
@@ -82,10 +78,12 @@ def test_components_that_patch_every_service_are_known() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", list(itertools.permutations(COMPONENTS, 2)), ids="+".join)
 def test_components_combine_in_pairs_in_either_order(pair: tuple[str, str]) -> None:
-    if set(pair) == EXCLUSIVE:
-        pytest.skip("each brings its own list of judges")
-    if pair[1] in ADDING_SERVICES and pair[0] in PATCHING_SERVICES:
+    if pair[1] in ADDING_PODS and pair[0] in PATCHING_SERVICES:
         with pytest.raises(AssertionError, match="dramaturg~1services"):
+            combined(pair)
+        return
+    if set(pair) == set(EGRESSES):
+        with pytest.raises(AssertionError, match="testing"):
             combined(pair)
         return
     rendering = combined(pair)
@@ -94,9 +92,10 @@ def test_components_combine_in_pairs_in_either_order(pair: tuple[str, str]) -> N
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("left_out", sorted(EXCLUSIVE))
-def test_all_components_combine(left_out: str) -> None:
-    assert_valid(combined(ordered(left_out)), NEWEST)
+def test_all_components_combine() -> None:
+    # Both replace the egress of generation to providers.
+    for left_out in EGRESSES:
+        assert_valid(combined(ordered(left_out)), NEWEST)
 
 
 @every_rendering
