@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dramaturg.api.evaluation.v1.evaluation_service_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
@@ -58,7 +57,7 @@ async def test_a_file_adds_a_judge_to_a_running_gateway_and_its_removal_takes_it
         (tmp_path / "other.toml").write_text(entry("critic", "other", other.target))
         await until(lambda: listed(client), {**before, ("critic", "other"): False})
         selection = JudgeSelection(role="critic", judge="other")
-        request: EvaluateScriptsRequest = scripts_request(1, judges=[selection])
+        request = scripts_request(1, judges=[selection])
         result = await evaluate_result(client, request)
         assert len(asked) == 1
         assert result
