@@ -1,51 +1,79 @@
-"""The registry of kinds of results: how each is flattened, ranked and shown."""
+"""The registry of the kinds of evaluation whose samples have results.
+
+A kind has a module of its own in each of these packages, loaded when it is used, so that the registry costs a
+command line nothing:
+
+- ``dramaturg.results.<name>``: ``<NAME>``, how results are flattened and ranked.
+- ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
+- ``dramaturg.cli.evaluate.<command>`` and ``dramaturg.cli.runs.create.<command>``: the commands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.views.decisions import decision_view
-from dramaturg.report.views.dialogues import dialogue_view
-from dramaturg.report.views.graphs import graphs_view
-from dramaturg.report.views.model import SampleView
-from dramaturg.report.views.scripts import scripts_view
-from dramaturg.report.views.texts import texts_view
-from dramaturg.results.decisions import DECISIONS
-from dramaturg.results.dialogues import DIALOGUES
-from dramaturg.results.graphs import GRAPHS
-from dramaturg.results.kind import ResultKind
-from dramaturg.results.scripts import SCRIPTS
-from dramaturg.results.texts import TEXTS
+if TYPE_CHECKING:
+    from dramaturg.report.views.model import SampleView
+    from dramaturg.results.kind import ResultKind
 
 
-class Kind(NamedTuple):
-    """A kind of evaluation, as the wheel knows it."""
+@dataclass(frozen=True)
+class Kind:
+    """A kind of evaluation."""
 
-    results: ResultKind
-    """Its results."""
-    view: Callable[[int, Any], SampleView]
-    """Makes the view of a report from the index of a sample and its result."""
+    name: str
+    """The member of ``RunSpec.evaluation``."""
+    command: str
+    """The name of its commands."""
+    help: str
+    """The first sentence of the help of ``dramaturg evaluate``."""
+
+    @cached_property
+    def results(self) -> ResultKind:
+        """Its results."""
+        module = import_module(f"dramaturg.results.{self.name}")
+        found: ResultKind = getattr(module, self.name.upper())
+        return found
+
+    @cached_property
+    def view(self) -> Callable[[int, Any], SampleView]:
+        """Makes the view of the report from the index of a sample and its result."""
+        found: Callable[[int, Any], SampleView] = import_module(f"dramaturg.report.views.{self.name}").view
+        return found
 
 
 KINDS: Sequence[Kind] = (
-    Kind(SCRIPTS, scripts_view),
-    Kind(TEXTS, texts_view),
-    Kind(GRAPHS, graphs_view),
-    Kind(DECISIONS, decision_view),
-    Kind(DIALOGUES, dialogue_view),
+    Kind("scripts", "scripts", "Evaluates scripts (ABSEval): seven verdicts a candidate."),
+    Kind("decisions", "decisions", "Evaluates decisions: models choose between two options (Choice-75)."),
+    Kind(
+        "dialogues",
+        "dialogues",
+        "Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).",
+    ),
+    Kind(
+        "texts",
+        "pairs",
+        "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
+    ),
+    Kind("graphs", "graphs", "Evaluates script graphs that models predict or write (proScript)."),
 )
-"""All kinds with results."""
-
-_BY_NAME: Mapping[str, Kind] = {kind.results.name: kind for kind in KINDS}
+"""All kinds, in the order of the help."""
 
 
-def find_kind(name: str | None) -> Kind | None:
+def find_kind(result: str | None) -> Kind | None:
     """The kind whose results are this member of ``RunSample.result``. None: there is none."""
-    return _BY_NAME.get(name or "")
+    return next((kind for kind in KINDS if kind.results.name == result), None)
 
 
-def sample_kind(sample: RunSample) -> Kind | None:
-    """The kind of a sample's result. None: the sample has no result."""
+def sample_kind(sample: Any) -> Kind | None:
+    """The kind of the result of a ``RunSample``. None: the sample has no result."""
     return find_kind(sample.WhichOneof("result"))
+
+
+def command_name(evaluation: str) -> str:
+    """The name of the commands of a member of ``RunSpec.evaluation``. An unknown member is its own name."""
+    return next((kind.command for kind in KINDS if kind.name == evaluation), evaluation)

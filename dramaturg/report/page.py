@@ -133,15 +133,11 @@ def _abstained(entry: LeaderboardEntry) -> str:
 
 
 def _ranked_by(aggregator: ReportAggregator) -> str:
-    text = {
-        "scripts": "By the share of verdicts that are PASS, over all criteria.",
-        "decision": "By the share of correct choices.",
-        "dialogue": "By the mean rating, from 1 to 10.",
-        "graphs": "By the mean F1 of the edges.",
-        "texts": "By the share of comparisons won, judged by roles; a tie counts one half.",
-    }.get(aggregator.kind, "")
     kind = find_kind(aggregator.kind)
-    if kind is not None and kind.results.is_setup(aggregator.primary_measure):
+    if kind is None:
+        return ""
+    text = kind.results.ranking
+    if kind.results.is_setup(aggregator.primary_measure):
         text += f" In the setup {aggregator.primary_measure}; other setups have measures of their own."
     return text
 

@@ -43,6 +43,7 @@ DECISIONS = ResultKind(
     name="decision",
     json_member="decision",
     rows=_rows,
+    ranking="By the share of correct choices.",
     primary_measure="correct",
     setup_prefix="correct/",
 )

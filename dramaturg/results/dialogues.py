@@ -72,4 +72,10 @@ def _rating(rated: ReplyRating, measure: str) -> RunResult:
     return row
 
 
-DIALOGUES = ResultKind(name="dialogue", json_member="script", rows=_rows, primary_measure="rating")
+DIALOGUES = ResultKind(
+    name="dialogue",
+    json_member="script",
+    rows=_rows,
+    ranking="By the mean rating, from 1 to 10.",
+    primary_measure="rating",
+)

@@ -29,6 +29,8 @@ class ResultKind:
     """Flattens a result into judgements, in order. The flag tells whether rationales, findings and provenance
     are needed; a kind may ignore it.
     """
+    ranking: str
+    """The sentence that states how models are ranked by default."""
     primary_measure: str = ""
     """The measure that ranks models by default. Empty: all measures together."""
     setup_prefix: str = ""

@@ -53,4 +53,10 @@ def _groups(result: ScriptsResult) -> Mapping[str, str]:
     return {"topic": result.task.topic} if result.task.topic else {}
 
 
-SCRIPTS = ResultKind(name="scripts", json_member="candidates", rows=_rows, groups=_groups)
+SCRIPTS = ResultKind(
+    name="scripts",
+    json_member="candidates",
+    rows=_rows,
+    ranking="By the share of verdicts that are PASS, over all criteria.",
+    groups=_groups,
+)

@@ -26,6 +26,7 @@ TEXTS = ResultKind(
     name="texts",
     json_member="longer",
     rows=_rows,
+    ranking="By the share of comparisons won, judged by roles; a tie counts one half.",
     primary_measure="win/roles",
     setup_prefix="win/roles k=",
 )

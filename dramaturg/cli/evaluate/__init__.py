@@ -1,41 +1,19 @@
-"""``dramaturg evaluate``: one command for each evaluation."""
+"""``dramaturg evaluate``: one command for each kind of evaluation."""
 
 from __future__ import annotations
 
 import typer
 
 from dramaturg.cli.lazy_group import LazyCommand, LazyGroup
+from dramaturg.kinds import KINDS
 
 __all__ = ["app"]
 
 
 class _Commands(LazyGroup):
-    members = (
-        LazyCommand(
-            "scripts",
-            "dramaturg.cli.evaluate.scripts:scripts",
-            "Evaluates scripts (ABSEval): seven verdicts a candidate.",
-        ),
-        LazyCommand(
-            "decisions",
-            "dramaturg.cli.evaluate.decisions:decisions",
-            "Evaluates decisions: models choose between two options (Choice-75).",
-        ),
-        LazyCommand(
-            "dialogues",
-            "dramaturg.cli.evaluate.dialogues:dialogues",
-            "Evaluates dialogues: replies of models are rated from 1 to 10 and compared (SimulBench).",
-        ),
-        LazyCommand(
-            "pairs",
-            "dramaturg.cli.evaluate.pairs:pairs",
-            "Evaluates pairs of texts with role-playing judges, baselines and human labels (DRPE).",
-        ),
-        LazyCommand(
-            "graphs",
-            "dramaturg.cli.evaluate.graphs:graphs",
-            "Evaluates script graphs that models predict or write (proScript).",
-        ),
+    members = tuple(
+        LazyCommand(kind.command, f"dramaturg.cli.evaluate.{kind.command}:{kind.command}", kind.help)
+        for kind in KINDS
     )
 
 

@@ -112,7 +112,7 @@ def dialogues(
         bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")
     ] = False,
 ) -> None:
-    """Evaluates dialogues: replies of models are rated from 1 to 10 and compared (SimulBench).
+    """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
     Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
     "dramaturg simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets

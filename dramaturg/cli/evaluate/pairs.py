@@ -68,7 +68,7 @@ def pairs(
         str, typer.Option(metavar="TAG", help="Also measure accuracy by the values of this tag.")
     ] = "",
 ) -> None:
-    """Evaluates pairs of texts with role-playing judges, baselines and human labels (DRPE).
+    """Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
 
     Each row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
     rows are checked before the first call. DIR/results.jsonl gets one TextsResult a line, a sweep one for

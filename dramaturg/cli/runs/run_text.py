@@ -8,12 +8,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunIncident, RunProgress, RunState
 from dramaturg.cli.cells import consumption, duration, percent
+from dramaturg.kinds import command_name
 from dramaturg.summaries.samples import usage_summary
 
 IDLE_SECONDS = 30.0
 """Seconds without an ended sample after which this is reported."""
-KINDS = {"texts": "pairs"}
-"""The evaluations that the command line calls by another name than the contract."""
 
 
 def state_name(state: int) -> str:
@@ -24,8 +23,7 @@ def state_name(state: int) -> str:
 
 def kind_name(run: Run) -> str:
     """What a run evaluates, as the command line calls it."""
-    evaluation = run.spec.WhichOneof("evaluation") or ""
-    return KINDS.get(evaluation, evaluation)
+    return command_name(run.spec.WhichOneof("evaluation") or "")
 
 
 def describe(run: Run) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
 
 
-def decision_view(index: int, result: DecisionResult) -> SampleView:
+def view(index: int, result: DecisionResult) -> SampleView:
     """The decision and the choice of each model."""
     decision = result.decision
     facts = [("option 1", decision.option_1), ("option 2", decision.option_2)]

@@ -15,7 +15,7 @@ from dramaturg.report.views.model import Block, JudgementView, SampleView, StepV
 from dramaturg.results.names import reason_name
 
 
-def dialogue_view(index: int, result: DialogueResult) -> SampleView:
+def view(index: int, result: DialogueResult) -> SampleView:
     """The test script and the reply of each model."""
     script = result.script
     subset = ScriptSubset.Name(script.subset).removeprefix("SCRIPT_SUBSET_").lower()

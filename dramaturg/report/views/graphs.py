@@ -11,7 +11,7 @@ from dramaturg.report.views.model import Block, JudgementView, SampleView, StepV
 from dramaturg.results.names import reason_name
 
 
-def graphs_view(index: int, result: GraphsResult) -> SampleView:
+def view(index: int, result: GraphsResult) -> SampleView:
     """The reference graph and the graph of each model, with differing edges."""
     reference = result.reference
     return SampleView(

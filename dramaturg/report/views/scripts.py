@@ -11,7 +11,7 @@ from dramaturg.report.views.model import Block, SampleView, StepView, SubjectVie
 from dramaturg.results.names import reason_name
 
 
-def scripts_view(index: int, result: ScriptsResult) -> SampleView:
+def view(index: int, result: ScriptsResult) -> SampleView:
     """The task and its candidates, with the steps that findings refer to."""
     task = result.task
     facts = [("topic", task.topic)] if task.topic else []

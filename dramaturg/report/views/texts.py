@@ -8,7 +8,7 @@ from dramaturg.report.views.common import abstention, number, preference_name, p
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 
 
-def texts_view(index: int, result: TextsResult) -> SampleView:
+def view(index: int, result: TextsResult) -> SampleView:
     """The pair of texts and its comparisons."""
     human = preference_name(result.human_preference) if result.human_preference else "unknown"
     roles = [StepView(f"{role.type}: {role.description}") for role in result.roles.roles]

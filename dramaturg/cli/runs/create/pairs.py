@@ -1,0 +1,40 @@
+"""``dramaturg runs create pairs``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.cli.evaluate.pair_variants import Baselines, Order, RoleSet, Variants
+from dramaturg.cli.runs.create.options import command_of
+from dramaturg.datasets import Row
+from dramaturg.judge.role_sets import NAMES
+
+
+@command_of("texts")
+def pairs(
+    order: Order = None,
+    baseline: Baselines = None,
+    roles: RoleSet = "",
+    k: Annotated[
+        int | None,
+        typer.Option("--k", min=0, max=50, help="Number of subjective roles, half of them coarse."),
+    ] = None,
+) -> CompareTextsRequest:
+    """Creates a run that evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
+
+    For example:
+
+        dramaturg runs create pairs pairs.jsonl --k 6 --baseline llm
+    """
+    if roles and roles not in NAMES:
+        raise ValueError(f"--roles {roles!r}: the sets are {', '.join(NAMES)}")
+    variants = Variants(
+        order=order,
+        baselines=tuple(dict.fromkeys(baseline or ())),
+        role_set=roles,
+        counts=() if k is None else (k,),
+    )
+    return variants.spread(Row(0, CompareTextsRequest()))[0]
