@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
@@ -23,7 +24,9 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
@@ -31,6 +34,10 @@ from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.settings import ChannelSettings
 
 __all__ = ["DramaturgClient", "ServiceError"]
+
+_BATCH_SAMPLES = 200
+_BATCH_BYTES = 1 << 20
+"""A message of Summarize is sent once its samples reach either limit."""
 
 
 class DramaturgClient:
@@ -87,6 +94,29 @@ class DramaturgClient:
             ServiceError: The request was refused, or the gateway failed.
         """
         return _events(self._evaluations.CompareTexts, request, timeout)
+
+    async def summarize(
+        self,
+        samples: Iterable[RunSample],
+        options: SummaryOptions | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Summary:
+        """Computes the figures of results, as ``runs.summary`` does for a run.
+
+        Args:
+            samples: Finished samples of one kind, for example of ``dramaturg.results.files.read_results``.
+            options: Groups and other choices.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        try:
+            response = await self._evaluations.Summarize(_batches(samples, options), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        return response.summary
 
     def evaluate_decisions(
         self, request: EvaluateDecisionsRequest, *, timeout: float | None = None
@@ -212,3 +242,17 @@ async def _events(method: Callable[..., Any], request: Any, timeout: float | Non
         raise from_rpc_error(error) from error
     finally:
         call.cancel()
+
+
+def _batches(samples: Iterable[RunSample], options: SummaryOptions | None) -> Iterator[SummarizeRequest]:
+    """The messages of Summarize: the options, then samples in messages of limited size."""
+    yield SummarizeRequest(options=options or SummaryOptions())
+    batch, size = SummarizeRequest(), 0
+    for sample in samples:
+        if batch.samples and (len(batch.samples) == _BATCH_SAMPLES or size >= _BATCH_BYTES):
+            yield batch
+            batch, size = SummarizeRequest(), 0
+        batch.samples.append(sample)
+        size += sample.ByteSize()
+    if batch.samples:
+        yield batch

@@ -23,6 +23,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
 ENDED = frozenset(
@@ -222,6 +223,14 @@ class RunClient:
             async for page in pages:
                 for result in page.results:
                     yield result
+
+    async def summary(self, run_id: str, options: SummaryOptions | None = None) -> pb.GetSummaryResponse:
+        """Returns the figures of a run, also while it goes on."""
+        return await _answer(self._stub.GetSummary(pb.GetSummaryRequest(run_id=run_id, options=options)))
+
+    async def compare(self, request: pb.CompareRunsRequest) -> pb.CompareRunsResponse:
+        """Compares runs of the same items with a baseline."""
+        return await _answer(self._stub.CompareRuns(request))
 
     async def leaderboard(self, run_id: str, measure: str = "") -> pb.GetLeaderboardResponse:
         """Ranks the models of a run by a measure, by default the primary one of its evaluation."""

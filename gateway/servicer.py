@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2_grpc
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest, SummarizeResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceServicer
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
@@ -17,9 +18,11 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesRequest,
     ListJudgesResponse,
 )
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
-from gateway.evaluations.kinds import KINDS
+from gateway.evaluations.kinds import KINDS, SUMMARIES
+from gateway.evaluations.summary import Statistics, Summarizer
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 from gateway.judges.selection import judge_unknown
@@ -36,9 +39,32 @@ def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
             async for event in events:
                 yield event
 
-    methods = {kind.method: evaluate for kind in KINDS}
+    async def summarize(
+        servicer: Any, requests: AsyncIterator[SummarizeRequest], context: ServicerContext
+    ) -> SummarizeResponse:
+        del servicer, context
+        summarizer: Summarizer | None = None
+        async for request in requests:
+            if summarizer is None:
+                if not request.HasField("options") or request.samples:
+                    raise invalid("options", "must be the only field of the first message")
+                summarizer = Summarizer(SUMMARIES, request.options)
+            elif request.HasField("options"):
+                raise invalid("options", "must be absent after the first message")
+            else:
+                await asyncio.to_thread(_add_all, summarizer, request.samples)
+        if summarizer is None:
+            raise invalid("options", "is missing: the stream has no message")
+        return SummarizeResponse(summary=await summarizer.summary(Statistics(evaluations.registry)))
+
+    methods = {kind.method: evaluate for kind in KINDS} | {"Summarize": summarize}
     servicer: EvaluationServiceServicer = type("EvaluationServicer", (EvaluationServiceServicer,), methods)()
     return servicer
+
+
+def _add_all(summarizer: Summarizer, samples: Iterable[RunSample]) -> None:
+    for sample in samples:
+        summarizer.add(sample)
 
 
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):

@@ -33,6 +33,8 @@ class ResultKind:
     """The sentence that states how models are ranked by default."""
     primary_measure: str = ""
     """The measure that ranks models by default. Empty: all measures together."""
+    secondary_measure: str = ""
+    """The measure that ranks where there is no primary one. Empty: none."""
     setup_prefix: str = ""
     """The start of the measures of setups, which are ranked apart, e.g. "correct/". Empty: one setup."""
     groups: Callable[[Any], Mapping[str, str]] = _no_groups

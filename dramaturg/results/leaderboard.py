@@ -62,9 +62,12 @@ def primary_measure(kind: str, measures: Iterable[str]) -> str:
     found = find_kind(kind)
     if found is None:
         return _ALL
-    primary = found.results.primary_measure
-    setups = sorted({measure for measure in measures if found.results.is_primary(measure)})
-    return primary if primary in setups or not setups else setups[0]
+    primary, secondary = found.results.primary_measure, found.results.secondary_measure
+    known = set(measures)
+    setups = sorted(measure for measure in known if found.results.is_primary(measure))
+    if setups:
+        return primary if primary in setups else setups[0]
+    return secondary if secondary in known else primary
 
 
 def scale_of(measure: str) -> tuple[float, float]:

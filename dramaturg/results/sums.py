@@ -47,9 +47,12 @@ class SumAccumulator:
 
     def add(self, rows: Sequence[RunResult]) -> None:
         """Adds the judgements of one sample."""
-        values = [row.value for row in rows if row.HasField("value")]
         self.judgements += len(rows)
         self.abstentions.update(reason_name(row.abstain_reason) for row in rows if row.abstain_reason)
+        self.add_values([row.value for row in rows if row.HasField("value")])
+
+    def add_values(self, values: Sequence[float]) -> None:
+        """Adds the values of one sample."""
         if not values:
             return
         count, total = len(values), sum(values)

@@ -106,7 +106,7 @@ def _presence_check(field: FieldDescriptor, limits: FieldLimits, check: Check | 
 def _singular_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> Check | None:
     name, read = field.name, attrgetter(field.name)
     if field.message_type is not None:
-        check_inside = _inside(field.message_type, size_bound)
+        check_inside = None if limits.contents_unlimited else _inside(field.message_type, size_bound)
 
         def check_message(message: Message) -> Sequence[Violation]:
             broken = check_inside(read(message)) if check_inside else ()
@@ -163,7 +163,7 @@ def _elements_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int
             ]
 
         return check_values if rules else None
-    check_inside = _inside(field.message_type, size_bound)
+    check_inside = None if limits.contents_unlimited else _inside(field.message_type, size_bound)
     if check_inside is None:
         return None
     is_set = _only_field(field.message_type, size_bound, check_inside)

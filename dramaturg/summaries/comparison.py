@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,11 +48,16 @@ def read_run(path: Path, name: str, *, by_sample: bool) -> Run:
         LineError: A line is no result.
         OSError: A file cannot be read.
     """
+    return read_samples(read_results(path), name, by_sample=by_sample)
+
+
+def read_samples(samples: Iterable[RunSample], name: str, *, by_sample: bool) -> Run:
+    """Reads the samples of a run. Arguments and errors are those of ``read_run``."""
     run = Run(name)
-    for sample in read_results(path):
+    for sample in samples:
         _add(run, sample, by_sample=by_sample)
     if not run.items:
-        raise RunsError(f"{path}: has no results with anything to be compared")
+        raise RunsError(f"{name}: has no results with anything to be compared")
     return run
 
 
@@ -100,6 +105,20 @@ def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRu
         )
     left_out = [f"{unlabelled} items without a label of people"] if unlabelled else []
     return request, left_out + _failures(runs)
+
+
+def outcome_flips(runs: Sequence[Run]) -> Iterator[tuple[Run, Key, Judgement, Judgement]]:
+    """The items that are judged otherwise than in the baseline: run, item, and both judgements, in order.
+
+    Args:
+        runs: The runs, the baseline first.
+    """
+    baseline = runs[0]
+    for run in runs[1:]:
+        for key in sorted(run.items.keys() & baseline.items.keys()):
+            before, after = baseline.items[key], run.items[key]
+            if before.value != after.value:
+                yield run, key, before, after
 
 
 def _add(run: Run, sample: RunSample, *, by_sample: bool) -> None:

@@ -91,6 +91,11 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
 
         self.attributes.add(result.scores)
 
+    @staticmethod
+    def subset_of(result: DialogueResult) -> str:
+        """The kind of a result's script; empty where it is not stated."""
+        return SUBSET_NAMES.get(result.script.subset, "")
+
     @property
     def aced(self) -> frozenset[str]:
         """The scripts that every model aces."""

@@ -149,7 +149,7 @@ class GraphsAggregator(SampleAggregator[GraphsResult]):
         super().add(result)
         value = result.tags.get(self.group_by, "") if self.group_by else ""
         for measured in result.graphs:
-            setup = Setup(_task_name(result.task), measured.model)
+            setup = Setup(task_name(result.task), measured.model)
             self.counts[setup].add(measured)
             if self.group_by:
                 self.groups[setup][value].add(measured)
@@ -193,7 +193,8 @@ def averages_entry(summary: ScoreSummary) -> dict[str, dict[str, float] | None]:
     }
 
 
-def _task_name(task: GraphTask.ValueType) -> str:
+def task_name(task: GraphTask.ValueType) -> str:
+    """A task as it is shown, for example "predict-edges"."""
     return GraphTask.Name(task).removeprefix("GRAPH_TASK_").lower().replace("_", "-")
 
 

@@ -58,7 +58,15 @@ async def measure(
         correlations = describe_correlations(response)
         for method, found in correlations["measures"].items():
             figures["methods"][method]["correlation"] = found
-        figures["williams"] = _williams(correlations)
+        baseline = best_baseline(response)
+        if baseline:
+            differences = roles_against(baseline, response)
+            del response.differences[:]
+            response.differences.extend(differences)
+            tests = describe_correlations(response)["differences"]
+            figures["williams"] = {"best_baseline": baseline, "tests": tests}
+        else:
+            figures["williams"] = None
         figures["resamples"], figures["resampling_seed"] = RESAMPLES, seed
     return figures
 
@@ -118,32 +126,41 @@ def _accuracy(group: accuracy_pb2.AccuracyGroup) -> dict[str, Any]:
     }
 
 
-def _williams(correlations: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Each method of roles against the baseline of the largest absolute Pearson correlation (section 4.1).
-
-    The method is ``first`` and the baseline ``second``: a positive t says that the method goes better with
-    people than the baseline.
-    """
+def best_baseline(response: correlation_pb2.CorrelateScoresResponse) -> str:
+    """The baseline of the largest absolute Pearson correlation (section 4.1); empty if there is none."""
     pearson = {
-        name: abs(one["pearson"])
-        for name, one in correlations["measures"].items()
-        if one["pearson"] is not None
+        one.measure: abs(one.pearson.value)
+        for one in response.measures
+        if one.pearson.HasField("value") and is_baseline(one.measure)
     }
-    baselines = [name for name in pearson if is_baseline(name)]
-    if not baselines:
-        return None
-    best = max(baselines, key=lambda name: (pearson[name], name))
-    pairs = [pair for pair in correlations["differences"] if best in (pair["first"], pair["second"])]
-    tests = [pair if pair["second"] == best else _reversed(pair) for pair in pairs]
-    return {"best_baseline": best, "tests": [test for test in tests if not is_baseline(test["first"])]}
+    return max(pearson, key=lambda name: (pearson[name], name), default="")
 
 
-def _reversed(pair: Mapping[str, Any]) -> dict[str, Any]:
+def roles_against(
+    baseline: str, response: correlation_pb2.CorrelateScoresResponse
+) -> Sequence[correlation_pb2.CorrelationDifference]:
+    """Each method of roles as the first measure against a baseline as the second.
+
+    A positive t says that the method correlates more strongly with people than the baseline.
+    """
+    found = []
+    for one in response.differences:
+        if baseline not in (one.first_measure, one.second_measure):
+            continue
+        pair = one if one.second_measure == baseline else _reversed(one)
+        if not is_baseline(pair.first_measure):
+            found.append(pair)
+    return found
+
+
+def _reversed(pair: correlation_pb2.CorrelationDifference) -> correlation_pb2.CorrelationDifference:
     """The comparison of the second measure with the first: figures of differences have the other sign."""
-    turned = {**pair, "first": pair["second"], "second": pair["first"]}
-    for name in ("williams_t", "kendall_difference"):
-        if pair[name] is not None:
-            turned[name] = -pair[name]
-        if interval := pair.get(f"{name}_interval"):
-            turned[f"{name}_interval"] = [-interval[1], -interval[0]]
+    turned = correlation_pb2.CorrelationDifference()
+    turned.CopyFrom(pair)
+    turned.first_measure, turned.second_measure = pair.second_measure, pair.first_measure
+    for estimate in (turned.williams_t, turned.kendall_difference):
+        if estimate.HasField("value"):
+            estimate.value = -estimate.value
+        if estimate.HasField("lower"):
+            estimate.lower, estimate.upper = -estimate.upper, -estimate.lower
     return turned

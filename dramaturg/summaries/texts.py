@@ -74,9 +74,9 @@ class TextsAggregator(SampleAggregator[TextsResult]):
         self.pairs[line] = Pair(result.human_preference, result.tags.get(self.group_by, ""))
         if result.roles.failure:
             self.failures[result.roles.failure] += 1
-        for name, comparison in _named(result, count):
-            self._note(name, line, _judgement(comparison))
-            score = _drpe_difference(comparison)
+        for name, one in named_comparisons(result, count):
+            self._note(name, line, judgement_of(one.comparison))
+            score = drpe_difference(one.comparison)
             if score is not None:
                 self._note(name + DRPE_SCORE, line, by_difference(score))
         share = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0}.get(result.longer, 0.5)
@@ -110,21 +110,27 @@ class TextsAggregator(SampleAggregator[TextsResult]):
         self.judgements.setdefault(method, {})[line] = judgement
 
 
-def _named(result: TextsResult, count: str) -> Iterator[tuple[str, pb.ComparePairResponse]]:
-    """Each comparison under the name of its method, with the judge's where a panel judged."""
+def named_comparisons(result: TextsResult, count: str) -> Iterator[tuple[str, TextComparison]]:
+    """Each comparison under the name of its method, with the judge's where a panel judged.
+
+    Args:
+        result: The result of a pair.
+        count: The requested number of roles. Empty: not stated.
+    """
     seats: Counter[str] = Counter()
     sizes = Counter(one.method for one in result.comparisons)
     for one in result.comparisons:
         seats[one.method] += 1
         name = f"{one.method} k={count}" if count and one.method == BY_ROLES else one.method
-        yield (f"{name} {_seat(one, seats[one.method])}" if sizes[one.method] > 1 else name), one.comparison
+        yield (f"{name} {_seat(one, seats[one.method])}" if sizes[one.method] > 1 else name), one
 
 
 def _seat(one: TextComparison, place: int) -> str:
     return f"[{place}: {one.judge}]"
 
 
-def _judgement(comparison: pb.ComparePairResponse) -> Judgement:
+def judgement_of(comparison: pb.ComparePairResponse) -> Judgement:
+    """What a comparison says of a pair."""
     if comparison.preference == pb.PREFERENCE_ABSTAIN:
         reason = next(
             (vote.abstain_reason for vote in comparison.votes), verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
@@ -134,7 +140,7 @@ def _judgement(comparison: pb.ComparePairResponse) -> Judgement:
     return Judgement(comparison.preference, comparison.first_vote_share if known else None)
 
 
-def _drpe_difference(comparison: pb.ComparePairResponse) -> float | None:
+def drpe_difference(comparison: pb.ComparePairResponse) -> float | None:
     """Equation 4 for the first text less that for the second; None where a vote has no confidence."""
     if comparison.preference == pb.PREFERENCE_ABSTAIN:
         return None

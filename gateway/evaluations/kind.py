@@ -23,6 +23,7 @@ from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.checks import check_distinct
 from gateway.evaluations.run_options import set_judge_options, set_judges
 from gateway.evaluations.streams import Evaluation
+from gateway.evaluations.summary import KindSummary
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 
@@ -60,6 +61,8 @@ class RunKind(EvaluationKind):
     """The member of ``RunSpec.evaluation``."""
     results: ClassVar[ResultKind]
     """Its results: the member of ``RunSample.result``, and how they are flattened and ranked."""
+    summary: ClassVar[KindSummary]
+    """How its samples are summarised."""
     roles: ClassVar[Sequence[Role]]
     """The roles that a run may name judges for. Each row determines which of them it needs."""
     accepts_configured_roles: ClassVar[bool] = False

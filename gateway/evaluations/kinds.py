@@ -14,6 +14,7 @@ from gateway.evaluations.graphs.kind import GraphsKind
 from gateway.evaluations.kind import EvaluationKind, RunKind
 from gateway.evaluations.scripts.kind import ScriptsKind
 from gateway.evaluations.simulations.kind import SimulationsKind
+from gateway.evaluations.summary import KindSummary
 from gateway.evaluations.texts.kind import TextsKind
 
 KINDS: Sequence[EvaluationKind] = (
@@ -31,6 +32,9 @@ BY_REQUEST: Mapping[type[Message], EvaluationKind] = {kind.request_type: kind fo
 
 RUN_KINDS: Mapping[str, RunKind] = {kind.name: kind for kind in KINDS if isinstance(kind, RunKind)}
 """The kinds of runs by the member of ``RunSpec.evaluation``."""
+
+SUMMARIES: Mapping[str, KindSummary] = {kind.results.name: kind.summary for kind in RUN_KINDS.values()}
+"""How samples are summarised, by the member of ``RunSample.result``."""
 
 _BY_RESULT: Mapping[str, RunKind] = {kind.results.name: kind for kind in RUN_KINDS.values()}
 

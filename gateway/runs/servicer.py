@@ -12,12 +12,16 @@ from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import run_service_pb2_grpc
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_CANCELLED, RUN_STATE_PAUSED, RUN_STATE_RUNNING
 from dramaturg.service.auth.caller import tenant_of
+from dramaturg.service.errors import invalid
+from gateway.evaluations.kinds import SUMMARIES
+from gateway.evaluations.summary import Statistics, Summarizer
 from gateway.judges.registry import Registry
 from gateway.runs.datasets import DatasetAccess, check_dataset
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service import results
 from gateway.runs.service.changes import Engine, RunChanges
+from gateway.runs.service.comparison import compare_runs
 from gateway.runs.service.event_stream import watch
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import RunPages
@@ -127,6 +131,25 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> pb.ListResultsResponse:
         """Lists judgements."""
         return await self._pages.results(await self._find(request.run_id, context), request)
+
+    async def GetSummary(
+        self, request: pb.GetSummaryRequest, context: ServicerContext
+    ) -> pb.GetSummaryResponse:
+        """Summarises the finished samples."""
+        run = await self._find(request.run_id, context)
+        summarizer = Summarizer(SUMMARIES, request.options)
+        await self._caller.call_heavy(run.tenant, results.add_samples, run.id, summarizer, self._store)
+        summary = await summarizer.summary(Statistics(self._registry))
+        return pb.GetSummaryResponse(summary=summary, final=run.state not in ACTIVE)
+
+    async def CompareRuns(
+        self, request: pb.CompareRunsRequest, context: ServicerContext
+    ) -> pb.CompareRunsResponse:
+        """Compares runs of the caller's tenant."""
+        if len(set(request.run_ids)) < len(request.run_ids):
+            raise invalid("run_ids", "names a run twice")
+        runs = [await self._find(run_id, context) for run_id in request.run_ids]
+        return await compare_runs(request, runs, self._store, self._caller, Statistics(self._registry))
 
     async def GetLeaderboard(
         self, request: pb.GetLeaderboardRequest, context: ServicerContext

@@ -41,12 +41,14 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
     "dramaturg.api.evaluation.v1.EvaluationService": {
         EVALUATE: (
-            "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue EvaluateDialogues"
+            "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue "
+            "EvaluateDialogues Summarize"
         )
     },
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {JUDGES_READ: "ListJudges CheckJudge"},
     "dramaturg.api.evaluation.v1.RunService": {
-        RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetLeaderboard ExportResults GetReport",
+        RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "
+        "ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
     },
     "dramaturg.api.generation.v1.GenerationService": {

@@ -11,6 +11,7 @@ from dramaturg.judge.roles import AUTHOR
 from dramaturg.results.decisions import DECISIONS
 from gateway.evaluations.decisions.evaluation import DecisionsEvaluation
 from gateway.evaluations.decisions.plan import plan_decisions
+from gateway.evaluations.decisions.summary import DecisionsKindSummary
 from gateway.evaluations.kind import EvaluationContext, RunKind
 
 
@@ -19,6 +20,7 @@ class DecisionsKind(RunKind):
     request_type = EvaluateDecisionsRequest
     name = "decisions"
     results = DECISIONS
+    summary = DecisionsKindSummary()
     roles = (AUTHOR,)
 
     def plan(self, request: EvaluateDecisionsRequest, context: EvaluationContext) -> DecisionsEvaluation:

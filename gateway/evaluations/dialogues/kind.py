@@ -12,6 +12,7 @@ from dramaturg.results.dialogues import DIALOGUES
 from dramaturg.service.errors import Violation
 from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
 from gateway.evaluations.dialogues.plan import plan_dialogues
+from gateway.evaluations.dialogues.summary import DialoguesKindSummary
 from gateway.evaluations.kind import EvaluationContext, RunKind
 
 
@@ -20,6 +21,7 @@ class DialoguesKind(RunKind):
     request_type = EvaluateDialoguesRequest
     name = "dialogues"
     results = DIALOGUES
+    summary = DialoguesKindSummary()
     roles = (AUTHOR, RATING_JUDGE, PAIR_JUDGE, TEXT_SCORER)
 
     def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesEvaluation:

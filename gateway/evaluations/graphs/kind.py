@@ -11,6 +11,7 @@ from dramaturg.judge.roles import AUTHOR, EDGES, GRAPH
 from dramaturg.results.graphs import GRAPHS
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
 from gateway.evaluations.graphs.plan import plan_graphs
+from gateway.evaluations.graphs.summary import GraphsKindSummary
 from gateway.evaluations.kind import EvaluationContext, RunKind
 
 
@@ -19,6 +20,7 @@ class GraphsKind(RunKind):
     request_type = EvaluateGraphsRequest
     name = "graphs"
     results = GRAPHS
+    summary = GraphsKindSummary()
     roles = (AUTHOR, EDGES, GRAPH)
 
     def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsEvaluation:

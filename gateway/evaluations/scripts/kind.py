@@ -19,6 +19,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.scripts.authorship import add_scripts, write_scripts
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
 from gateway.evaluations.scripts.plan import plan_scripts
+from gateway.evaluations.scripts.summary import ScriptsKindSummary
 
 
 class ScriptsKind(RunKind):
@@ -26,6 +27,7 @@ class ScriptsKind(RunKind):
     request_type = EvaluateScriptsRequest
     name = "scripts"
     results = SCRIPTS
+    summary = ScriptsKindSummary()
     roles = (AUTHOR, SYNTHESIZE, CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE)
     accepts_configured_roles = True
 

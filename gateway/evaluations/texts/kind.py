@@ -14,6 +14,7 @@ from dramaturg.service.errors import Violation
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import plan_texts
+from gateway.evaluations.texts.summary import TextsKindSummary
 
 
 class TextsKind(RunKind):
@@ -21,6 +22,7 @@ class TextsKind(RunKind):
     request_type = CompareTextsRequest
     name = "texts"
     results = TEXTS
+    summary = TextsKindSummary()
     roles = (ROLES_FINDER, PAIR_JUDGE)
 
     def plan(self, request: CompareTextsRequest, context: EvaluationContext) -> TextsEvaluation:

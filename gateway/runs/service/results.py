@@ -12,6 +12,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.results.leaderboard import leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.summary import Summarizer
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import (
     ExtraMissingError,
@@ -78,6 +79,16 @@ def export(run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> It
 def report(run: RunRecord, limit: int, store: RunStore) -> Iterator[bytes]:
     """The report of a run, with at most ``limit`` samples in full; 0: the default of the report."""
     return write_report(run, lambda: all_samples(run.id, store), limit)
+
+
+def add_samples(run_id: str, summarizer: Summarizer, store: RunStore) -> None:
+    """Adds all samples of a run to a summary.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the options yield too many groups.
+    """
+    for sample in all_samples(run_id, store):
+        summarizer.add(sample)
 
 
 def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:

@@ -1,0 +1,116 @@
+"""Figures of replies (SimulBench, Tables 1 to 4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    AttributeFigures,
+    RatingFigures,
+    ReplyPairFigures,
+    Summary,
+    SummaryOptions,
+    TaskFigures,
+    UnusableReplies,
+)
+from dramaturg.summaries.dialogues import DialoguesAggregator
+from dramaturg.summaries.ratings import HARD, Rated, scores, task_scores
+from gateway.evaluations.order_effect import OrderEffect
+from gateway.evaluations.summary import KindFigures, KindSummary, Statistics, estimate_of
+
+
+class DialoguesKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], DialogueResult]]:
+        yield {**sample.dialogue.tags, **sample.tags}, sample.dialogue
+
+    def figures(self, options: SummaryOptions) -> DialoguesFigures:
+        return DialoguesFigures(keep_aced=options.aced_kept)
+
+
+class DialoguesFigures(KindFigures):
+    """Ratings, comparisons and scores of replies.
+
+    Args:
+        keep_aced: Whether scripts that every model aces stay in the ratings.
+    """
+
+    def __init__(self, *, keep_aced: bool) -> None:
+        self._replies = DialoguesAggregator(keep_aced=keep_aced)
+        self._orders: defaultdict[tuple[str, str, str, str], OrderEffect] = defaultdict(OrderEffect)
+
+    def add(self, parts: Sequence[DialogueResult]) -> None:
+        for result in parts:
+            self._replies.add(result)
+            hard = self._replies.subset_of(result) in HARD
+            for one in result.comparisons:
+                for group in ("all", "hard") if hard else ("all",):
+                    effect = self._orders[one.first_model, one.second_model, one.judge, group]
+                    for vote in one.comparison.votes:
+                        effect.add(vote.ballots)
+
+    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
+        replies, written = self._replies, summary.dialogues
+        kept = replies.kept_ratings()
+        written.ratings.extend(
+            RatingFigures(
+                model=one.model,
+                group=one.group,
+                script_count=one.scripts,
+                mean=estimate_of(one.mean, one.scripts),
+                tags=tags,
+            )
+            for one in scores(kept)
+        )
+        if tags:
+            return
+        written.tasks.extend(self._tasks(kept))
+        written.pairs.extend(self._pairs())
+        written.attributes.extend(self._attributes())
+        written.unusable_replies.extend(
+            UnusableReplies(model=model, reason=reason, count=count)
+            for (model, reason), count in sorted(replies.unusable_replies.items())
+        )
+        written.abstentions_by_reason.update(replies.abstentions)
+        written.aced_script_count = len(replies.aced)
+
+    def _tasks(self, kept: Sequence[Rated]) -> Iterator[TaskFigures]:
+        for one in task_scores(kept):
+            replies = [rated for rated in kept if (rated.script.task, rated.script.kind) == one[:2]]
+            yield TaskFigures(
+                task=one.task, simulation_kind=one.kind, mean=estimate_of(one.mean, len(replies))
+            )
+
+    def _pairs(self) -> Iterator[ReplyPairFigures]:
+        for key, count in self._replies.pairs().items():
+            first, second, judge, group = key
+            effect = self._orders[key]
+            yield ReplyPairFigures(
+                first_model=first,
+                second_model=second,
+                judge=judge,
+                group=group,
+                win_count=count.win,
+                tie_count=count.tie,
+                lose_count=count.lose,
+                abstained_count=count.abstained,
+                difference=count.difference,
+                both_orders_count=effect.both,
+                inconsistent_share=effect.inconsistent_share,
+                first_presented_share=effect.first_presented_share,
+            )
+
+    def _attributes(self) -> Iterator[AttributeFigures]:
+        for one in self._replies.attributes.figures():
+            yield AttributeFigures(
+                model=one.model,
+                judge=one.judge,
+                attribute=one.attribute,
+                mean=estimate_of(one.mean, one.replies),
+                high_count=one.high,
+                high_share=one.high_share,
+                abstentions_by_reason=one.abstentions,
+            )

@@ -1,0 +1,269 @@
+"""Summaries: the figures of many samples, computed in one pass.
+
+Every aggregate that a command, report or client shows comes from here. Each kind adds its figures in its
+module ``gateway.evaluations.<kind>.summary``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, Summary, SummaryOptions
+from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
+from dramaturg.judge.usage import add_usage
+from dramaturg.kinds import find_kind
+from dramaturg.results.leaderboard import leaderboard, primary_measure
+from dramaturg.results.means import Mean
+from dramaturg.results.names import abstention_name
+from dramaturg.results.rows import flatten
+from dramaturg.results.sums import SumAccumulator
+from dramaturg.service.errors import from_rpc_error, invalid
+from gateway.judges.registry import Registry
+
+DEFAULT_MINIMUM_COVERAGE = 0.5
+"""The default of ``SummaryOptions.minimum_coverage``."""
+MAX_GROUPS = 1000
+"""The most groups of a summary. Tags with more values identify samples."""
+
+Tags = tuple[tuple[str, str], ...]
+"""The tags of a group with their values; empty for all samples."""
+
+
+class Statistics:
+    """The services that compute statistics, and the problems met there.
+
+    Args:
+        registry: The registered judges.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.problems: list[str] = []
+
+    async def alignment(self, method: str, request: Any) -> Any:
+        """The response of AlignmentService; None after a failure, which is noted as a problem."""
+        return await self._call("alignment", AlignmentServiceStub, method, request)
+
+    async def graph(self, method: str, request: Any) -> Any:
+        """The response of GraphService; None after a failure, which is noted as a problem."""
+        return await self._call("graph", GraphServiceStub, method, request)
+
+    async def _call(self, role: str, stub: Any, method: str, request: Any) -> Any:
+        judge = self._registry.default(role)
+        if judge is None:
+            self.note(f"the role {role!r} has no service: its figures are missing")
+            return None
+        try:
+            return await getattr(stub(judge.channel), method)(request)
+        except grpc.aio.AioRpcError as error:
+            self.note(f"the service of the role {role!r} failed: {from_rpc_error(error).message}")
+            return None
+
+    def note(self, problem: str) -> None:
+        """Adds a problem to those of the summary."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+class KindFigures(ABC):
+    """The figures of one kind for one group of samples. It keeps numbers, not texts."""
+
+    @abstractmethod
+    def add(self, parts: Sequence[Any]) -> None:
+        """Adds the parts of one sample that belong to the group."""
+
+    @abstractmethod
+    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        """Writes the figures.
+
+        Args:
+            tags: The group; empty for all samples.
+            summary: The summary; its options are set.
+            statistics: Computes statistics.
+        """
+
+
+class KindSummary(ABC):
+    """How samples of a kind are summarised."""
+
+    @abstractmethod
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], Any]]:
+        """The parts of a sample that are grouped apart, each with its tags."""
+
+    @abstractmethod
+    def figures(self, options: SummaryOptions) -> KindFigures:
+        """New figures of one group."""
+
+
+class Summarizer:
+    """Computes the summary of samples, which are added one by one.
+
+    Args:
+        kinds: The kinds by the name of their result in ``RunSample``.
+        options: The options.
+    """
+
+    def __init__(self, kinds: Mapping[str, KindSummary], options: SummaryOptions) -> None:
+        self._kinds = kinds
+        self._options = SummaryOptions()
+        self._options.CopyFrom(options)
+        if not self._options.HasField("minimum_coverage"):
+            self._options.minimum_coverage = DEFAULT_MINIMUM_COVERAGE
+        self._kind = ""
+        self._samples = self._failed = self._judgements = 0
+        self._failures: Counter[str] = Counter()
+        self._abstentions: Counter[str] = Counter()
+        self._usage = Usage()
+        self._judges: dict[tuple[Any, ...], JudgeFigures] = {}
+        self._sums: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
+        self._groups: dict[Tags, KindFigures] = {}
+
+    def add(self, sample: RunSample) -> None:
+        """Adds a finished sample.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT: the sample is of another kind, or there are too many groups.
+        """
+        name = sample.WhichOneof("result")
+        if sample.state == SAMPLE_STATE_FAILED:
+            self._failed += 1
+            self._failures[_failure(sample)] += 1
+        elif name is None:
+            return  # not finished
+        self._samples += 1
+        if name is None:
+            return
+        if self._kind not in ("", name):
+            raise invalid("samples", f"has results of {self._kind!r} and of {name!r}")
+        self._kind = name
+        self._usage = add_usage(self._usage, getattr(sample, name).usage)
+        rows = flatten(sample)
+        self._count(rows)
+        for tags, parts in self._grouped(sample).items():
+            figures = self._groups.get(tags)
+            if figures is None:
+                if len(self._groups) >= MAX_GROUPS:
+                    raise invalid("options.groupings", f"yields more than {MAX_GROUPS} groups")
+                figures = self._groups[tags] = self._kinds[name].figures(self._options)
+            figures.add(parts)
+
+    async def summary(self, statistics: Statistics) -> Summary:
+        """The figures of all samples so far."""
+        summary = Summary(
+            sample_count=self._samples,
+            failed_sample_count=self._failed,
+            failures_by_reason=self._failures,
+            judgement_count=self._judgements,
+            abstentions_by_reason=self._abstentions,
+            usage=self._usage,
+            judges=[self._judges[key] for key in sorted(self._judges)],
+            options=self._options,
+        )
+        self._rank(summary)
+        for tags, figures in sorted(self._groups.items(), key=lambda one: _order(one[0])):
+            await figures.write(dict(tags), summary, statistics)
+        summary.problems.extend(statistics.problems)
+        return summary
+
+    def _count(self, rows: Sequence[RunResult]) -> None:
+        self._judgements += len(rows)
+        kind = find_kind(self._kind)
+        pooled = kind is not None and not kind.results.primary_measure
+        by_measure: defaultdict[tuple[str, str], list[RunResult]] = defaultdict(list)
+        for row in rows:
+            if row.outcome == OUTCOME_ABSTAIN:
+                self._abstentions[abstention_name(row.abstain_reason)] += 1
+            if row.judge:
+                self._note_judge(row)
+            by_measure[row.model, row.measure].append(row)
+            if pooled:
+                by_measure[row.model, ""].append(row)
+        for key, some in by_measure.items():
+            self._sums[key].add(some)
+
+    def _note_judge(self, row: RunResult) -> None:
+        made = row.provenance
+        model = _model(made)
+        prompts = tuple(sorted((prompt.name, prompt.sha256) for prompt in made.prompts))
+        key = (row.role, row.judge, made.name, made.version, model, prompts)
+        figures = self._judges.get(key)
+        if figures is None:
+            figures = self._judges[key] = JudgeFigures(
+                role=row.role,
+                judge=row.judge,
+                name=made.name,
+                version=made.version,
+                model=model,
+                prompts=dict(prompts),
+            )
+        figures.judgement_count += 1
+        figures.abstention_count += row.outcome == OUTCOME_ABSTAIN
+
+    def _grouped(self, sample: RunSample) -> dict[Tags, list[Any]]:
+        grouped: defaultdict[Tags, list[Any]] = defaultdict(list)
+        for tags, part in self._kinds[self._kind].parts(sample):
+            grouped[()].append(part)
+            for grouping in self._options.groupings:
+                names = dict.fromkeys(grouping.tags)
+                grouped[tuple((name, tags.get(name, "")) for name in names)].append(part)
+        return grouped
+
+    def _rank(self, summary: Summary) -> None:
+        if not self._kind:
+            return
+        sums = [some.sums(model, measure) for (model, measure), some in self._sums.items()]
+        summary.leaderboard_measure = primary_measure(self._kind, (one.measure for one in sums))
+        summary.leaderboard.extend(leaderboard(sums, self._kind))
+
+
+def estimate_of(mean: Mean, total: int) -> Estimate:
+    """A mean as a message.
+
+    Args:
+        mean: The mean.
+        total: How many values it would rest on without abstentions.
+    """
+    estimate = Estimate(count=mean.n, total=total)
+    if mean.value is None:
+        estimate.undefined = "there are no values"
+        return estimate
+    estimate.value = mean.value
+    if mean.lower is not None and mean.upper is not None:
+        estimate.lower, estimate.upper = mean.lower, mean.upper
+        estimate.interval_method = "student-t, clustered by sample"
+    return estimate
+
+
+def _failure(sample: RunSample) -> str:
+    known = ErrorReason.DESCRIPTOR.values_by_number.get(sample.error.reason)
+    if known is None or not sample.error.reason:
+        return sample.error.code or "UNKNOWN"
+    return str(known.name).removeprefix("ERROR_REASON_")
+
+
+def _model(made: Provenance) -> str:
+    for completion in made.completions:
+        return completion.answered_model or completion.requested_model
+    return ""
+
+
+def _order(tags: Tags) -> tuple[Any, ...]:
+    """All samples first; then by the names of the tags; numbers by size, other values by name."""
+    names = tuple(name for name, _ in tags)
+    return len(tags), names, tuple(_rank_of(value) for _, value in tags)
+
+
+def _rank_of(value: str) -> tuple[bool, float, str]:
+    return (False, float(value), "") if value.isdecimal() else (True, 0.0, value)

@@ -1,0 +1,189 @@
+"""Figures of pairs of texts (DRPE, Table 1).
+
+Accuracy is over the pairs with a human preference; a tie against a preference is wrong, abstentions are left
+out and counted. A correlation is between a method's score for the first text and 1, 0.5 or 0 for what people
+prefer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TextMethodFigures
+from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.results.names import abstention_name
+from dramaturg.summaries.text_agreement import best_baseline, is_baseline, roles_against
+from dramaturg.summaries.texts import (
+    BY_ROLES,
+    COUNT_TAG,
+    DRPE_SCORE,
+    LINE_TAG,
+    LONGER,
+    Judgement,
+    by_difference,
+    drpe_difference,
+    judgement_of,
+    named_comparisons,
+)
+from gateway.evaluations.order_effect import OrderEffect
+from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+
+RESAMPLES = 2000
+"""The resamples of the correlations' intervals."""
+
+_LABELS = {pb.PREFERENCE_FIRST: "first", pb.PREFERENCE_SECOND: "second", pb.PREFERENCE_TIE: "tie"}
+_HUMAN = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0, pb.PREFERENCE_TIE: 0.5}
+_SHARES = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0, pb.PREFERENCE_TIE: 0.5}
+_FEWEST_LABELLED = 2
+
+
+class TextsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], tuple[str, TextsResult]]]:
+        # Requests of one pair with several numbers of roles are samples of their own with one line.
+        tags = {**sample.texts.tags, **sample.tags}
+        pair = tags.get(LINE_TAG) or f"#{sample.index}"
+        yield tags, (pair, sample.texts)
+
+    def figures(self, options: SummaryOptions) -> TextsFigures:
+        return TextsFigures(options.seed)
+
+
+@dataclass
+class _Method:
+    """The judgements of one method, by pair."""
+
+    judgements: dict[str, Judgement] = field(default_factory=dict)
+    order: OrderEffect = field(default_factory=OrderEffect)
+    role_counts: set[int] = field(default_factory=set)
+    requested: int = 0
+
+
+class TextsFigures(KindFigures):
+    """Judgements by method.
+
+    Args:
+        seed: The seed of resampled intervals.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._humans: dict[str, pb.Preference.ValueType] = {}
+        self._longer: dict[str, pb.Preference.ValueType] = {}
+        self._failures: Counter[str] = Counter()
+        self._methods: defaultdict[str, _Method] = defaultdict(_Method)
+
+    def add(self, parts: Sequence[tuple[str, TextsResult]]) -> None:
+        for pair, result in parts:
+            self._add(pair, result)
+
+    def _add(self, pair: str, result: TextsResult) -> None:
+        self._humans[pair], self._longer[pair] = result.human_preference, result.longer
+        if result.roles.failure:
+            self._failures[result.roles.failure] += 1
+        for name, one in named_comparisons(result, result.tags.get(COUNT_TAG, "")):
+            self._add_comparison(name, pair, one, result)
+        for metric in result.text_metrics:
+            difference = result.metric_differences.get(metric)
+            judgement = Judgement(pb.PREFERENCE_ABSTAIN) if difference is None else by_difference(difference)
+            self._methods[metric].judgements[pair] = judgement
+        score = _SHARES.get(result.longer, 0.5)
+        self._methods[LONGER].judgements[pair] = Judgement(result.longer, score)
+
+    def _add_comparison(self, name: str, pair: str, one: TextComparison, result: TextsResult) -> None:
+        method = self._methods[name]
+        method.judgements[pair] = judgement_of(one.comparison)
+        for vote in one.comparison.votes:
+            method.order.add(vote.ballots)
+        if one.method == BY_ROLES:
+            method.role_counts.add(len(one.comparison.votes))
+            requested = result.tags.get(COUNT_TAG, "")
+            method.requested = int(requested) if requested.isdecimal() else 0
+        score = drpe_difference(one.comparison)
+        if score is not None:
+            self._methods[name + DRPE_SCORE].judgements[pair] = by_difference(score)
+
+    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        written = summary.texts
+        labelled = [pair for pair, human in self._humans.items() if human in _LABELS]
+        for name, method in self._methods.items():
+            figures = self._figures(name, method)
+            figures.tags.update(tags)
+            if labelled:
+                request = self._accuracy_request(labelled, method)
+                response = await statistics.alignment("MeasureAccuracy", request)
+                if response is not None:
+                    figures.accuracy.CopyFrom(response.groups[0])
+            written.methods.append(figures)
+        if tags:
+            return
+        written.pair_count, written.labelled_pair_count = len(self._humans), len(labelled)
+        written.role_failures.update(self._failures)
+        if len(labelled) >= _FEWEST_LABELLED:
+            await self._correlate(labelled, summary, statistics)
+
+    def _figures(self, name: str, method: _Method) -> TextMethodFigures:
+        choices = Counter(judgement.choice for judgement in method.judgements.values())
+        longer = [
+            judgement.choice == self._longer[pair]
+            for pair, judgement in method.judgements.items()
+            if {judgement.choice, self._longer[pair]} <= {pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND}
+        ]
+        figures = TextMethodFigures(
+            method=name,
+            baseline=is_baseline(name),
+            pair_count=len(method.judgements),
+            first_count=choices[pb.PREFERENCE_FIRST],
+            second_count=choices[pb.PREFERENCE_SECOND],
+            tie_count=choices[pb.PREFERENCE_TIE],
+            abstentions_by_reason=Counter(
+                abstention_name(judgement.reason)
+                for judgement in method.judgements.values()
+                if judgement.choice not in _LABELS
+            ),
+            both_orders_count=method.order.both,
+            inconsistent_share=method.order.inconsistent_share,
+            first_presented_share=method.order.first_presented_share,
+            least_role_count=min(method.role_counts, default=0),
+            most_role_count=max(method.role_counts, default=0),
+            requested_role_count=method.requested,
+        )
+        if longer:
+            figures.longer_share = sum(longer) / len(longer)
+        return figures
+
+    def _accuracy_request(
+        self, labelled: Sequence[str], method: _Method
+    ) -> accuracy_pb2.MeasureAccuracyRequest:
+        request = accuracy_pb2.MeasureAccuracyRequest(
+            abstention_policy=accuracy_pb2.ABSTENTION_POLICY_EXCLUDED, groupings=[accuracy_pb2.Grouping()]
+        )
+        for pair in labelled:
+            # A sample that failed has no judgement at all; that, too, is an abstention.
+            judgement = method.judgements.get(pair, Judgement(pb.PREFERENCE_ABSTAIN))
+            request.items.add(
+                gold=_LABELS[self._humans[pair]],
+                predicted=_LABELS.get(judgement.choice, ""),
+                abstain_reason=judgement.reason,
+            )
+        return request
+
+    async def _correlate(self, labelled: Sequence[str], summary: Summary, statistics: Statistics) -> None:
+        request = correlation_pb2.CorrelateScoresRequest(resample_count=RESAMPLES, seed=self._seed)
+        for pair in labelled:
+            found = {name: method.judgements.get(pair) for name, method in self._methods.items()}
+            scores = {
+                name: one.score for name, one in found.items() if one is not None and one.score is not None
+            }
+            request.items.add(human=_HUMAN[self._humans[pair]], scores=scores)
+        response = await statistics.alignment("CorrelateScores", request)
+        if response is None:
+            return
+        written = summary.texts
+        written.best_baseline, written.resample_count = best_baseline(response), RESAMPLES
+        written.correlations.measures.extend(response.measures)
+        written.correlations.differences.extend(roles_against(written.best_baseline, response))

@@ -1,0 +1,317 @@
+"""A results file and a run of the same samples have one summary."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    SAMPLE_STATE_FAILED,
+    SAMPLE_STATE_SUCCEEDED,
+    Dataset,
+    DatasetManifest,
+    RunSample,
+    RunSpec,
+    SampleError,
+)
+from dramaturg.api.evaluation.v1.run_service_pb2 import CompareRunsRequest
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
+from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Ballot, ComparePairResponse, RoleVote
+from dramaturg.client import DramaturgClient
+from dramaturg.service.errors import ServiceError
+from gateway.app import App as Gateway
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import open_store
+from gateway.settings import GatewaySettings, JudgeEntry
+from services.alignment.app import App as AlignmentApp
+from services.graph.app import App as GraphApp
+from tests.dramaturg.summaries.test_one_figure import DECISIONS, DIALOGUES, GRAPHS, outcome
+from tests.support.grpc_servers import serve
+from tests.support.results import scripts_result
+from tests.support.runs import create, rows
+
+SCRIPTS = [
+    scripts_result("t1", {"a": {"adequacy": True, "other": None}, "b": {"adequacy": False, "other": True}}),
+    scripts_result("t2", {"a": {"adequacy": True, "other": True}, "b": {"adequacy": None, "other": None}}),
+    scripts_result("t3", {"a": {"adequacy": False, "other": True}, "b": {"adequacy": False, "other": True}}),
+]
+
+
+def comparison(given: int, swapped: int) -> ComparePairResponse:
+    """The vote of one role with its ballots in both orders."""
+    vote = given if given == swapped else pairs.PREFERENCE_TIE
+    return ComparePairResponse(
+        votes=[
+            RoleVote(
+                preference=pairs.Preference.ValueType(vote),
+                ballots=[
+                    Ballot(
+                        order=pairs.PRESENTATION_ORDER_AS_GIVEN,
+                        preference=pairs.Preference.ValueType(given),
+                    ),
+                    Ballot(
+                        order=pairs.PRESENTATION_ORDER_SWAPPED,
+                        preference=pairs.Preference.ValueType(swapped),
+                    ),
+                ],
+            )
+        ],
+        preference=pairs.Preference.ValueType(vote),
+        first_vote_share={pairs.PREFERENCE_FIRST: 1.0, pairs.PREFERENCE_SECOND: 0.0}.get(vote, 0.5),
+    )
+
+
+FIRST, SECOND = pairs.PREFERENCE_FIRST, pairs.PREFERENCE_SECOND
+TEXTS = [
+    TextsResult(
+        id=str(place),
+        human_preference=human,
+        longer=longer,
+        comparisons=[TextComparison(method="roles", judge="j", comparison=comparison(given, swapped))],
+        text_metrics=["rouge-l"],
+        metric_differences={"rouge-l": 0.25 if human == FIRST else -0.5},
+    )
+    # The last vote prefers the text that is presented first in both orders.
+    for place, (human, longer, given, swapped) in enumerate(
+        [
+            (FIRST, FIRST, FIRST, FIRST),
+            (SECOND, FIRST, SECOND, SECOND),
+            (FIRST, SECOND, SECOND, SECOND),
+            (SECOND, SECOND, FIRST, SECOND),
+        ]
+    )
+]
+RESULTS: dict[str, Sequence[Message]] = {
+    "scripts": SCRIPTS,
+    "texts": TEXTS,
+    "graphs": GRAPHS,
+    "decision": DECISIONS,
+    "dialogue": DIALOGUES,
+}
+OPTIONS = SummaryOptions(groupings=[TagGrouping(tags=["level"]), TagGrouping(tags=["level", "source"])])
+
+
+def samples(kind: str) -> list[RunSample]:
+    """Samples with tags, and a failed one."""
+    found = []
+    for index, result in enumerate(RESULTS[kind]):
+        tags = {"level": "low" if index % 2 else "high", "source": str(index % 3)}
+        sample = RunSample(
+            index=index, sample_id=f"s{index}", state=SAMPLE_STATE_SUCCEEDED, tags=tags, attempt_count=1
+        )
+        getattr(sample, kind).CopyFrom(result)
+        found.append(sample)
+    error = SampleError(
+        code="UNAVAILABLE", reason=error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, message="gone"
+    )
+    found.append(
+        RunSample(
+            index=len(found),
+            sample_id=f"s{len(found)}",
+            state=SAMPLE_STATE_FAILED,
+            error=error,
+            attempt_count=1,
+        )
+    )
+    return found
+
+
+def kind_of(some: Sequence[RunSample]) -> str:
+    return some[0].WhichOneof("result") or ""
+
+
+def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
+    store = open_store(address)
+    kind = {"decision": "decisions", "dialogue": "dialogues"}.get(name := kind_of(some), name)
+    spec = RunSpec(dataset=Dataset(content=b""))
+    getattr(spec, kind).SetInParent()
+    create(store, run_id, spec=spec)
+    stored = zip(rows(range(len(some))), some, strict=True)
+    store.add_samples(run_id, [replace(row, tags=dict(sample.tags)) for row, sample in stored])
+    store.set_manifest(run_id, DatasetManifest(sha256="x"))
+    store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    run = store.get_run(run_id)
+    assert run is not None
+    store.take_samples(run_id, range(len(some)), "here")
+    store.finish_samples(run_id, run.attempt, [outcome(sample) for sample in some])
+    store.close()
+
+
+@asynccontextmanager
+async def client(folder: Path, *roles: str) -> AsyncIterator[DramaturgClient]:
+    """A client of a gateway with the run store in a folder, and with the statistics services of the roles."""
+    async with AsyncExitStack() as stack:
+        judges = []
+        for app in (AlignmentApp(), GraphApp()):
+            if app.name not in roles:
+                continue
+            contracts = await stack.enter_async_context(app.open())
+            server = await stack.enter_async_context(serve(*contracts))
+            judges.append(JudgeEntry(role=app.name, name="built-in", target=server.target))
+        gateway = Gateway(
+            GatewaySettings(judges=tuple(judges)), RunsSettings(enabled=True, url=address_of(folder))
+        )
+        contracts = await stack.enter_async_context(gateway.open())
+        server = await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))
+        yield await stack.enter_async_context(DramaturgClient(server.target))
+
+
+def address_of(folder: Path) -> str:
+    return f"sqlite:///{folder}/runs.sqlite3"
+
+
+async def summary(folder: Path, kind: str) -> Summary:
+    """The summary of samples, which is that of a run with them."""
+    some = samples(kind)
+    store_run(address_of(folder), "run", some)
+    async with client(folder, "alignment", "graph") as gateway:
+        found = await gateway.summarize(some, OPTIONS)
+        of_run = await gateway.runs.summary("run", OPTIONS)
+        board = await gateway.runs.leaderboard("run")
+    assert str(of_run.summary) == str(found)
+    assert not found.problems
+    assert found.WhichOneof("kind") == {"decision": "decisions", "dialogue": "dialogues"}.get(kind, kind)
+    assert (found.sample_count, found.failed_sample_count) == (len(some), 1)
+    assert dict(found.failures_by_reason) == {"PROVIDER_UNAVAILABLE": 1}
+    for mine, theirs in zip(found.leaderboard, board.entries, strict=True):
+        theirs.ClearField("usage")
+        assert mine == theirs
+    return found
+
+
+async def test_scripts(tmp_path: Path) -> None:
+    found = await summary(tmp_path, "scripts")
+    figures = {
+        (tuple(sorted(one.tags.items())), one.model or "*", one.criterion): one
+        for one in found.scripts.figures
+    }
+    mine = figures[(), "a", "adequacy"]
+    assert (mine.verdict_count, mine.pass_count, mine.fail_count) == (3, 2, 1)
+    assert mine.pass_rate.value == pytest.approx(2 / 3)
+    pooled = figures[(), "b", ""]
+    assert (pooled.pass_count, pooled.fail_count) == (2, 2)
+    assert dict(pooled.abstentions_by_reason) == {"UNPARSABLE": 2}
+    assert (pooled.pass_rate_lowest, pooled.pass_rate_highest) == pytest.approx((2 / 6, 4 / 6))
+    assert (pooled.pass_rate.count, pooled.pass_rate.total) == (4, 6)
+    high = figures[(("level", "high"),), "*", "adequacy"]
+    assert (high.pass_count, high.fail_count) == (1, 3)
+    nested = figures[(("level", "low"), ("source", "1")), "a", ""]
+    assert nested.pass_count == 2
+    assert found.scripts.candidate_count == 6
+
+
+async def test_pairs_of_texts(tmp_path: Path) -> None:
+    found = (await summary(tmp_path, "texts")).texts
+    methods = {one.method: one for one in found.methods if not one.tags}
+    roles = methods["roles"]
+    assert (roles.first_count, roles.second_count, roles.tie_count) == (1, 2, 1)
+    assert roles.accuracy.accuracy.value == pytest.approx(2 / 4)
+    assert roles.both_orders_count == 4
+    assert roles.inconsistent_share == pytest.approx(1 / 4)
+    assert roles.first_presented_share == pytest.approx(5 / 8)
+    assert roles.longer_share == pytest.approx(2 / 3)
+    assert methods["rouge-l"].baseline
+    assert methods["rouge-l"].accuracy.accuracy.value == 1.0
+    assert methods["longer"].accuracy.accuracy.value == pytest.approx(2 / 4)
+    assert found.best_baseline == "rouge-l"
+    assert {one.measure for one in found.correlations.measures} == {"roles", "rouge-l", "longer"}
+    assert (found.pair_count, found.labelled_pair_count) == (4, 4)
+
+
+async def test_graphs(tmp_path: Path) -> None:
+    found = (await summary(tmp_path, "graphs")).graphs
+    (whole,) = (one for one in found.figures if not one.tags)
+    assert (whole.model, whole.task, whole.graph_count) == ("a", "generate", 3)
+    assert dict(whole.abstentions_by_reason) == {"REFUSED": 1}
+    (distances,) = whole.distances
+    assert (distances.mean, distances.mean_lower_bound, distances.proven_count) == (5.5, 3.5, 1)
+
+
+async def test_decisions(tmp_path: Path) -> None:
+    found = (await summary(tmp_path, "decision")).decisions
+    whole = {
+        (one.prompt, one.order): one
+        for one in found.figures
+        if not one.tags and (one.format, one.level) == ("all", "all")
+    }
+    accuracy = {key: one.accuracy.accuracy.value for key, one in whole.items()}
+    assert accuracy == pytest.approx(
+        {("naive", "as-given"): 3 / 4, ("naive", "swapped"): 1 / 3, ("story", "as-given"): 1 / 4}
+    )
+    assert whole["naive", "swapped"].accuracy_abstentions_right == pytest.approx(2 / 4)
+    (orders,) = found.option_orders
+    assert (orders.decision_count, orders.answered_count) == (4, 3)
+    assert orders.same_share == pytest.approx(2 / 3)
+
+
+async def test_dialogues(tmp_path: Path) -> None:
+    found = (await summary(tmp_path, "dialogue")).dialogues
+    ratings = {one.model: one for one in found.ratings if one.group == "all" and not one.tags}
+    assert ratings["a"].mean.value == pytest.approx(18.5 / 3)
+    assert ratings["b"].mean.value == pytest.approx(3.5 / 2)
+    assert (ratings["b"].mean.count, ratings["b"].script_count) == (2, 3)
+    assert found.aced_script_count == 1
+
+
+async def test_missing_services_are_problems(tmp_path: Path) -> None:
+    async with client(tmp_path) as gateway:
+        found = await gateway.summarize(samples("decision"))
+    assert found.problems == ["the role 'alignment' has no service: its figures are missing"]
+    assert found.decisions.choice_count == 12
+
+
+async def test_an_empty_evaluation_has_a_summary(tmp_path: Path) -> None:
+    async with client(tmp_path) as gateway:
+        found = await gateway.summarize([])
+    assert found.sample_count == 0
+    assert found.WhichOneof("kind") is None
+
+
+async def test_samples_of_several_kinds_are_refused(tmp_path: Path) -> None:
+    async with client(tmp_path) as gateway:
+        with pytest.raises(ServiceError) as refused:
+            await gateway.summarize([*samples("scripts"), *samples("graphs")])
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.violations[0].field == "samples"
+
+
+async def test_too_many_groups_are_refused(tmp_path: Path) -> None:
+    def many() -> list[RunSample]:
+        return [
+            RunSample(index=index, state=SAMPLE_STATE_SUCCEEDED, scripts=SCRIPTS[0], tags={"id": str(index)})
+            for index in range(1100)
+        ]
+
+    async with client(tmp_path) as gateway:
+        with pytest.raises(ServiceError) as refused:
+            await gateway.summarize(many(), SummaryOptions(groupings=[TagGrouping(tags=["id"])]))
+    assert refused.value.violations[0].field == "options.groupings"
+
+
+async def test_runs_are_compared(tmp_path: Path) -> None:
+    before, after = samples("scripts"), samples("scripts")
+    verdict = after[0].scripts.candidates[0].verdicts[0]
+    verdict.outcome = verdict_pb2.OUTCOME_FAIL
+    store_run(address_of(tmp_path), "before", before)
+    store_run(address_of(tmp_path), "after", after)
+    async with client(tmp_path, "alignment") as gateway:
+        found = await gateway.runs.compare(CompareRunsRequest(run_ids=["before", "after"], margin=0.1))
+        with pytest.raises(ServiceError) as twice:
+            await gateway.runs.compare(CompareRunsRequest(run_ids=["before", "before"]))
+    (flip,) = found.flips
+    assert (flip.run_id, flip.sample_id, flip.subject, flip.aspect) == ("after", "t1", "a", "adequacy")
+    assert (flip.baseline_outcome, flip.outcome) == ("passed", "failed")
+    assert found.flip_count == 1
+    assert found.comparison.comparisons
+    assert twice.value.violations[0].field == "run_ids"
