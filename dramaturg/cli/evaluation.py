@@ -19,15 +19,16 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
-from dramaturg.cli.platform import UsageError, fail, gateway, output, run
+from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
 from dramaturg.cli.progress import JudgementCount, ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.sampling_options import SamplingOptions
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
+from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, CoverageCounter
 from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
 from dramaturg.summaries.samples import SampleAggregator
 
@@ -101,23 +102,42 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
     """Evaluates every row of a file and reports.
 
     Raises:
-        typer.Exit: 0 all samples have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+        typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed or nothing was
+            judged, 2 wrong usage or rows, 4 the coverage is too low, 130 interrupted.
     """
     folder = job.out or default_folder()
-    aggregator = evaluation.aggregator
+    aggregator, coverage = evaluation.aggregator, CoverageCounter()
     with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
         try:
-            run(_evaluate(job, evaluation, rows, total, folder))
+            run(_evaluate(job, evaluation, coverage, rows, total, folder))
         except ModelsUnavailableError as error:
             fail(f"{error}\n{HINT}", code=1)
         finally:
             if aggregator.samples:
                 _report(job, evaluation, folder)
-    raise typer.Exit(1 if aggregator.failed_samples else 0)
+    raise typer.Exit(_conclude(coverage))
+
+
+def _conclude(coverage: CoverageCounter) -> int:
+    """Reports a low coverage on standard error; returns the exit code."""
+    share = coverage.coverage
+    if share is not None and share < DEFAULT_MIN_COVERAGE:
+        said = (
+            f"the coverage is {share:.3g}, below {DEFAULT_MIN_COVERAGE:g}" if share else "nothing was judged"
+        )
+        echo(f"{said}: {coverage.describe()}. {coverage.words}".strip(), err=True)
+    if coverage.failures or share == 0:
+        return 1
+    return PARTIAL if share is not None and share < DEFAULT_MIN_COVERAGE else 0
 
 
 async def _evaluate(
-    job: Job, evaluation: Evaluation[Request, Kept], rows: RowFile[Request], total: int, folder: Path
+    job: Job,
+    evaluation: Evaluation[Request, Kept],
+    coverage: CoverageCounter,
+    rows: RowFile[Request],
+    total: int,
+    folder: Path,
 ) -> None:
     async with (
         gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
@@ -144,7 +164,13 @@ async def _evaluate(
             ) as progress,
         ):
             await evaluate_rows(
-                evaluate, samples, writer, evaluation.aggregator, progress, concurrency=job.concurrency
+                evaluate,
+                samples,
+                writer,
+                evaluation.aggregator,
+                progress,
+                coverage,
+                concurrency=job.concurrency,
             )
         if evaluation.conclude is not None:
             await evaluation.conclude(address)

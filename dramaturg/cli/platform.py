@@ -16,6 +16,8 @@ from dramaturg.service.settings import SettingsError, explain
 
 UNFOLDED_WIDTH = 140
 """The width of tables in a file or a pipe, in characters."""
+PARTIAL = 4
+"""The exit code of a run that ended at its budget, and of an evaluation with too low a coverage."""
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 

@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.cli.unavailable_models import check_first_error, check_first_result, is_judged
 from dramaturg.datasets import Row
+from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.files import ResultWriter
 from dramaturg.service.errors import ServiceError
 from dramaturg.summaries.samples import SampleAggregator
@@ -38,6 +39,7 @@ async def evaluate_rows(
     writer: ResultWriter,
     aggregator: SampleAggregator[Any],
     watcher: Watcher,
+    coverage: CoverageCounter,
     *,
     concurrency: int,
 ) -> None:
@@ -52,6 +54,7 @@ async def evaluate_rows(
         writer: Writes results and errors.
         aggregator: Counts results and failures.
         watcher: Receives events and ends of samples.
+        coverage: Counts judgements and their reasons.
         concurrency: The maximum number of concurrent samples.
 
     Raises:
@@ -77,11 +80,13 @@ async def evaluate_rows(
                 result = await _evaluate(evaluate, row.request, happened)
             except ServiceError as error:
                 aggregator.add_failure()
+                coverage.add_failure(error)
                 writer.add_error(index, row, error)
                 if not models_answer.is_set():
                     check_first_error(error)
             else:
                 aggregator.add(result)
+                coverage.add(result)
                 writer.add_result(index, result)
                 if not models_answer.is_set():
                     check_first_result(result)

@@ -15,7 +15,17 @@ from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 
+_REJECTED = (
+    error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
+    error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
+    error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
+    error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
+    error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID,
+    error_reason_pb2.ERROR_REASON_COMPLETION_NOT_RECORDED,
+    error_reason_pb2.ERROR_REASON_WEIGHTS_MISSING,
+)
 _BY_REASON = {
+    **dict.fromkeys(_REJECTED, verdict_pb2.ABSTAIN_REASON_CALL_REJECTED),
     error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED: verdict_pb2.ABSTAIN_REASON_OVER_BUDGET,
     error_reason_pb2.ERROR_REASON_CRITERION_UNKNOWN: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
     error_reason_pb2.ERROR_REASON_TOO_LARGE: verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED,
@@ -50,7 +60,7 @@ def of_error(error: ServiceError, role: Role) -> Failure:
     if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return timed_out()
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
-        return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"does not implement {role.contract}")
+        return Failure(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, f"does not implement {role.contract}")
     reason = _BY_REASON.get(error.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     return Failure(reason, f"failed with {_name(error)}: {error.message}", error.retry_after)
 

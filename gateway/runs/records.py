@@ -13,11 +13,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_RUNNING,
     DatasetManifest,
     RunIncident,
+    RunOutcome,
     RunSample,
     RunSpec,
     RunState,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.coverage import coverage
 from dramaturg.results.sums import ModelSums as ModelSums
 
 ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
@@ -48,6 +50,7 @@ class Counts:
     samples: int = 0
     succeeded: int = 0
     failed: int = 0
+    failures_by_reason: Mapping[str, int] = field(default_factory=dict)
     judgements: int = 0
     abstentions: int = 0
     abstentions_by_reason: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +67,16 @@ class Counts:
     def left(self) -> int:
         """Samples that are not done."""
         return self.samples - self.done
+
+    @property
+    def judged(self) -> int:
+        """Judgements that do not abstain."""
+        return self.judgements - self.abstentions
+
+    @property
+    def coverage(self) -> float | None:
+        """See ``RunProgress.coverage``. None: no sample is done."""
+        return coverage(self.succeeded, self.done, self.judgements, self.abstentions_by_reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,7 @@ class RunRecord:
     spec: RunSpec
     state: RunState.ValueType
     state_reason: str
+    outcome: RunOutcome.ValueType
     attempt: int
     """From 1, raised by each rerun and extension."""
     repeat_offset: int

@@ -10,7 +10,12 @@ import grpc
 
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1 import run_service_pb2_grpc
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_CANCELLED, RUN_STATE_PAUSED, RUN_STATE_RUNNING
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_OUTCOME_CANCELLED,
+    RUN_STATE_CANCELLED,
+    RUN_STATE_PAUSED,
+    RUN_STATE_RUNNING,
+)
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
 from gateway.evaluations.kinds import SUMMARIES
@@ -93,7 +98,9 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     async def CancelRun(self, request: pb.CancelRunRequest, context: ServicerContext) -> pb.CancelRunResponse:
         found = await self._find(request.run_id, context)
-        run = await self._changes.change_state(found, RUN_STATE_CANCELLED, ACTIVE, "has not ended")
+        run = await self._changes.change_state(
+            found, RUN_STATE_CANCELLED, ACTIVE, "has not ended", RUN_OUTCOME_CANCELLED
+        )
         return pb.CancelRunResponse(run=await self._lookup.describe(run))
 
     async def RerunRun(self, request: pb.RerunRunRequest, context: ServicerContext) -> pb.RerunRunResponse:

@@ -20,6 +20,7 @@ from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.terminal import echo
+from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.results.files import RESULTS
 from dramaturg.summaries.ablation import criteria_of
 
@@ -78,7 +79,10 @@ def ablate(
         echo(f"left out: {one}", err=True)
     folder = job.out or default_folder()
     with checked_rows(job.file, EvaluateScriptsRequest, job.limit, job.format) as (rows, total):
-        figures, missing = run(run_variants(job, variants, rows, total, folder, people))
+        try:
+            figures, missing = run(run_variants(job, variants, rows, total, folder, people))
+        except ModelsUnavailableError as error:
+            fail(f"{error}\n{HINT}", code=1)
     places = {one.name: folder / one.folder / RESULTS for one in variants}
     if people is not None and not missing and not any(one.groups for one in figures):
         missing = "no label is of a candidate of the rows: an item is TASK/CANDIDATE, with the rows' ids"

@@ -20,6 +20,7 @@ from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
+from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.files import ResultWriter
 from dramaturg.service.channel import open_channel
 from dramaturg.summaries.ablation import LINE_TAG, Figures, VariantAggregator, expected, measure
@@ -84,7 +85,13 @@ async def _run(
         raise UsageError(f"{place}: {error.strerror or error}") from error
     with writer, ProgressBar(total, f"verdicts, {variant.name}", verdicts_judged) as progress:
         await evaluate_rows(
-            evaluate, _numbered(rows), writer, aggregator, progress, concurrency=job.concurrency
+            evaluate,
+            _numbered(rows),
+            writer,
+            aggregator,
+            progress,
+            CoverageCounter(),
+            concurrency=job.concurrency,
         )
     return aggregator
 

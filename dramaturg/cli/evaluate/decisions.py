@@ -102,7 +102,8 @@ def decisions(
     DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". It
     leaves abstentions out; two more columns count all of them as wrong and as right.
 
-    Exit codes: 0 all decisions have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all decisions have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
 
     For example:
 

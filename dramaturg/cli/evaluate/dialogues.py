@@ -119,7 +119,8 @@ def dialogues(
     one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME"
     also scores each reply with a text scorer, e.g. for toxicity. The platform has none of its own.
 
-    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
 
     For example:
 

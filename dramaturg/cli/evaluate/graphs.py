@@ -138,7 +138,8 @@ def graphs(
     DIR/errors.jsonl the scripts that failed. Scores are macro and micro, without abstentions, which are
     counted; macro F1 with abstentions as 0 is reported too.
 
-    Exit codes: 0 all scripts have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
 
     For example:
 

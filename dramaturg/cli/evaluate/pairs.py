@@ -76,7 +76,8 @@ def pairs(
     people with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams'
     test against the best baseline. "longer" prefers the longer text.
 
-    Exit codes: 0 all pairs have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all pairs have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
 
     For example:
 

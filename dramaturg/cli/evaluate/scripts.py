@@ -38,7 +38,8 @@ def scripts(
     DIR/results.jsonl gets one ScriptsResult a line and DIR/errors.jsonl the samples that failed, both in
     the order of the rows.
 
-    Exit codes: 0 all samples have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
 
     For example:
 

@@ -6,7 +6,14 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetFormat, Run, RunIncident, RunProgress, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    DatasetFormat,
+    Run,
+    RunIncident,
+    RunOutcome,
+    RunProgress,
+    RunState,
+)
 from dramaturg.cli.cells import consumption, duration, percent
 from dramaturg.kinds import command_name
 from dramaturg.summaries.samples import usage_summary
@@ -19,6 +26,14 @@ def state_name(state: int) -> str:
     """A state as it is shown, such as "RUNNING"; one that is not known here by number."""
     known = RunState.DESCRIPTOR.values_by_number.get(state)
     return f"STATE_{state}" if known is None else str(known.name).removeprefix("RUN_STATE_")
+
+
+def outcome_name(outcome: int) -> str:
+    """An outcome as it is shown, such as "LOW_COVERAGE"; empty where there is none."""
+    known = RunOutcome.DESCRIPTOR.values_by_number.get(outcome)
+    if known is None:
+        return f"OUTCOME_{outcome}"
+    return str(known.name).removeprefix("RUN_OUTCOME_") if outcome else ""
 
 
 def kind_name(run: Run) -> str:
@@ -38,6 +53,7 @@ def describe(run: Run) -> dict[str, Any]:
         "evaluation": kind_name(run),
         "state": state_name(run.state),
         "state_reason": run.state_reason,
+        "outcome": outcome_name(run.outcome),
         "attempt": run.attempt,
         "models": list(spec.models),
         "judges": [{"role": one.role, "judge": one.judge, "model": one.model} for one in spec.judges],
@@ -45,11 +61,13 @@ def describe(run: Run) -> dict[str, Any]:
         "samples": progress.sample_count,
         "succeeded": progress.succeeded_count,
         "failed": progress.failed_count,
+        "failures": dict(sorted(progress.failures_by_reason.items())),
         "running": progress.running_count,
         "interrupted": progress.interrupted_sample_count,
         "judgements": progress.judgement_count,
         "abstained": progress.abstention_count,
         "abstentions": dict(sorted(progress.abstentions_by_reason.items())),
+        "coverage": progress.coverage if progress.HasField("coverage") else None,
         "usage": usage_summary(progress.usage),
         "samples_per_second": progress.samples_per_second if known_rate else None,
         "remaining_seconds": progress.remaining_time.ToNanoseconds() / 1e9 if known_rest else None,
@@ -89,6 +107,8 @@ def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUN
         parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
     parts.append(f"{progress.judgement_count:,} judgements")
     parts.append(f"{progress.abstention_count:,} abstained")
+    if progress.HasField("coverage") and progress.coverage < 1:
+        parts.append(f"coverage {percent(progress.coverage)}")
     return ", ".join(parts) + consumption(progress.usage)
 
 

@@ -102,20 +102,15 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
         echo(f"{file}: {share} are no valid {name} and count as failed samples{problems}", err=True)
 
 
-def make_policy(
-    max_failed: int | None,
-    max_failed_fraction: float | None,
-    max_abstained_fraction: float | None,
-    attempts: int,
-    sample_timeout: float | None,
-) -> RunPolicy:
-    """When a run is a failure. None: as the gateway has it."""
-    policy = RunPolicy(
-        max_failed_count=max_failed,
-        max_failed_fraction=max_failed_fraction,
-        max_abstained_fraction=max_abstained_fraction,
-        sample_attempt_count=attempts,
-    )
+def make_policy(attempts: int, sample_timeout: float | None, **limits: float | None) -> RunPolicy:
+    """The failure policy of a run.
+
+    Args:
+        attempts: The attempts of a sample. 0: as the gateway has it.
+        sample_timeout: The timeout of one attempt, in seconds. None: as the gateway has it.
+        limits: Optional fields of the policy, by name. None: as the gateway has it.
+    """
+    policy = RunPolicy(sample_attempt_count=attempts, **limits)  # type: ignore[arg-type]  # by name
     if sample_timeout is not None:
         policy.sample_timeout.FromNanoseconds(round(sample_timeout * 1e9))
     return policy

@@ -12,7 +12,7 @@ from rich.text import Text
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run
 from dramaturg.cli.options import AsJson
-from dramaturg.cli.platform import INTERRUPTED, output
+from dramaturg.cli.platform import INTERRUPTED, PARTIAL, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.progress import RunDisplay
 from dramaturg.cli.runs.run_text import describe, describe_progress, state_name
@@ -20,16 +20,14 @@ from dramaturg.cli.terminal import Terminal, echo, printable
 from dramaturg.client import ServiceError
 from dramaturg.run_client import RunClient
 
-PARTIAL = 4
-"""The exit code where a run ended at its budget."""
-
 EXIT_CODES = {
     run_pb2.RUN_STATE_SUCCEEDED: 0,
     run_pb2.RUN_STATE_FAILED: 1,
     run_pb2.RUN_STATE_CANCELLED: 1,
     run_pb2.RUN_STATE_PARTIAL: PARTIAL,
+    run_pb2.RUN_STATE_PAUSED: 1,
 }
-"""The exit codes of a command that waits for the end of a run."""
+"""The exit codes of a command that waits for the end of a run, or for a pause by the engine."""
 
 Watch = Annotated[bool, typer.Option("--watch", help="Show the progress until the run ends.")]
 
@@ -40,10 +38,12 @@ app = typer.Typer()
 def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
     """Shows the progress of a run until it ends, and the error while every attempt fails.
 
+    A run whose first samples fail for one permanent reason is paused; the command then ends with the reason.
     The command reconnects after a lost connection. Ctrl-C ends the command, not the run. With --json the
-    ended run is printed.
+    run is printed at the end.
 
-    Exit codes: 0 the run succeeded, 1 it failed or was cancelled, 4 it ended at its budget, 130 interrupted.
+    Exit codes: 0 the run succeeded, 1 it failed, was cancelled or was paused for failures, 4 it is partial
+    (it ended at its budget, or its coverage is too low), 130 interrupted.
 
     For example:
 
@@ -53,7 +53,7 @@ def watch(run_id: RunId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = F
 
 
 def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
-    """Shows a run until it has ended.
+    """Shows a run until it has ended, or the engine has paused it.
 
     Raises:
         typer.Exit: With the code of the run's end.
@@ -83,6 +83,8 @@ async def _follow(runs: RunClient, run_id: str) -> Run:
     run = await runs.get(run_id)
     with RunDisplay(Terminal(stderr=True)) as display:
         display.show_run(run)
+        if run.outcome == run_pb2.RUN_OUTCOME_HALTED:
+            return run
 
         def lost(error: ServiceError) -> None:
             display.tell(f"the connection is lost ({error.message}); trying again")
@@ -92,6 +94,8 @@ async def _follow(runs: RunClient, run_id: str) -> Run:
                 if event.HasField("run"):
                     run = event.run
                     display.show_run(run)
+                    if run.outcome == run_pb2.RUN_OUTCOME_HALTED:
+                        break
                 elif event.HasField("progress"):
                     display.show_progress(event.progress)
     # The last event may have been made before the last sample was counted.

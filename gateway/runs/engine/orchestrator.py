@@ -11,6 +11,7 @@ from functools import partial
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
 from gateway.runs.engine import metrics, policy
+from gateway.runs.engine.conclusion import Conclusion, conclude, words_of
 from gateway.runs.engine.ingest import DatasetIngest, UnreadableDatasetError, manifest_error
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.policy import StallDetector
@@ -114,9 +115,12 @@ class RunOrchestrator:
 
     async def _step(self, run: RunRecord) -> None:
         if run.state == run_pb2.RUN_STATE_PREPARING:
-            await self._change_state(run_pb2.RUN_STATE_RUNNING, run_pb2.RUN_STATE_PREPARING)
-        elif reason := manifest_error(run.manifest) or policy.too_many_failed(run.spec.policy, run.counts):
-            await self._end(run_pb2.RUN_STATE_FAILED, reason)
+            running = Conclusion(run_pb2.RUN_STATE_RUNNING, run_pb2.RUN_OUTCOME_UNSPECIFIED, "")
+            await self._change_state(running, run_pb2.RUN_STATE_PREPARING)
+        elif reason := manifest_error(run.manifest):
+            await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_DATASET_INVALID, reason))
+        elif reason := policy.too_many_failed(run.spec.policy, run.counts):
+            await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED, reason))
         elif run.state != run_pb2.RUN_STATE_PAUSED:
             await self._advance(run)
 
@@ -124,14 +128,16 @@ class RunOrchestrator:
         try:
             await self._ingest.read(run)
         except UnreadableDatasetError as error:
-            await self._end(run_pb2.RUN_STATE_FAILED, str(error))
+            await self._end(
+                Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_DATASET_INVALID, str(error))
+            )
 
     async def _advance(self, run: RunRecord) -> None:
         """Keeps enough batches in flight; ends the run when no sample is left."""
         in_flight = await self._batches_in_flight(run)
         # A batch in progress may still complete a sample.
         if not in_flight and (reason := self._stall.reason()):
-            await self._end(run_pb2.RUN_STATE_FAILED, reason)
+            await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_STALLED, reason))
             return
         exhausted = policy.budget_reached(run.spec.budget, run.counts.usage)
         delay = 0.0 if exhausted else self._stall.delay()
@@ -144,7 +150,9 @@ class RunOrchestrator:
         if left and not exhausted:
             self._after = -1
         elif left:
-            await self._end(run_pb2.RUN_STATE_PARTIAL, exhausted)
+            await self._end(
+                Conclusion(run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_BUDGET_REACHED, exhausted)
+            )
         else:
             await self._conclude()
 
@@ -190,23 +198,28 @@ class RunOrchestrator:
         run = await self._threads(self._store.get_run, self._id)
         if run is None:
             return
-        given, counts = run.spec.policy, run.counts
-        reason = policy.too_many_failed(given, counts) or policy.too_many_abstained(given, counts)
-        await self._end(run_pb2.RUN_STATE_FAILED if reason else run_pb2.RUN_STATE_SUCCEEDED, reason)
+        conclusion = conclude(run.spec.policy, run.counts)
+        if conclusion.outcome != run_pb2.RUN_OUTCOME_JUDGED:
+            example = await self._threads(self._store.unjudged_sample, self._id)
+            conclusion = conclude(run.spec.policy, run.counts, words_of(example))
+        await self._end(conclusion)
 
-    async def _end(self, state: RunState.ValueType, reason: str) -> None:
+    async def _end(self, conclusion: Conclusion) -> None:
         expected = [run_pb2.RUN_STATE_PREPARING, run_pb2.RUN_STATE_RUNNING]
-        if state == run_pb2.RUN_STATE_FAILED:
+        if conclusion.state == run_pb2.RUN_STATE_FAILED:
             expected.append(run_pb2.RUN_STATE_PAUSED)
-        if await self._change_state(state, *expected, reason=reason):
-            metrics.ENDED.add(metrics.state_name(state))
+        if await self._change_state(conclusion, *expected):
+            metrics.ENDED.add(metrics.state_name(conclusion.state))
 
-    async def _change_state(
-        self, state: RunState.ValueType, *expected: RunState.ValueType, reason: str = ""
-    ) -> bool:
-        change = self._store.change_state
+    async def _change_state(self, to: Conclusion, *expected: RunState.ValueType) -> bool:
         changed = await self._threads(
-            change, self._id, state, expected=expected, attempt=self._attempt, reason=reason
+            self._store.change_state,
+            self._id,
+            to.state,
+            expected=expected,
+            attempt=self._attempt,
+            reason=to.reason,
+            outcome=to.outcome,
         )
         self._notifier.notify(self._id)
         return changed is not None

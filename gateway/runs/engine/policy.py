@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits, RunPolicy
 from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.results.coverage import NOT_ASKED
 from gateway.runs.records import Counts, Incident
 
 DEFAULT_CONCURRENT_SAMPLES = 16
@@ -21,9 +22,6 @@ DEFAULT_SAMPLE_SECONDS = 600.0
 FIRST_DELAY_SECONDS = 1.0
 """The delay after the first failure outside the samples; doubled with each one."""
 MAX_DELAY_SECONDS = 30.0
-
-_EXPECTED = frozenset({"NOT_SUPPORTED", "NOT_APPLICABLE"})
-"""Abstentions that do not count against a run, named as in RunProgress.abstentions_by_reason."""
 
 
 def concurrent_samples(limits: RunLimits) -> int:
@@ -85,7 +83,7 @@ def budget_reached(budget: RunBudget, usage: Usage) -> str:
 
 
 def _unexpected(by_reason: Mapping[str, int]) -> int:
-    return sum(count for reason, count in by_reason.items() if reason not in _EXPECTED)
+    return sum(count for reason, count in by_reason.items() if reason not in NOT_ASKED)
 
 
 class UsageTracker:

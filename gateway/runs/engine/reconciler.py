@@ -193,5 +193,14 @@ class RunRestarter:
 async def _fail(run: RunRecord, reason: str, store: RunStore, threads: ThreadPool) -> None:
     """Fails the attempt of a run unless it has ended. Its results are kept."""
     failed = run_pb2.RUN_STATE_FAILED
-    if await threads(store.change_state, run.id, failed, expected=ACTIVE, attempt=run.attempt, reason=reason):
+    changed = await threads(
+        store.change_state,
+        run.id,
+        failed,
+        expected=ACTIVE,
+        attempt=run.attempt,
+        reason=reason,
+        outcome=run_pb2.RUN_OUTCOME_STALLED,
+    )
+    if changed:
         metrics.ENDED.add(metrics.state_name(failed))

@@ -13,6 +13,7 @@ from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.auth.caller import on_behalf_of
 from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.engine import metrics, policy
+from gateway.runs.engine.conclusion import FailFast
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.outcomes import OutcomeWriter, crash_outcome, flatten_outcome, outcome_of
 from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluator
@@ -195,6 +196,8 @@ class LocalRunExecution:
         self._writer = OutcomeWriter(self._write)
         self._usage = policy.UsageTracker(run.counts.usage)
         self._failures = FailureLog()
+        self._fail_fast = FailFast(run.spec.policy, run.counts)
+        self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._adjust()
@@ -224,6 +227,10 @@ class LocalRunExecution:
             # Ended or begun again: results of calls in progress would be paid for and dropped.
             self.cancel()
         else:
+            if self._halted and self.run.state == run_pb2.RUN_STATE_PAUSED != run.state:
+                # Resumed: the next samples are the first ones again.
+                self._halted = ""
+                self._fail_fast = FailFast(run.spec.policy, run.counts)
             self.run = run
             self._adjust()
             if incident := self._failures.report():
@@ -265,6 +272,22 @@ class LocalRunExecution:
                 self._usage.add(outcome.usage)
                 queue.left.discard(sample.index)
                 await self._writer.put(outcome)
+                if not self._halted and (reason := self._fail_fast.record(outcome.sample)):
+                    await self._halt(reason)
+
+    async def _halt(self, reason: str) -> None:
+        """Pauses the run, whose first samples failed for one permanent reason."""
+        self._halted = reason  # before the call: no sample is started meanwhile
+        await self._call(
+            self._store.change_state,
+            self.run.id,
+            run_pb2.RUN_STATE_PAUSED,
+            expected=[run_pb2.RUN_STATE_RUNNING],
+            attempt=self._attempt,
+            reason=reason,
+            outcome=run_pb2.RUN_OUTCOME_HALTED,
+        )
+        self._notifier.notify(self.run.id)
 
     @property
     def _group_size(self) -> int:
@@ -288,6 +311,7 @@ class LocalRunExecution:
     def _may_start(self) -> bool:
         return (
             not self._stopped
+            and not self._halted
             and self.run.state == run_pb2.RUN_STATE_RUNNING
             and not policy.budget_reached(self.run.spec.budget, self._usage.total)
         )

@@ -12,7 +12,13 @@ import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, RunSpec, RunState
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_OUTCOME_UNSPECIFIED,
+    RUN_STATE_PREPARING,
+    RunOutcome,
+    RunSpec,
+    RunState,
+)
 from dramaturg.service.errors import ServiceError, invalid, invalid_fields
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.notifications import ChangeNotifier
@@ -98,6 +104,7 @@ class RunChanges:
         to: RunState.ValueType,
         expected: Collection[RunState.ValueType],
         wanted: str,
+        outcome: RunOutcome.ValueType = RUN_OUTCOME_UNSPECIFIED,
     ) -> RunRecord:
         """Changes the state. A run that has it already is unchanged.
 
@@ -106,13 +113,16 @@ class RunChanges:
             to: The new state.
             expected: The states from which it is reached.
             wanted: The condition that these states express, for the error.
+            outcome: The outcome in the new state.
 
         Raises:
             ServiceError: FAILED_PRECONDITION: the run is in another state.
         """
         if run.state == to:
             return run
-        changed = await self._caller.call(self._store.change_state, run.id, to, expected=expected)
+        changed = await self._caller.call(
+            self._store.change_state, run.id, to, expected=expected, outcome=outcome
+        )
         if changed is None:
             raise wrong_state(await self._lookup.find(run.id, run.tenant), wanted)
         await self._wake(run.id)

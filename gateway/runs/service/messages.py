@@ -22,6 +22,7 @@ def describe(record: RunRecord, store: RunStore) -> Run:
         spec=record.spec,
         state=record.state,
         state_reason=record.state_reason,
+        outcome=record.outcome,
         progress=progress(record, store),
         dataset=record.manifest,
         create_time=_stamp(record.create_time),
@@ -53,6 +54,8 @@ def progress(record: RunRecord, store: RunStore) -> RunProgress:
         abstentions_by_reason=counts.abstentions_by_reason,
         usage=counts.usage,
         interrupted_sample_count=counts.interrupted,
+        failures_by_reason=counts.failures_by_reason,
+        coverage=counts.coverage,
     )
     if record.state not in ACTIVE:
         return known

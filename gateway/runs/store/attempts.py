@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +27,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL, RERUN_SCOPE_FAILED, RerunScope
 from dramaturg.judge.usage import add_usage, total_usage
+from dramaturg.results.coverage import failure_name
 from dramaturg.results.names import abstention_name
 from gateway.runs.records import ACTIVE, RunRecord, SampleOutcome, Spending
 from gateway.runs.results.model_usage import usage_by_model
@@ -53,6 +54,8 @@ def finish(
         _delete_outcomes(connection, run.number, done)
     judgements = _store_outcomes(connection, run.number, done)
     succeeded = sum(outcome.sample.state == SAMPLE_STATE_SUCCEEDED for outcome in done)
+    failures = Counter(json.loads(run.failures))
+    failures.update(_failures(done).values())
     reasons = Counter(json.loads(run.abstentions))
     reasons.update(
         abstention_name(result.abstain_reason)
@@ -70,6 +73,7 @@ def finish(
         run.number,
         succeeded=run.succeeded + succeeded,
         failed=run.failed + len(done) - succeeded,
+        failures=dump_json(failures),
         judgements=run.judgements + judgements,
         abstentions=dump_json(reasons),
         usage=add_usage(Usage.FromString(run.usage), spent).SerializeToString(),
@@ -99,12 +103,13 @@ def begin_again(
     chosen = _in_scope(run.number, scope)
     counts = _counts_without(connection, run, chosen)
     reset = run_samples.update().where(chosen)
-    connection.execute(reset.values(state=SAMPLE_STATE_PENDING, executor=None, crashes=0))
+    connection.execute(reset.values(state=SAMPLE_STATE_PENDING, executor=None, crashes=0, failure=None))
     runs.change(
         connection,
         run.number,
         state=RUN_STATE_RUNNING if _is_prepared(connection, run.number) else RUN_STATE_PREPARING,
         state_reason="",
+        outcome=0,
         attempt=run.attempt + 1,
         repeat_offset=run.repeat_offset + int(fresh),
         end_time=None,
@@ -141,12 +146,24 @@ def _store_outcomes(connection: sa.Connection, number: int, done: Sequence[Sampl
     insert(connection, run_outcomes, messages)
     rows = [result_row(number, place, result) for one in done for place, result in enumerate(one.results)]
     insert(connection, run_results, rows)
-    for state in (SAMPLE_STATE_SUCCEEDED, SAMPLE_STATE_FAILED):
-        indices = [outcome.sample.index for outcome in done if outcome.sample.state == state]
-        if indices:
-            ended = run_samples.update().where(samples.among(number, indices))
-            connection.execute(ended.values(state=state, executor=None))
+    indices = defaultdict[tuple[int, str | None], list[int]](list)
+    failures = _failures(done)
+    for outcome in done:
+        index = outcome.sample.index
+        indices[outcome.sample.state, failures.get(index)].append(index)
+    for (state, failure), group in indices.items():
+        ended = run_samples.update().where(samples.among(number, group))
+        connection.execute(ended.values(state=state, executor=None, failure=failure))
     return len(rows)
+
+
+def _failures(done: Sequence[SampleOutcome]) -> Mapping[int, str]:
+    """The reasons of failed samples, by index."""
+    return {
+        outcome.sample.index: failure_name(outcome.sample.error)
+        for outcome in done
+        if outcome.sample.state == SAMPLE_STATE_FAILED
+    }
 
 
 def _add_model_usage(connection: sa.Connection, number: int, done: Sequence[RunSample]) -> None:
@@ -194,6 +211,13 @@ def _counts_without(
         .group_by(run_samples.c.state)
     )
     states = Counter({row.state: row.samples for row in connection.execute(by_state)})
+    by_failure = (
+        sa.select(run_samples.c.failure, sa.func.count().label("samples"))
+        .where(chosen, run_samples.c.failure.is_not(None))
+        .group_by(run_samples.c.failure)
+    )
+    failures = Counter(json.loads(run.failures))
+    failures.subtract({row.failure: row.samples for row in connection.execute(by_failure)})
     done = sa.select(run_samples.c.sample).where(chosen, run_samples.c.state == SAMPLE_STATE_SUCCEEDED)
     by_reason = (
         sa.select(run_results.c.outcome, run_results.c.reason, sa.func.count().label("judgements"))
@@ -208,6 +232,7 @@ def _counts_without(
     return {
         "succeeded": run.succeeded - states[SAMPLE_STATE_SUCCEEDED],
         "failed": run.failed - states[SAMPLE_STATE_FAILED],
+        "failures": dump_json(+failures),
         "judgements": run.judgements - sum(row.judgements for row in judged),
         "abstentions": dump_json(+reasons),
     }

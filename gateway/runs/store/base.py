@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import Protocol
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec, RunState, SampleState
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_OUTCOME_UNSPECIFIED,
+    DatasetManifest,
+    RunOutcome,
+    RunSample,
+    RunSpec,
+    RunState,
+    SampleState,
+)
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
 from gateway.runs.records import (
@@ -86,6 +94,7 @@ class RunStore(Protocol):
         expected: Collection[RunState.ValueType],
         attempt: int | None = None,
         reason: str = "",
+        outcome: RunOutcome.ValueType = RUN_OUTCOME_UNSPECIFIED,
     ) -> RunRecord | None:
         """Changes the state if it is one of those expected and the attempt, if given, is the current one.
 
@@ -179,6 +188,9 @@ class RunStore(Protocol):
         """
 
     # Results.
+
+    def unjudged_sample(self, run_id: str) -> RunSample | None:
+        """A sample with the commonest failure, else the commonest reason of abstentions; None: neither."""
 
     def list_samples(
         self, run_id: str, *, after: int, limit: int, states: Collection[SampleState.ValueType] = ()

@@ -33,7 +33,21 @@ def _add_preparations(connection: sa.Connection) -> None:
     connection.execute(sa.text("ALTER TABLE runs ADD COLUMN preparations INTEGER DEFAULT 0 NOT NULL"))
 
 
-STEPS: Mapping[int, Step] = {2: _add_incident, 3: _add_spending, 4: _add_preparations}
+def _add_outcome(connection: sa.Connection) -> None:
+    for table, column in (
+        ("runs", "outcome SMALLINT NOT NULL DEFAULT 0"),
+        ("runs", "failures TEXT NOT NULL DEFAULT '{}'"),
+        ("run_samples", "failure TEXT"),
+    ):
+        connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column}"))
+
+
+STEPS: Mapping[int, Step] = {
+    2: _add_incident,
+    3: _add_spending,
+    4: _add_preparations,
+    5: _add_outcome,
+}
 """The change to each version above 1. An empty database gets the newest tables at once."""
 
 _versions = sa.Table(

@@ -17,7 +17,7 @@ from dramaturg.results.rows import flatten
 from gateway.runs.records import ModelSums
 from gateway.runs.store import runs
 from gateway.runs.store.codec import RESULT_COLUMNS, result_of, unpack_message
-from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_rows
+from gateway.runs.store.tables import run_model_usage, run_outcomes, run_results, run_rows, run_samples
 
 Key = tuple[int, int]
 
@@ -52,6 +52,29 @@ def list_results(
     if not numbers_only and number is not None:
         _add_texts(connection, number, found)
     return found
+
+
+def unjudged_sample(connection: sa.Connection, run_id: str) -> RunSample | None:
+    """See ``RunStore.unjudged_sample``."""
+    number = runs.number_of(connection, run_id)
+    failed = (
+        sa.select(sa.func.min(run_samples.c.sample))
+        .where(run_samples.c.run == number, run_samples.c.failure.is_not(None))
+        .group_by(run_samples.c.failure)
+    )
+    abstained = (
+        sa.select(sa.func.min(run_results.c.sample))
+        .where(run_results.c.run == number, run_results.c.outcome == OUTCOME_ABSTAIN)
+        .group_by(run_results.c.reason)
+    )
+    for query in (failed, abstained):
+        commonest = query.order_by(sa.func.count().desc()).limit(1)
+        index = connection.execute(commonest).scalar_one_or_none()
+        if index is not None:
+            place = (run_outcomes.c.run == number) & (run_outcomes.c.sample == index)
+            message = connection.execute(sa.select(run_outcomes.c.message).where(place)).scalar_one()
+            return unpack_message(RunSample, message)
+    return None
 
 
 def model_sums(connection: sa.Connection, run_id: str, *, together: bool) -> Sequence[ModelSums]:

@@ -13,6 +13,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
     DatasetManifest,
+    RunOutcome,
     RunSpec,
     RunState,
 )
@@ -192,6 +193,7 @@ def change_state(
     expected: Collection[RunState.ValueType],
     attempt: int | None,
     reason: str,
+    outcome: RunOutcome.ValueType,
 ) -> RunRecord | None:
     """See ``RunStore.change_state``; ``clock`` is the time of the store in microseconds."""
     row = lock(connection, run_id)
@@ -200,7 +202,13 @@ def change_state(
     if row.state not in expected:
         return required(connection, run_id) if was_retried(connection) and row.state == to else None
     # An incident belongs to the state in which it occurred.
-    values: dict[str, Any] = {"state": to, "state_reason": reason, "incident": None, **state_event(row)}
+    values: dict[str, Any] = {
+        "state": to,
+        "state_reason": reason,
+        "outcome": outcome,
+        "incident": None,
+        **state_event(row),
+    }
     if to == RUN_STATE_RUNNING:
         values["start_time"] = row.start_time or now()
         values["throughput"] = throughput.start(clock, row.succeeded + row.failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
     SampleState,
 )
+from dramaturg.results.coverage import failure_name
 from gateway.runs.records import NewSample, SampleWork
 from gateway.runs.store import runs
 from gateway.runs.store.codec import (
@@ -48,6 +50,8 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
     insert(connection, run_rows, [_row(run.number, sample) for sample in new])
     insert(connection, run_samples, [_state_row(run.number, sample) for sample in new])
     failed = [(sample.index, sample.failure) for sample in new if sample.failure is not None]
+    reasons = Counter(json.loads(run.failures))
+    reasons.update(failure_name(failure.error) for _, failure in failed)
     kept = [(run.number, index, pack_message(failure)) for index, failure in failed]
     insert(connection, run_outcomes, kept)
     runs.change(
@@ -57,6 +61,7 @@ def add(connection: sa.Connection, run_id: str, samples: Sequence[NewSample]) ->
         # Progress: earlier deaths were not of these rows.
         preparations=min(run.preparations, 1),
         failed=run.failed + len(failed),
+        failures=dump_json(reasons),
         **runs.progress_event(run),
     )
 
@@ -188,4 +193,5 @@ def _row(number: int, sample: NewSample) -> tuple[Any, ...]:
 def _state_row(number: int, sample: NewSample) -> tuple[Any, ...]:
     valid = sample.failure is None
     state = SAMPLE_STATE_PENDING if valid else SAMPLE_STATE_FAILED
-    return number, sample.index, state, valid, None, 0
+    failure = None if sample.failure is None else failure_name(sample.failure.error)
+    return number, sample.index, state, valid, None, 0, failure

@@ -10,7 +10,15 @@ from typing import IO
 import sqlalchemy as sa
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec, RunState, SampleState
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_OUTCOME_UNSPECIFIED,
+    DatasetManifest,
+    RunOutcome,
+    RunSample,
+    RunSpec,
+    RunState,
+    SampleState,
+)
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
 from gateway.runs.records import (
@@ -89,6 +97,7 @@ class SqlRunStore(RunStore):
         expected: Collection[RunState.ValueType],
         attempt: int | None = None,
         reason: str = "",
+        outcome: RunOutcome.ValueType = RUN_OUTCOME_UNSPECIFIED,
     ) -> RunRecord | None:
         return self._database.write(
             lambda connection: runs.change_state(
@@ -99,6 +108,7 @@ class SqlRunStore(RunStore):
                 expected=expected,
                 attempt=attempt,
                 reason=reason,
+                outcome=outcome,
             )
         )
 
@@ -195,6 +205,9 @@ class SqlRunStore(RunStore):
 
     def model_usage(self, run_id: str) -> Mapping[str, Usage]:
         return self._database.read(lambda connection: results.model_usage(connection, run_id))
+
+    def unjudged_sample(self, run_id: str) -> RunSample | None:
+        return self._database.read(lambda connection: results.unjudged_sample(connection, run_id))
 
     def tag_names(self, run_id: str) -> Sequence[str]:
         names: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -71,6 +71,7 @@ runs = sa.Table(
     sa.Column("digest", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.SmallInteger, nullable=False),
     sa.Column("state_reason", SanitizedText, nullable=False, default=""),
+    sa.Column("outcome", sa.SmallInteger, nullable=False, default=0),
     sa.Column("attempt", sa.Integer, nullable=False, default=1),
     sa.Column("repeat_offset", sa.Integer, nullable=False, default=0),
     sa.Column("version", SanitizedText, nullable=False),
@@ -90,6 +91,8 @@ runs = sa.Table(
     sa.Column("interrupted", sa.BigInteger, nullable=False, default=0),
     # JSON: count by name of AbstainReason.
     sa.Column("abstentions", sa.Text, nullable=False, default="{}"),
+    # JSON: count by reason of failed samples, see ``dramaturg.results.coverage.failure_name``.
+    sa.Column("failures", sa.Text, nullable=False, default="{}"),
     # common.v1.Usage.
     sa.Column("usage", sa.LargeBinary, nullable=False, default=b""),
     # JSON: see ``throughput``.
@@ -160,6 +163,8 @@ run_samples = sa.Table(
     # The gateway that started it. Absent: none.
     sa.Column("executor", SanitizedText),
     sa.Column("crashes", sa.Integer, nullable=False, default=0),
+    # The reason of a failed sample, as counted in runs.failures. Absent: it did not fail.
+    sa.Column("failure", sa.Text),
     sa.Index("run_samples_by_state", "run", "state", "sample"),
     sa.Index(
         "run_samples_begun",

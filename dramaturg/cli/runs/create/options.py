@@ -83,6 +83,18 @@ def _create(
         float | None,
         typer.Option(min=0, max=1, help="Share of abstentions above which the run fails."),
     ] = None,
+    min_coverage: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Share of judgements under which the run is partial. Default: 0.9."),
+    ] = None,
+    fail_fast: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=1_000_000,
+            help="First samples that pause the run if all fail for one permanent reason. 0: never. Default: 3.",
+        ),
+    ] = None,
     attempts: Annotated[
         int,
         typer.Option(min=0, max=20, help="Attempts of a sample that fails with a transient error. 0: 3."),
@@ -107,7 +119,15 @@ def _create(
         dataset=make_dataset(file, form, by_reference=by_reference, limit=limit),
         models=model or (),
         seed=seed,
-        policy=make_policy(max_failed, max_failed_fraction, max_abstained_fraction, attempts, sample_timeout),
+        policy=make_policy(
+            attempts,
+            sample_timeout,
+            max_failed_count=max_failed,
+            max_failed_fraction=max_failed_fraction,
+            max_abstained_fraction=max_abstained_fraction,
+            min_coverage=min_coverage,
+            fail_fast_sample_count=fail_fast,
+        ),
         budget=make_budget(max_cost_usd, max_tokens),
         limits=make_limits(concurrency, priority),
         labels=parse_labels(label or ()),

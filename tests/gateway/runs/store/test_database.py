@@ -10,6 +10,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_OUTCOME_UNSPECIFIED
 from gateway.runs.records import Incident
 from gateway.runs.store import StoreError, open_store
 from gateway.runs.store.database import Database, create_engine
@@ -87,6 +88,9 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
     with engine.begin() as connection:
         for statement in (
             "ALTER TABLE runs DROP COLUMN incident",
+            "ALTER TABLE runs DROP COLUMN outcome",
+            "ALTER TABLE runs DROP COLUMN failures",
+            "ALTER TABLE run_samples DROP COLUMN failure",
             "ALTER TABLE runs RENAME COLUMN throughput TO pace",
             "ALTER TABLE run_samples RENAME COLUMN crashes TO tries",
             "ALTER TABLE runs DROP COLUMN preparations",
@@ -105,6 +109,8 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
     run = store.get_run("run")
     assert run is not None
     assert run.counts.succeeded == 1
+    assert run.outcome == RUN_OUTCOME_UNSPECIFIED
+    assert run.counts.failures_by_reason == {}
     store.close()
 
 

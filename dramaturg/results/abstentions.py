@@ -1,0 +1,44 @@
+"""Finds the judgements of any message, with the reasons of those that abstain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED
+
+_WORDS = ("rationale", "explanation", "failure", "detail")
+
+
+class JudgementReason(NamedTuple):
+    """Why a judgement abstains."""
+
+    reason: int
+    """The AbstainReason; 0: the judgement does not abstain."""
+    words: str
+    """The reason as text. May be empty."""
+
+
+def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
+    """Yields one entry for each judgement of a result or of an event, at any depth."""
+    fields = message.DESCRIPTOR.fields_by_name
+    if "abstain_reason" in fields:
+        words = next(
+            (getattr(message, name) for name in _WORDS if name in fields and getattr(message, name)), ""
+        )
+        yield JudgementReason(message.abstain_reason, str(words))  # type: ignore[attr-defined]
+    for field, value in message.ListFields():
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            continue
+        for part in value if field.is_repeated else (value,):
+            yield from judgement_reasons(part)
+
+
+def abstention_words(message: Message) -> str:
+    """Returns the words of an abstention of a result. Empty: none abstains, or none has words."""
+    found = [one for one in judgement_reasons(message) if one.reason and one.words]
+    # A rejected call says more than its consequences.
+    found.sort(key=lambda one: one.reason != ABSTAIN_REASON_CALL_REJECTED)
+    return found[0].words if found else ""

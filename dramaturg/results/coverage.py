@@ -1,0 +1,116 @@
+"""The share of the judgements asked for that were made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
+from dramaturg.results.abstentions import abstention_words
+from dramaturg.results.names import abstention_name
+from dramaturg.results.rows import flatten
+from dramaturg.service.errors import ServiceError
+
+DEFAULT_MIN_COVERAGE = 0.9
+"""The coverage under which an evaluation is partial by default (``RunPolicy.min_coverage``)."""
+NOT_ASKED = frozenset({"NOT_SUPPORTED", "NOT_APPLICABLE"})
+"""Abstentions for judgements that count as not asked for, as ``abstention_name`` names them."""
+
+_FIELDS = {
+    field.message_type.full_name: field.name
+    for field in RunSample.DESCRIPTOR.oneofs_by_name["result"].fields
+    if field.message_type is not None
+}
+
+
+def coverage(succeeded: int, done: int, judgements: int, abstentions: Mapping[str, int]) -> float | None:
+    """Returns the share of samples with a result times the share of their judgements that do not abstain.
+
+    Args:
+        succeeded: The samples with a result.
+        done: The samples with a result or a failure.
+        judgements: The judgements, abstentions included.
+        abstentions: The abstentions by reason. Those in ``NOT_ASKED`` count as not asked for.
+
+    Returns:
+        The coverage, from 0 to 1: 0 if every judgement abstains, for any reason. None: no sample is done.
+    """
+    if not done:
+        return None
+    asked = judgements - sum(abstentions.get(reason, 0) for reason in NOT_ASKED)
+    judged = judgements - sum(abstentions.values())
+    share = judged / asked if asked else float(not judgements)
+    return share * succeeded / done
+
+
+def failure_name(error: SampleError | ServiceError) -> str:
+    """Returns the reason of a failed sample without the prefix of ErrorReason, else its status."""
+    known = ErrorReason.DESCRIPTOR.values_by_number.get(error.reason) if error.reason else None
+    if known is None:
+        return error.code.name if isinstance(error, ServiceError) else error.code
+    return str(known.name).removeprefix("ERROR_REASON_")
+
+
+def describe_unjudged(
+    samples: int, judgements: int, abstentions: Mapping[str, int], failures: Mapping[str, int]
+) -> str:
+    """Returns abstentions and failures with their counts by reason, as text. Empty: there are none."""
+    parts = []
+    if count := sum(abstentions.values()):
+        parts.append(f"{count} of {judgements} judgements abstained ({_by_reason(abstentions)})")
+    if count := sum(failures.values()):
+        parts.append(f"{count} of {samples} samples failed ({_by_reason(failures)})")
+    return "; ".join(parts)
+
+
+class CoverageCounter:
+    """Counts the judgements of results as a run does."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.judgements = 0
+        self.abstentions: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.words = ""
+        """The error of the first failed sample, else the words of the first abstention."""
+
+    def add(self, result: Message) -> None:
+        """Counts the judgements of a result of any evaluation. Other messages have none."""
+        self.samples += 1
+        if result.DESCRIPTOR.full_name not in _FIELDS:
+            return
+        sample = RunSample()
+        getattr(sample, _FIELDS[result.DESCRIPTOR.full_name]).CopyFrom(result)
+        rows = flatten(sample, texts=False)
+        self.judgements += len(rows)
+        self.abstentions.update(
+            abstention_name(row.abstain_reason) for row in rows if row.outcome == OUTCOME_ABSTAIN
+        )
+        self.words = self.words or abstention_words(result)
+
+    def add_failure(self, error: ServiceError) -> None:
+        """Counts a sample without a result."""
+        self.samples += 1
+        if not self.failures:
+            self.words = error.message
+        self.failures[failure_name(error)] += 1
+
+    @property
+    def coverage(self) -> float | None:
+        """See ``coverage``."""
+        failed = self.failures.total()
+        return coverage(self.samples - failed, self.samples, self.judgements, self.abstentions)
+
+    def describe(self) -> str:
+        """See ``describe_unjudged``."""
+        return describe_unjudged(self.samples, self.judgements, self.abstentions, self.failures)
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    """Counts as text, the largest first, for example "TIMED_OUT 3, REFUSED 1"."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count}" for name, count in ordered)
