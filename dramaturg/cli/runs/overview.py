@@ -22,6 +22,7 @@ from dramaturg.cli.runs.run_text import (
     describe_hindrance,
     describe_progress,
     kind_name,
+    outcome_name,
     state_name,
 )
 from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
@@ -135,6 +136,7 @@ def _members(run: Run) -> Iterable[tuple[str, str]]:
     yield "name", run.spec.display_name
     yield "evaluation", kind_name(run)
     yield "state", state_name(run.state)
+    yield "outcome", outcome_name(run.outcome)
     yield "why", run.state_reason
     yield "attempt", str(run.attempt) if run.attempt > 1 else ""
     yield "models", ", ".join(run.spec.models)

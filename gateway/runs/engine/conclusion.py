@@ -78,8 +78,17 @@ def conclude(given: RunPolicy, counts: Counts, words: str = "") -> Conclusion:
         said = f"the coverage is {coverage:.3g}; the policy asks for {least:.3g}"
     else:
         return Conclusion(run_pb2.RUN_STATE_SUCCEEDED, run_pb2.RUN_OUTCOME_JUDGED, "")
-    reason = "; ".join(filter(None, [said, _unjudged(counts)]))
+    reason = f"{said}: {_unjudged(counts)}"
     return Conclusion(state, outcome, f"{reason}. {words}" if words else reason)
+
+
+def conclude_early(given: RunPolicy, counts: Counts) -> Conclusion | None:
+    """Returns the end of a run in which more samples failed than its policy allows. None: it goes on."""
+    exceeded = policy.too_many_failed(given, counts)
+    if not exceeded:
+        return None
+    reason = f"{exceeded}: {_unjudged(counts)}"
+    return Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED, reason)
 
 
 def words_of(sample: RunSample | None) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
 from gateway.runs.engine import metrics, policy
-from gateway.runs.engine.conclusion import Conclusion, conclude, words_of
+from gateway.runs.engine.conclusion import Conclusion, conclude, conclude_early, words_of
 from gateway.runs.engine.ingest import DatasetIngest, UnreadableDatasetError, manifest_error
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.policy import StallDetector
@@ -119,8 +119,8 @@ class RunOrchestrator:
             await self._change_state(running, run_pb2.RUN_STATE_PREPARING)
         elif reason := manifest_error(run.manifest):
             await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_DATASET_INVALID, reason))
-        elif reason := policy.too_many_failed(run.spec.policy, run.counts):
-            await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_POLICY_EXCEEDED, reason))
+        elif conclusion := conclude_early(run.spec.policy, run.counts):
+            await self._end(conclusion)
         elif run.state != run_pb2.RUN_STATE_PAUSED:
             await self._advance(run)
 

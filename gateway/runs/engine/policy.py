@@ -50,10 +50,10 @@ def too_many_failed(policy: RunPolicy, counts: Counts) -> str:
     """
     failed, samples = counts.failed, counts.samples
     if policy.HasField("max_failed_count") and failed > policy.max_failed_count:
-        return f"{failed} samples failed; the policy allows {policy.max_failed_count}"
+        return f"the policy allows {policy.max_failed_count} failed samples"
     if policy.HasField("max_failed_fraction") and failed > policy.max_failed_fraction * samples:
         allowed = f"{policy.max_failed_fraction:.4g}"
-        return f"{failed} of {samples} samples failed; the policy allows {allowed} of all"
+        return f"the policy allows {allowed} of all samples to fail"
     return ""
 
 
@@ -64,10 +64,7 @@ def too_many_abstained(policy: RunPolicy, counts: Counts) -> str:
     unexpected = _unexpected(counts.abstentions_by_reason)
     if unexpected <= policy.max_abstained_fraction * counts.judgements:
         return ""
-    return (
-        f"{unexpected} of {counts.judgements} judgements abstained; the policy allows "
-        f"{policy.max_abstained_fraction:.4g} of all"
-    )
+    return f"the policy allows {policy.max_abstained_fraction:.4g} of all judgements to abstain"
 
 
 def budget_reached(budget: RunBudget, usage: Usage) -> str:

@@ -92,7 +92,7 @@ def _create(
         typer.Option(
             min=0,
             max=1_000_000,
-            help="First samples that pause the run if all fail for one permanent reason. 0: never. Default: 3.",
+            help="First samples that pause the run if one permanent reason fails all. 0: never. Default: 3.",
         ),
     ] = None,
     attempts: Annotated[

@@ -95,7 +95,7 @@ def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:
             *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all", "--json"),
             *("--out", tmp_path / "out"),
         )
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 4, result.output
     found = json.loads(result.stdout)
     assert found["samples"] == 6
     # Script 0 is aced by both; on script 3 the bad model refuses.
@@ -124,7 +124,7 @@ def test_tables_for_people(rows: Path, tmp_path: Path) -> None:
             *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "bad,good"),
             *("--out", tmp_path / "out"),
         )
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 4, result.output
     for text in ("1 scripts that every model aces", "subsequent_challenge", "hardest", "-100.00%", "REFUSED"):
         assert text in result.stdout
 

@@ -54,7 +54,7 @@ def good_model() -> Any:
     return model(lambda body: with_tokens(vote(body), lambda _: -0.1))
 
 
-async def summary(rows: Path, target: str, *options: str) -> dict[str, Any]:
+async def summary(rows: Path, target: str, *options: str, code: int = 0) -> dict[str, Any]:
     finished = await dramaturg(
         "evaluate",
         "pairs",
@@ -66,7 +66,7 @@ async def summary(rows: Path, target: str, *options: str) -> dict[str, Any]:
         "--json",
         *options,
     )
-    assert finished.code == 0, finished.err
+    assert finished.code == code, finished.err
     found: dict[str, Any] = finished.json
     return found
 
@@ -178,7 +178,7 @@ async def test_abstentions_are_counted_and_left_out(tmp_path: Path) -> None:
         return await everyone(FIRST)(request, context)
 
     async with serve_fakes(compare) as target:
-        found = await summary(rows, target, "--k", "0", "--metric", "none")
+        found = await summary(rows, target, "--k", "0", "--metric", "none", code=4)
     judged = found["methods"]["roles k=0"]
     assert (judged["n"], judged["answered"], judged["correct"]) == (6, 4, 2)
     assert judged["accuracy"] == 0.5

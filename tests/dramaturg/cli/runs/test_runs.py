@@ -11,13 +11,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from pyarrow import parquet
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
 from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.service.errors import ServiceError
 from tests.support.command_line import Finished, dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv, to_json_lines
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
@@ -35,9 +38,16 @@ class Judges:
         self.open = asyncio.Event()
         self.open.set()
         self.asked = 0
+        self.has_key = True
+
+    def _check_key(self) -> None:
+        if not self.has_key:
+            reason = error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED
+            raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, reason, "401: no such key")
 
     async def criticise(self, request: Any) -> Any:
         self.asked += 1
+        self._check_key()
         await self.open.wait()
         assessment = all_pass("critic")
         if request.candidate.id == "c1":
@@ -46,7 +56,13 @@ class Judges:
             )
         return assessment
 
+    async def perform(self, request: Any) -> Any:
+        del request
+        self._check_key()
+        return all_pass("execute")
+
     async def walk(self, request: Any) -> Any:
+        self._check_key()
         assessment = all_pass("commonsense")
         if request.candidate.id == "c0":
             criterion = assessment.verdicts[0].criterion
@@ -64,7 +80,8 @@ async def target(judges: Judges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A gateway that keeps runs."""
     monkeypatch.setenv("DRAMATURG_RUNS_ENABLED", "true")
     monkeypatch.setenv("DRAMATURG_RUNS_DATASET_FOLDERS", json.dumps([str(tmp_path / "shared")]))
-    fakes = agents(Fake("critic", judges.criticise), Fake("commonsense", judges.walk))
+    mine = {"critic": judges.criticise, "execute": judges.perform, "commonsense": judges.walk}
+    fakes = agents(*(Fake(role, judge) for role, judge in mine.items()))
     async with gateway_target(*fakes, runs={}) as address:
         monkeypatch.setenv("DRAMATURG_TARGET", address)
         yield address
@@ -179,6 +196,22 @@ async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_pa
     assert "line 2: is not JSON" in (await runs("show", run)).out
     limited = ("--max-tokens", "12", "--concurrency", "1")
     assert "PARTIAL" in (await runs("create", "scripts", rows, *limited, "--watch", code=4)).out
+
+
+async def test_a_run_that_is_paused_for_its_first_samples_ends_the_command(
+    target: str, rows: Path, judges: Judges
+) -> None:
+    judges.has_key = False
+    options = ("--fail-fast", "2", "--concurrency", "1")
+    created = await runs("create", "scripts", rows, *options, "--watch", code=1)
+    assert "PAUSED: the first 2 samples failed for the same reason (CALL_REJECTED)" in created.out
+    assert "401: no such key" in created.out
+    run = created.out.split()[0]
+    described = (await runs("show", run, "--json")).json
+    assert (described["state"], described["outcome"]) == ("PAUSED", "HALTED")
+    await runs("watch", run, code=1)
+    judges.has_key = True
+    assert (await runs("resume", run, "--watch", "--json", code=4)).json["outcome"] == "LOW_COVERAGE"
 
 
 async def test_ctrl_c_detaches_and_the_run_goes_on(target: str, rows: Path, judges: Judges) -> None:

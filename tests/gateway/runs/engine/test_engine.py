@@ -111,7 +111,11 @@ async def test_rows_that_are_no_requests_fail_and_the_others_do_not(store_url: s
     async with runs_with(store_url) as runs:
         run = await runs.ended(await runs.create(scripts_spec(), rows))
         samples = runs.samples(run.id)
-    assert run.state == run_pb2.RUN_STATE_SUCCEEDED
+    assert (run.state, run.outcome) == (run_pb2.RUN_STATE_PARTIAL, run_pb2.RUN_OUTCOME_LOW_COVERAGE)
+    assert run.counts.failures_by_reason == {"FIELD_INVALID": 2}
+    assert run.state_reason.startswith(
+        "the coverage is 0.714; the policy asks for 0.9: 2 of 7 samples failed (FIELD_INVALID 2). "
+    )
     assert (run.counts.succeeded, run.counts.failed) == (5, 2)
     assert [sample.line for sample in samples if sample.state == run_pb2.SAMPLE_STATE_FAILED] == [4, 5]
     assert [error.line for error in run.manifest.row_errors] == [4, 5]
@@ -257,7 +261,12 @@ async def test_too_many_abstentions_fail_the_run_when_all_is_done(sqlite_url: st
     async with runs_with(sqlite_url, Fake("commonsense", refuse)) as runs:
         run = await runs.ended(await runs.create(spec, script_rows(10)))
     assert run.state == run_pb2.RUN_STATE_FAILED
-    assert run.state_reason == "10 of 70 judgements abstained; the policy allows 0.1 of all"
+    assert run.outcome == run_pb2.RUN_OUTCOME_POLICY_EXCEEDED
+    assert run.state_reason.startswith(
+        "the policy allows 0.1 of all judgements to abstain: "
+        "10 of 70 judgements abstained (JUDGE_UNAVAILABLE 10). "
+    )
+    assert "cannot do anything" in run.state_reason
     assert run.counts.succeeded == 10
 
 

@@ -1,0 +1,44 @@
+"""The share of the judgements asked for that were made."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED, ABSTAIN_REASON_REFUSED
+from dramaturg.results.coverage import CoverageCounter, coverage
+from dramaturg.service.errors import ServiceError
+from tests.support.runs import judged
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "done", "judgements", "abstentions", "share"),
+    [
+        (0, 0, 0, {}, None),
+        (4, 4, 8, {}, 1),
+        (4, 4, 8, {"REFUSED": 2}, 0.75),
+        (4, 4, 8, {"REFUSED": 2, "NOT_SUPPORTED": 4}, 0.5),
+        (4, 4, 8, {"NOT_APPLICABLE": 8}, 0),
+        (3, 4, 6, {"REFUSED": 3}, 0.375),
+        (4, 4, 0, {}, 1),
+        (0, 4, 0, {}, 0),
+    ],
+)
+def test_coverage(
+    succeeded: int, done: int, judgements: int, abstentions: dict[str, int], share: float | None
+) -> None:
+    assert coverage(succeeded, done, judgements, abstentions) == share
+
+
+def test_results_and_failures_are_counted_with_their_reasons() -> None:
+    counter = CoverageCounter()
+    outcome = judged(0, {"m": [True, True, ABSTAIN_REASON_REFUSED, ABSTAIN_REASON_CALL_REJECTED]})
+    counter.add(outcome.sample.scripts)
+    assert (counter.coverage, counter.words) == (0.5, "because of 3")
+    reason = error_reason_pb2.ERROR_REASON_UNSPECIFIED
+    counter.add_failure(ServiceError(grpc.StatusCode.UNAVAILABLE, reason, "nobody there"))
+    assert (counter.coverage, counter.words) == (0.25, "nobody there")
+    assert counter.describe() == (
+        "2 of 4 judgements abstained (CALL_REJECTED 1, REFUSED 1); 1 of 2 samples failed (UNAVAILABLE 1)"
+    )
