@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -84,28 +85,38 @@ def _schema(shape: Shape) -> str:
 @lru_cache(maxsize=256)
 def _instruction(shape: Shape) -> str:
     return (
-        "Answer with one JSON object and nothing else, its members in this order. A list has as many items "
-        "as there are things to list, or none.\n" + shape.sketch()
+        "Answer with one JSON object and nothing else, its members in this order. A list has one item for "
+        "each thing to list, or none.\n" + shape.sketch()
     )
 
 
 @dataclass(frozen=True, eq=False)
 class VerdictsForm:
-    """The form of verdicts on several criteria, after one walk through the script."""
+    """The form of verdicts on several criteria, after reasoning that is the judge's own."""
 
     sections: Mapping[str, Section]
     """The section of each criterion, in the order asked."""
+    reasoning: Mapping[str, Shape] = field(default_factory=dict)
+    """The members that precede the sections."""
 
     @classmethod
-    def of(cls, criteria: Sequence[str], *, step_count: int, constraints: Sequence[str]) -> VerdictsForm:
+    def of(
+        cls,
+        criteria: Sequence[str],
+        *,
+        step_count: int,
+        constraints: Sequence[str],
+        reasoning: Mapping[str, Shape] = MappingProxyType({}),
+    ) -> VerdictsForm:
         """The form for some of ABSEval's criteria.
 
         Args:
             criteria: The criteria, in order.
             step_count: The number of steps of the candidate; 0 where it is read as text.
             constraints: The task's constraints.
+            reasoning: The members that precede the verdicts.
         """
-        return _verdicts_form(tuple(criteria), step_count, tuple(constraints))
+        return _verdicts_form(tuple(criteria), step_count, tuple(constraints), tuple(reasoning.items()))
 
     @property
     def name(self) -> str:
@@ -114,9 +125,8 @@ class VerdictsForm:
 
     @cached_property
     def shape(self) -> Record:
-        """The walk through the script, then a section for each criterion."""
-        walk = Text("walk through the script from start to end and say what you notice")
-        return Record({"walk": walk} | {name: section.shape for name, section in self.sections.items()})
+        """The reasoning, then a section for each criterion."""
+        return Record({**self.reasoning, **{name: one.shape for name, one in self.sections.items()}})
 
     def parse(self, value: Any) -> list[Verdict]:
         """Returns one verdict for each criterion, in order. Unreadable sections are abstentions."""
@@ -171,8 +181,14 @@ class StepsForm:
 
 
 @lru_cache(maxsize=256)
-def _verdicts_form(criteria: tuple[str, ...], step_count: int, constraints: tuple[str, ...]) -> VerdictsForm:
-    return VerdictsForm({criterion: _section(criterion, step_count, constraints) for criterion in criteria})
+def _verdicts_form(
+    criteria: tuple[str, ...],
+    step_count: int,
+    constraints: tuple[str, ...],
+    reasoning: tuple[tuple[str, Shape], ...],
+) -> VerdictsForm:
+    sections = {criterion: _section(criterion, step_count, constraints) for criterion in criteria}
+    return VerdictsForm(sections, dict(reasoning))
 
 
 def _section(criterion: str, step_count: int, constraints: Sequence[str]) -> Section:

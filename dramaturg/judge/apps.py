@@ -45,7 +45,7 @@ class JudgeApp(ABC, Generic[SettingsT]):
             PromptError: A prompt file cannot be used.
         """
         settings = self._settings
-        library = PromptLibrary(self._prompts, settings.prompts_dir)
+        library = PromptLibrary(self._prompts, settings.prompts_dir, service=self.name)
         async with open_channel(settings.generation_target) as channel:
             asker = Asker(
                 GenerationServiceStub(channel),

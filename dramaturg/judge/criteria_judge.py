@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
@@ -22,8 +22,10 @@ from dramaturg.judge.excerpts import (
     reference_excerpt,
 )
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker, Question
-from dramaturg.judge.prompts import Prompt
+from dramaturg.judge.prompts import CRITERIA as CRITERIA_FILE
+from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import CALLS_MODELS
+from dramaturg.judge.shapes import Shape
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 
@@ -31,8 +33,31 @@ GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "r
 """The placeholders of the parts of a request. A part without placeholder is not shown."""
 CRITERIA = "criteria"
 """The placeholder of the definitions of the criteria."""
-ALWAYS = (GOAL, CANDIDATE, CRITERIA, ANSWER_PLACEHOLDER)
-"""The placeholders that every prompt has."""
+
+
+def load_criteria_prompt(
+    library: PromptLibrary, name: str, criteria: Sequence[str], *, shown: Sequence[str] = ()
+) -> Prompt:
+    """Loads the prompt of a judge of criteria.
+
+    Definitions of criteria that the prompt does not have itself are those of the shared file.
+
+    Args:
+        library: The prompts.
+        name: The name of the prompt.
+        criteria: The judge's criteria.
+        shown: The placeholders of the shown parts of a request, besides the goal and the candidate.
+
+    Raises:
+        PromptError: The prompt cannot be used.
+    """
+    return library.load(
+        name,
+        fixed=(CRITERIA, ANSWER_PLACEHOLDER),
+        content=(GOAL, CANDIDATE, *shown),
+        parts=criteria,
+        parts_from=CRITERIA_FILE,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +81,12 @@ class CriteriaJudge:
     """The maximum lengths of the parts of a request in the prompt."""
     prompt: Prompt
     """The prompt, with a part for each criterion. It shows only the parts that it has placeholders for."""
+    reasoning: Mapping[str, Shape] = field(default_factory=dict)
+    """The members of the answer that precede the verdicts, for example a walk through the steps."""
     comparing_prompt: Prompt | None = None
     """The prompt for requests with a reference. None: the same prompt."""
+    comparison: Mapping[str, Shape] = field(default_factory=dict)
+    """The members that precede the verdicts in answers to ``comparing_prompt``."""
     version: str = VERSION
     """Its version."""
     capabilities: Sequence[str] = (CALLS_MODELS,)
@@ -95,13 +124,19 @@ class CriteriaJudge:
             REFERENCE: reference_excerpt(batch.reference, self.limits),
         }
         shared = {name: excerpt for name, excerpt in shared.items() if name in prompt.placeholders}
-        values = {CRITERIA: prompt.part(asked)}
+        reasoning = self.comparison if comparing else self.reasoning
+        values = {CRITERIA: prompt.definitions(asked)}
         constraints = list(batch.task.constraints)
         return [
             Question(
                 prompt,
                 {**shared, CANDIDATE: candidate_excerpt(item.candidate, self.limits)},
-                VerdictsForm.of(asked, step_count=len(item.candidate.steps), constraints=constraints),
+                VerdictsForm.of(
+                    asked,
+                    step_count=len(item.candidate.steps),
+                    constraints=constraints,
+                    reasoning=reasoning,
+                ),
                 values,
             )
             for item in items

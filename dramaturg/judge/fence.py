@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_MARKER_LENGTH = 16
+_MARKER_LENGTH = 8
 _JOINERS = frozenset("\u200c\u200d")
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 # Invisible despite their category (letters, marks). Variation selectors can encode hidden text.

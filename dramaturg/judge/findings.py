@@ -30,6 +30,14 @@ _PROBLEMS = {
     verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED: "what of the goal is not reached",
     verdict_pb2.FINDING_KIND_WRONG_ORDER: "which step must come before which, and why",
 }
+_REASONS = {
+    verdict_pb2.FINDING_KIND_MISSING_STEP: "which steps the goal needs, and which of them are absent",
+    verdict_pb2.FINDING_KIND_REDUNDANT_STEP: "which steps, if any, do not serve the goal",
+    verdict_pb2.FINDING_KIND_DUPLICATE_STEP: "which steps, if any, say the same",
+    verdict_pb2.FINDING_KIND_IMPLAUSIBLE_STEP: "what, if anything, cannot be done",
+    verdict_pb2.FINDING_KIND_GOAL_NOT_REACHED: "what there is at the end, held against the goal",
+    verdict_pb2.FINDING_KIND_WRONG_ORDER: "which steps need others, and whether those come first",
+}
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,7 @@ class FindingsSection:
         """Reason, findings, verdict."""
         return Record(
             {
-                "reason": Text("your reasoning on this criterion"),
+                "reason": Text(_REASONS[self.kind]),
                 "findings": ListOf(Record(self._finding_members())),
                 "verdict": OUTCOME,
             }

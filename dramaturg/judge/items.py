@@ -23,6 +23,11 @@ from dramaturg.judge.sections import (
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
 from dramaturg.judge.verdicts import abstained, failed, finding, passed
 
+_REASONS = {
+    "constraint": "what keeps to it or breaks it",
+    "step": "what is wrong with it; empty where it passes",
+}
+
 
 @dataclass(frozen=True)
 class ItemsSection:
@@ -55,7 +60,7 @@ class ItemsSection:
         """The items, then the verdict."""
         members: dict[str, Shape] = {
             self.item_name: Number(f"the {self.item_name}'s number; each one once"),
-            "reason": Text(f"your reasoning on this {self.item_name}"),
+            "reason": Text(_REASONS[self.item_name]),
         }
         if self.step_count:
             members["steps"] = ListOf(Number("the number of a step that breaks it"))

@@ -1,8 +1,12 @@
 """Prompt files: versioned by content, validated when loaded, replaceable without code.
 
-A prompt file is Markdown. A line ``# system`` or ``# user`` starts the message of that role, ``# criterion
-NAME`` starts a part for requests with that criterion. Text before the first such line is a comment.
-``{{name}}`` is a placeholder.
+A prompt file is Markdown. A line ``# system`` or ``# user`` starts the message of that role, ``# part NAME``
+starts a text that is used where a request needs it, for example the definition of a criterion. Text before
+the first such line is a comment. ``{{name}}`` is a placeholder, ``{{> name}}`` includes the section
+``# text`` of another file.
+
+The system message is the fixed part: it holds instructions, criteria and the form of the answer, and no
+content of a request. Providers cache the common beginning of prompts, so all calls of a judge share it.
 """
 
 from __future__ import annotations
@@ -21,13 +25,19 @@ from dramaturg.service.settings import SettingsError
 
 SUFFIX = ".md"
 """The suffix of prompt files."""
+SHARED_PROMPTS = Path(__file__).parent / "shared_prompts"
+"""The folder of files that the prompts of all services use."""
+CRITERIA = "criteria"
+"""The shared file with the definitions of ABSEval's criteria."""
 
 _ROLES = {
     "system": generation_service_pb2.MESSAGE_ROLE_SYSTEM,
     "user": generation_service_pb2.MESSAGE_ROLE_USER,
 }
-_HEADING = re.compile(r"^# (system|user|criterion [a-z0-9_]+)[ \t]*$", re.MULTILINE)
+_TEXT, _PART = "text", "part "
+_HEADING = re.compile(r"^# (system|user|text|part [a-z0-9_]+)[ \t]*$", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([a-z][a-z0-9_]*)[ \t]*\}\}")
+_INCLUSION = re.compile(r"\{\{>[ \t]*([a-z][a-z0-9_]*)[ \t]*\}\}")
 
 
 class PromptError(SettingsError):
@@ -41,11 +51,13 @@ class Prompt:
     name: str
     """The name of the file without the suffix."""
     sha256: str
-    """The SHA-256 of the file's content, in lower-case hexadecimal."""
+    """The SHA-256 of the file's text with its inclusions and the parts from other files, in lower-case
+    hexadecimal. Line ends count as line feeds.
+    """
     messages: Mapping[str, str]
     """The text of the messages by role ("system", "user"), with placeholders."""
-    criteria: Mapping[str, str]
-    """The parts for single criteria. They have no placeholders."""
+    parts: Mapping[str, str]
+    """The texts for requests that need them, by name. They have no placeholders."""
 
     @cached_property
     def placeholders(self) -> frozenset[str]:
@@ -69,7 +81,8 @@ class Prompt:
     def render(self, values: Mapping[str, str]) -> list[Message]:
         """Returns the messages, system first, with the values in place of the placeholders.
 
-        All placeholders are replaced in one pass: placeholders within values are text.
+        All placeholders are replaced in one pass: placeholders within values are text. Lines around an empty
+        value do not leave a gap at the end of a message.
 
         Raises:
             KeyError: A placeholder has no value.
@@ -78,69 +91,112 @@ class Prompt:
         for role, pieces in self._pieces:
             filled = [*pieces]
             filled[1::2] = [values[placeholder] for placeholder in pieces[1::2]]
-            messages.append(Message(role=role, text="".join(filled)))
+            messages.append(Message(role=role, text="".join(filled).rstrip()))
         return messages
 
-    def part(self, criteria: Sequence[str]) -> str:
-        """Returns the parts for these criteria, in this order, each under its name."""
-        return "\n\n".join(f"{criterion}\n{self.criteria[criterion]}" for criterion in criteria)
+    def definitions(self, names: Sequence[str]) -> str:
+        """Returns the parts of these names, in this order, each after its name."""
+        return "\n\n".join(f"{name}: {self.parts[name]}" for name in names)
 
 
 class PromptLibrary:
-    """The prompts of a service. Files of a deployment replace the service's files of the same name.
+    """The prompts of a service. Files of a deployment replace the files of the same name.
 
     Args:
         defaults: The folder of the service's prompts.
-        overrides: The deployment's folder. A file there replaces the one of the same name.
+        overrides: The deployment's folder. Its files replace the service's files and the shared ones. Files
+            in its subfolder ``service`` take precedence, so that one folder can hold the prompts of all
+            services.
+        service: The name of the service, for the subfolder.
 
     Raises:
         PromptError: The folder does not exist, or has a prompt with a name unknown to the service, which
             would never be used.
     """
 
-    def __init__(self, defaults: Path, overrides: Path | None = None) -> None:
-        self._files = _files(defaults)
-        if overrides is not None:
-            own = _files(overrides)
-            for name in sorted(own.keys() - self._files.keys()):
-                known = ", ".join(f"{known}{SUFFIX}" for known in sorted(self._files))
-                raise PromptError(f"{own[name]}: there is no such prompt to replace; there are {known}")
-            self._files |= own
+    def __init__(self, defaults: Path, overrides: Path | None = None, *, service: str = "") -> None:
+        self._files = _files(SHARED_PROMPTS) | _files(defaults)
+        if overrides is None:
+            return
+        own = _files(overrides)
+        if service and (overrides / service).is_dir():
+            own |= _files(overrides / service)
+        for name in sorted(own.keys() - self._files.keys()):
+            known = ", ".join(f"{known}{SUFFIX}" for known in sorted(self._files))
+            raise PromptError(f"{own[name]}: there is no such prompt to replace; there are {known}")
+        self._files |= own
 
-    def load(self, name: str, *, placeholders: Collection[str], criteria: Collection[str] = ()) -> Prompt:
+    def load(
+        self,
+        name: str,
+        *,
+        fixed: Collection[str] = (),
+        content: Collection[str] = (),
+        parts: Collection[str] = (),
+        parts_from: str = "",
+    ) -> Prompt:
         """Loads and validates a prompt.
 
         Args:
             name: Its name, without the suffix.
-            placeholders: The placeholders of its messages. Each must occur, and no others.
-            criteria: The criteria of its parts. Each must have a part, and no others.
+            fixed: The placeholders for texts of the service, allowed in every message.
+            content: The placeholders for the content of a request, allowed in the user's message only.
+            parts: The names of its parts. Each must exist, and no others.
+            parts_from: The file with the parts that the prompt itself does not have. Empty: no file.
 
         Raises:
             PromptError: The file cannot be read, or its placeholders or parts differ from the expected ones.
         """
+        file, text = self._expanded(name)
+        sections = _sections(file, text)
+        messages = {role: sections[role] for role in _ROLES if role in sections}
+        found = _parts(sections)
+        if "user" not in messages:
+            raise PromptError(f"{file}: there is no '# user' section")
+        for part, body in self._missing_parts(found, parts, parts_from).items():
+            found[part] = body
+            text += f"\n\n# {_PART}{part}\n\n{body}"
+        _require_equal(file, "part", found, parts)
+        used = [name for body in messages.values() for name in _PLACEHOLDER.findall(body)]
+        _require_equal(file, "placeholder", used, {*fixed, *content})
+        exposed = sorted({*_PLACEHOLDER.findall(messages.get("system", ""))} & {*content})
+        if exposed:
+            raise PromptError(f"{file}: placeholder {exposed[0]!r} may stand in '# user' only")
+        if "{{" in _PLACEHOLDER.sub("", "".join(messages.values())) or "{{" in "".join(found.values()):
+            raise PromptError(f"{file}: a '{{{{' begins no placeholder")
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return Prompt(name, digest, messages, {part: found[part] for part in parts})
+
+    def _missing_parts(
+        self, found: Collection[str], wanted: Collection[str], source: str
+    ) -> Mapping[str, str]:
+        if not source:
+            return {}
+        available = _parts(_sections(*self._expanded(source)))
+        return {part: available[part] for part in wanted if part not in found and part in available}
+
+    def _expanded(self, name: str) -> tuple[Path, str]:
+        """The file of a prompt, and its text with the inclusions."""
+        file, text = self._read(name)
+
+        def include(found: re.Match[str]) -> str:
+            if found[1] not in self._files:
+                raise PromptError(f"{file}: there is no {found[1]}{SUFFIX} to include")
+            sections = _sections(*self._read(found[1]))
+            if _TEXT not in sections:
+                raise PromptError(f"{file}: {found[1]}{SUFFIX} has no '# text' section to include")
+            return sections[_TEXT]
+
+        return file, _INCLUSION.sub(include, text)
+
+    def _read(self, name: str) -> tuple[Path, str]:
         try:
             file = self._files[name]
-            content = file.read_bytes()
-            text = content.decode("utf-8").replace("\r\n", "\n")
+            return file, file.read_bytes().decode("utf-8").replace("\r\n", "\n")
         except KeyError:
             raise PromptError(f"there is no prompt {name!r}") from None
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"{name}{SUFFIX}: {error}") from error
-        sections = _sections(file, text)
-        messages = {role: sections[role] for role in _ROLES if role in sections}
-        parts = {
-            heading.removeprefix("criterion "): body
-            for heading, body in sections.items()
-            if heading not in _ROLES
-        }
-        if "user" not in messages:
-            raise PromptError(f"{file}: there is no '# user' section")
-        _require_equal(file, "criterion", parts, criteria)
-        used = [name for body in messages.values() for name in _PLACEHOLDER.findall(body)]
-        _require_equal(file, "placeholder", used, placeholders)
-        if "{{" in _PLACEHOLDER.sub("", "".join(messages.values())) or "{{" in "".join(parts.values()):
-            raise PromptError(f"{file}: a '{{{{' begins no placeholder")
-        return Prompt(name, hashlib.sha256(content).hexdigest(), messages, parts)
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -161,6 +217,12 @@ def _sections(file: Path, text: str) -> dict[str, str]:
             raise PromptError(f"{file}: '# {heading}' is empty")
         sections[heading] = body.strip()
     return sections
+
+
+def _parts(sections: Mapping[str, str]) -> dict[str, str]:
+    return {
+        heading.removeprefix(_PART): body for heading, body in sections.items() if heading.startswith(_PART)
+    }
 
 
 def _require_equal(file: Path, kind: str, found: Collection[str], wanted: Collection[str]) -> None:

@@ -25,7 +25,9 @@ class AskerSettings(Settings):
     ``omit`` in the provider's settings.
     """
     prompts_dir: Path | None = None
-    """A folder of prompt files that replace the service's own files of the same name."""
+    """A folder of prompt files that replace the service's and the shared files of the same name. Files in its
+    subfolder with the service's name take precedence.
+    """
 
 
 class JudgeSettings(AskerSettings):

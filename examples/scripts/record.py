@@ -56,6 +56,15 @@ FOLDER = Path(__file__).resolve().parent
 RECORDING = FOLDER / "completions.jsonl"
 
 
+REASONING: Mapping[str, Mapping[str, Any]] = {
+    "critic": {"comparison": "I go through both scripts side by side."},
+    "execute": {"walk": []},
+    "commonsense": {},
+    "script-judge": {"walk": "I go through the script from start to end."},
+}
+"""What stands before the verdicts in the answers to each judge."""
+
+
 class Written(Provider):
     """A provider that answers every request with the current text."""
 
@@ -80,7 +89,9 @@ class Written(Provider):
         """Nothing is held open."""
 
 
-def completion(answer: Mapping[str, Any], candidate: Candidate, constraints: Sequence[str]) -> Answer:
+def completion(
+    agent: str, answer: Mapping[str, Any], candidate: Candidate, constraints: Sequence[str]
+) -> Answer:
     """What a model would have sent for a written answer."""
     if "raw" in answer:
         refused = bool(answer.get("refused"))
@@ -93,8 +104,7 @@ def completion(answer: Mapping[str, Any], candidate: Candidate, constraints: Seq
     sections = {
         criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
     }
-    walk = "I go through the script from start to end."
-    return Answer(json.dumps({"walk": walk} | sections, ensure_ascii=False))
+    return Answer(json.dumps(REASONING[agent] | sections, ensure_ascii=False))
 
 
 def section(
@@ -197,7 +207,7 @@ async def record() -> int:
             for candidate in sample.candidates:
                 for role in (CRITIC, EXECUTE, COMMONSENSE, SCRIPT_JUDGE):
                     answer = answers[sample.task.id, candidate.id, role.name]
-                    written.answer = completion(answer, candidate, sample.task.constraints)
+                    written.answer = completion(role.name, answer, candidate, sample.task.constraints)
                     reference = response.script if role is CRITIC else None
                     request = judge_request(sample.task, [candidate], reference=reference)
                     await judge_one(channels[role.name], request, timeout=30)

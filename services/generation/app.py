@@ -49,7 +49,7 @@ class App:
             SettingsError: a key, a recording, a price table, a prompt or the ledger cannot be used.
         """
         settings, release = self._settings, version("dramaturg")
-        prompts = PromptLibrary(PROMPTS, settings.prompts_dir)
+        prompts = PromptLibrary(PROMPTS, settings.prompts_dir, service=self.name)
         async with AsyncExitStack() as stack:
             ledger = await stack.enter_async_context(_ledger(settings))
             providers = open_providers(settings, os.environ, ledger)
@@ -100,7 +100,7 @@ class App:
 
 def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:
     """Makes the text of the request to repair an answer from the description of its error."""
-    prompt = prompts.load("repair_json", placeholders=["error"])
+    prompt = prompts.load("repair_json", content=("error",))
     return lambda error: prompt.render({"error": error})[-1].text
 
 

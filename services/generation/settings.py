@@ -243,7 +243,9 @@ class GenerationSettings(Settings):
     doubled_default_tokens: int = Field(default=8192, ge=1)
     """The token cap of the second request after a truncated answer to a request without cap."""
     prompts_dir: Path | None = None
-    """A folder of prompt files that replace the service's own files of the same name."""
+    """A folder of prompt files that replace the service's and the shared files of the same name. Files in its
+    subfolder ``generation`` take precedence.
+    """
     deadline_reserve_seconds: float = Field(default=0.05, ge=0)
     """The part of a request's time, in seconds, that is reserved for reporting its failure."""
     maximum_seconds: float = Field(default=600.0, gt=0)

@@ -7,14 +7,16 @@ from pathlib import Path
 from dramaturg.judge import roles
 from dramaturg.judge.apps import JudgeApp
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import ALWAYS, CONSTRAINTS, REFERENCE, CriteriaJudge
+from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaJudge, load_criteria_prompt
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import Text
 from dramaturg.service.contract import Contract
 from services.judging.settings import ScriptJudgeSettings
 
 PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's prompts."""
+_REASONING = {"walk": Text("what each step needs and does, from start to end")}
 
 
 class App(JudgeApp[ScriptJudgeSettings]):
@@ -26,7 +28,6 @@ class App(JudgeApp[ScriptJudgeSettings]):
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
         """The contract with a model, which compares with the reference where there is one."""
         criteria = roles.SCRIPT_JUDGE.criteria
-        placeholders = {*ALWAYS, CONSTRAINTS}
         return judge_contract(
             CriteriaJudge(
                 name="llm-script-judge",
@@ -34,11 +35,11 @@ class App(JudgeApp[ScriptJudgeSettings]):
                 criteria=criteria,
                 asker=asker,
                 limits=self._settings.excerpts,
-                prompt=library.load("judge_script", placeholders=placeholders, criteria=criteria),
-                comparing_prompt=library.load(
-                    "judge_script_with_reference",
-                    placeholders={*placeholders, REFERENCE},
-                    criteria=criteria,
+                prompt=load_criteria_prompt(library, "judge_script", criteria, shown=(CONSTRAINTS,)),
+                reasoning=_REASONING,
+                comparing_prompt=load_criteria_prompt(
+                    library, "judge_script_with_reference", criteria, shown=(CONSTRAINTS, REFERENCE)
                 ),
+                comparison=_REASONING,
             )
         )

@@ -15,7 +15,7 @@ class Scale:
     """The shape of an integer from ``lowest`` to ``highest``, both included."""
 
     hint: str
-    """A description of the number."""
+    """A description of the number with its bounds. It does not depend on the request, unlike the bounds."""
     lowest: int
     highest: int
 
@@ -24,7 +24,7 @@ class Scale:
 
     def sketch(self, indent: str = "") -> str:
         del indent
-        return f"<{self.hint}: a whole number from {self.lowest} to {self.highest}>"
+        return f"<{self.hint}>"
 
 
 class ReasonedNumber(NamedTuple):

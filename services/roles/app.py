@@ -42,7 +42,7 @@ class App:
             PromptError: A prompt file cannot be used.
         """
         settings = self._settings
-        library = PromptLibrary(PROMPTS, settings.prompts_dir)
+        library = PromptLibrary(PROMPTS, settings.prompts_dir, service=self.name)
         async with (
             open_channel(settings.generation_target) as generation,
             open_channel(settings.embedding_target) as embedding,

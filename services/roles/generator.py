@@ -160,8 +160,9 @@ class RoleGenerator:
     def __init__(self, asker: Asker, library: PromptLibrary, limits: SourceLimits) -> None:
         self._prompt = library.load(
             "generate_roles",
-            placeholders={_SOURCE, _KINDS, _COUNTS, ANSWER_PLACEHOLDER},
-            criteria=DEFAULT_COUNTS,
+            fixed=(_KINDS, ANSWER_PLACEHOLDER),
+            content=(_SOURCE, _COUNTS),
+            parts=tuple(DEFAULT_COUNTS),
         )
         self._asker = asker
         self._limits = limits
@@ -177,7 +178,7 @@ class RoleGenerator:
         source = Excerpt((fence("text", request.source, limit=self._limits.source),))
         values = {
             _SOURCE: source.text,
-            _KINDS: self._prompt.part(list(counts)),
+            _KINDS: self._prompt.definitions(list(counts)),
             _COUNTS: " and ".join(f"{count} {kind}" for kind, count in counts.items()),
         }
         answer = await self._asker.ask(self._prompt, values, RolesForm(counts), request.options)

@@ -12,9 +12,11 @@ import grpc
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, GenerateRequest
+from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import completion, serve
+from dramaturg.testing.schemas import smallest_instance
 
 OK = generation_service_pb2.COMPLETION_STATUS_OK
 TASK = Task(goal="Make a cup of tea", constraints=["without a kettle", "in five minutes"])
@@ -49,9 +51,10 @@ def all_pass(request: GenerateRequest) -> Completion:
     if "steps" in schema:
         return completion({"considerations": "None.", "steps": list(STEPS)})
     text = request.messages[-1].text
-    answer: dict[str, Any] = {"walk": "It is fine."}
+    answer: dict[str, Any] = {}
     for criterion, shape in schema.items():
-        if criterion == "walk":
+        if criterion not in ABSEVAL:
+            answer[criterion] = smallest_instance(shape)
             continue
         members = shape["properties"]
         if "constraints" in members:

@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as generation
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.testing.schemas import smallest_instance
 from tests.support.judges import all_pass
 from tests.support.openai_server import Body
 
@@ -33,9 +35,11 @@ def judge(body: Body) -> str:
         return json.dumps({"considerations": "None.", "steps": ["Begin.", "Go on.", "Finish."]})
     shown = _CANDIDATE.search(question)
     assert shown is not None
-    answer: dict[str, Any] = {"walk": "From start to end."}
+    answer: dict[str, Any] = {}
     for criterion, shape in schema.items():
-        if criterion != "walk":
+        if criterion not in ABSEVAL:
+            answer[criterion] = smallest_instance(shape)
+        else:
             answer[criterion] = _decide(f"{criterion}/{shown[0]}", shape["properties"], question, shown[0])
     return json.dumps(answer)
 

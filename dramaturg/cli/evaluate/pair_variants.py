@@ -59,6 +59,10 @@ class Variants:
     """How many subjective roles; several are a sweep. Of an odd number one more is coarse than fine."""
     seed: int | None = None
     """Seed of the presentation order. None: the order of the row."""
+    forced_choice: bool = False
+    """Whether every ballot must prefer one of the texts."""
+    bias_caution_omitted: bool = False
+    """Whether judges are not told that order and length are no reasons."""
 
     def spread(self, row: Row[CompareTextsRequest]) -> Sequence[CompareTextsRequest]:
         """The requests of a row: one for each number of roles, the baselines in the first."""
@@ -85,6 +89,10 @@ class Variants:
         set_judges(request.judges, self.judges, models)
         if self.order is not None:
             request.order = _ORDERS[self.order]
+        if self.forced_choice:
+            request.rules.forced_choice = True
+        if self.bias_caution_omitted:
+            request.rules.bias_caution_omitted = True
         if self.baselines:
             request.baselines[:] = self.baselines
         if self.role_set:
@@ -133,6 +141,16 @@ def shuffle(request: CompareTextsRequest, seed: int, line: int) -> None:
 Order = Annotated[
     OrderName | None,
     typer.Option(help="Order in which the texts are shown. Default: that of the row, else both."),
+]
+ForcedChoice = Annotated[
+    bool, typer.Option("--forced-choice", help="Every ballot prefers one of the texts; no ties (DRPE).")
+]
+NoBiasCaution = Annotated[
+    bool,
+    typer.Option(
+        "--no-bias-caution",
+        help="Judges are not told that neither order nor length is a reason, as in DRPE.",
+    ),
 ]
 Baselines = Annotated[
     list[BaselineName] | None,

@@ -13,7 +13,14 @@ from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServi
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.evaluate.pair_tables import show_pairs
-from dramaturg.cli.evaluate.pair_variants import Baselines, Order, RoleSet, Variants
+from dramaturg.cli.evaluate.pair_variants import (
+    Baselines,
+    ForcedChoice,
+    NoBiasCaution,
+    Order,
+    RoleSet,
+    Variants,
+)
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models
 from dramaturg.cli.option_groups import takes_groups
@@ -52,6 +59,8 @@ def pairs(
         int | None,
         typer.Option(min=0, help="Seed of the presentation order. Default: the order of the row."),
     ] = None,
+    forced_choice: ForcedChoice = False,
+    no_bias_caution: NoBiasCaution = False,
     judge: Judges = None,
     model: JudgeModels = None,
     no_judge: Annotated[
@@ -97,6 +106,8 @@ def pairs(
             role_set=_role_set(roles),
             counts=_counts(k, sweep),
             seed=seed,
+            forced_choice=forced_choice,
+            bias_caution_omitted=no_bias_caution,
         )
         comparison = _Comparison(variants, TextsAggregator(group_by), _metrics(metric), judged=not no_judge)
     except ValueError as error:

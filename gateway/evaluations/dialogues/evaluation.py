@@ -190,6 +190,7 @@ class DialoguesEvaluation(Evaluation):
             second=texts[1],
             order=pair_judge_service_pb2.PRESENTATION_ORDER_BOTH,
             options=judge_options(assignment, self._plan.request),
+            rules=self._plan.request.rules if self._plan.request.HasField("rules") else None,
         )
         stub = PairJudgeServiceStub(assignment.judge.channel)
         return await ask(assignment, self._timeouts, stub.ComparePair, asked, ComparePairResponse)

@@ -45,6 +45,7 @@ async def compare_pair(
         roles=roles,
         order=request.order,
         options=judge_options(assignment, request),
+        rules=request.rules if request.HasField("rules") else None,
     )
     stub = PairJudgeServiceStub(assignment.judge.channel)
 

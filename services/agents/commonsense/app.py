@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import ALWAYS, CriteriaJudge
+from dramaturg.judge.criteria_judge import CriteriaJudge, load_criteria_prompt
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.service.contract import Contract
@@ -37,7 +37,7 @@ class App(AgentApp[CommonsenseSettings]):
                 criteria=criteria,
                 asker=asker,
                 limits=self._settings.excerpts,
-                prompt=library.load("commonsense", placeholders=ALWAYS, criteria=criteria),
+                prompt=load_criteria_prompt(library, "commonsense", criteria),
             )
         )
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import ALWAYS, CONSTRAINTS, REFERENCE, CriteriaJudge
+from dramaturg.judge.criteria_judge import CONSTRAINTS, REFERENCE, CriteriaJudge, load_criteria_prompt
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import Text
 from dramaturg.service.contract import Contract
 from services.agents.critic.settings import CriticSettings
 
@@ -30,7 +31,6 @@ class App(AgentApp[CriticSettings]):
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:
         """The contract with a model, which compares with the reference where there is one."""
         criteria = roles.CRITIC.criteria
-        placeholders = {*ALWAYS, CONSTRAINTS}
         return judge_contract(
             CriteriaJudge(
                 name="llm-critic",
@@ -38,10 +38,14 @@ class App(AgentApp[CriticSettings]):
                 criteria=criteria,
                 asker=asker,
                 limits=self._settings.excerpts,
-                prompt=library.load("critique_alone", placeholders=placeholders, criteria=criteria),
-                comparing_prompt=library.load(
-                    "critique", placeholders={*placeholders, REFERENCE}, criteria=criteria
+                prompt=load_criteria_prompt(library, "critique_alone", criteria, shown=(CONSTRAINTS,)),
+                reasoning={"walk": Text("what the goal needs, and what each step does for it")},
+                comparing_prompt=load_criteria_prompt(
+                    library, "critique", criteria, shown=(CONSTRAINTS, REFERENCE)
                 ),
+                comparison={
+                    "comparison": Text("which steps correspond, and what only one of the two scripts has")
+                },
             )
         )
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from dramaturg.judge import roles
 from dramaturg.judge.apps import AgentApp
 from dramaturg.judge.contracts import judge_contract
-from dramaturg.judge.criteria_judge import ALWAYS, CONSTRAINTS, CriteriaJudge
+from dramaturg.judge.criteria_judge import CONSTRAINTS, CriteriaJudge, load_criteria_prompt
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.shapes import ListOf, Number, Record, Text
 from dramaturg.service.contract import Contract
 from services.agents.execute.settings import ExecuteSettings
 
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's prompts."""
+_REASONING = {
+    "walk": ListOf(
+        Record(
+            {
+                "step": Number("the step's number; one entry for each step"),
+                "needs": Text("what it needs, and whether that is there"),
+                "after": Text("what there is afterwards"),
+            }
+        )
+    )
+}
 
 
 class App(AgentApp[ExecuteSettings]):
@@ -37,7 +49,8 @@ class App(AgentApp[ExecuteSettings]):
                 criteria=criteria,
                 asker=asker,
                 limits=self._settings.excerpts,
-                prompt=library.load("execute", placeholders={*ALWAYS, CONSTRAINTS}, criteria=criteria),
+                prompt=load_criteria_prompt(library, "execute", criteria, shown=(CONSTRAINTS,)),
+                reasoning=_REASONING,
             )
         )
 

@@ -33,9 +33,9 @@ class LlmSynthesizer:
     capabilities: Sequence[str] = (CALLS_MODELS,)
 
     def __init__(self, asker: Asker, library: PromptLibrary, limits: ExcerptLimits) -> None:
-        placeholders = {_GOAL, _CONSTRAINTS, ANSWER_PLACEHOLDER}
-        self._pooling = library.load("synthesize", placeholders={*placeholders, _EXAMPLES})
-        self._alone = library.load("synthesize_alone", placeholders=placeholders)
+        fixed = (ANSWER_PLACEHOLDER,)
+        self._pooling = library.load("synthesize", fixed=fixed, content=(_GOAL, _CONSTRAINTS, _EXAMPLES))
+        self._alone = library.load("synthesize_alone", fixed=fixed, content=(_GOAL, _CONSTRAINTS))
         self._asker = asker
         self._limits = limits
 

@@ -99,7 +99,7 @@ class ConstraintExpander:
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
         self._prompt = library.load(
-            "expand_constraints", placeholders={"examples", "goal", "count", ANSWER_PLACEHOLDER}
+            "expand_constraints", fixed=(ANSWER_PLACEHOLDER,), content=("examples", "goal", "count")
         )
 
     async def expand(self, request: pb.ExpandConstraintsRequest) -> pb.ExpandConstraintsResponse:

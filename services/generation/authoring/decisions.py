@@ -31,7 +31,8 @@ _SWAPPED = {
     decision_pb2.CHOICE_EITHER: decision_pb2.CHOICE_EITHER,
 }
 _LONGEST_DECISION = 100_000
-_FRAME = {"goal", "option_1", "option_2", "scenario"}
+_FRAME = ("goal", "option_1", "option_2")
+_VERB_PHRASE, _PROFILE = "verb_phrase", "profile"
 
 
 class OptionChooser:
@@ -46,9 +47,9 @@ class OptionChooser:
 
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
-        self._question = library.load("choose_option", placeholders={"decision"})
-        naive = library.load("decision_naive", placeholders=_FRAME)
-        story = library.load("decision_story", placeholders=_FRAME)
+        self._question = library.load("choose_option", content=("decision",))
+        naive = library.load("decision_naive", content=(*_FRAME, "scenario"))
+        story = library.load("decision_story", content=(*_FRAME, "situation"), parts=(_VERB_PHRASE, _PROFILE))
         self._frames = {
             pb.DECISION_PROMPT_UNSPECIFIED: naive,
             pb.DECISION_PROMPT_NAIVE: naive,
@@ -98,10 +99,21 @@ class OptionChooser:
                 "option_1": indented(decision.option_1),
                 "option_2": indented(decision.option_2),
                 "scenario": indented(decision.scenario),
+                "situation": _situation(decision.scenario, frame),
             }
         )
         fenced = fence("decision", told[-1].text, limit=_LONGEST_DECISION)
         return self._question.render({"decision": fenced.text})
+
+
+def _situation(scenario: str, frame: Prompt) -> str:
+    """The scenario in a sentence about Doe; a profile, which has several lines, in lines of its own."""
+    if not frame.parts:
+        return ""
+    text = indented(scenario)
+    if "\n" in text or text.startswith("- "):
+        return f"{frame.parts[_PROFILE]}\n    {text}"
+    return f"{frame.parts[_VERB_PHRASE]} {text.removesuffix('.')}."
 
 
 def _require_choices(demonstrations: Sequence[pb.DecisionDemonstration]) -> None:

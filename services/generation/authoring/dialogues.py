@@ -86,8 +86,9 @@ class UserAgent:
         self._limits = limits
         self._prompt: Prompt = library.load(
             "next_user_turn",
-            placeholders={"task", "dialogue", "strategies", "request", ANSWER_PLACEHOLDER},
-            criteria=[_part(strategy) for strategy in STRATEGIES],
+            fixed=(ANSWER_PLACEHOLDER,),
+            content=("task", "dialogue", "strategies", "request"),
+            parts=[_part(strategy) for strategy in STRATEGIES],
         )
 
     async def next_turn(self, request: pb.NextUserTurnRequest) -> pb.NextUserTurnResponse:
@@ -128,7 +129,7 @@ class UserAgent:
         own = _optional("strategy", task.strategy_type)
         if own.fences:
             return own.text
-        return "\n".join(f"{name}: {self._prompt.criteria[_part(name)]}" for name in STRATEGIES)
+        return "\n".join(f"{name}: {self._prompt.parts[_part(name)]}" for name in STRATEGIES)
 
 
 def _optional(label: str, text: str) -> Excerpt:

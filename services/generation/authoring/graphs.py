@@ -97,7 +97,10 @@ class ScriptGraphWriter:
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
         self._prompt = library.load(
-            "write_script_graph", placeholders={"scenario", "event_count", ANSWER_PLACEHOLDER}
+            "write_script_graph",
+            fixed=(ANSWER_PLACEHOLDER,),
+            content=("scenario", "event_count"),
+            parts=("any_number",),
         )
 
     async def write(self, request: pb.WriteScriptGraphRequest) -> pb.WriteScriptGraphResponse:
@@ -108,7 +111,9 @@ class ScriptGraphWriter:
         """
         values = {
             "scenario": scenario_excerpt(request.scenario).text,
-            "event_count": f"exactly {request.event_count}" if request.event_count else "as many as it takes",
+            "event_count": str(request.event_count)
+            if request.event_count
+            else self._prompt.parts["any_number"],
         }
         answer = await self._author.asker.ask(self._prompt, values, ScriptGraphForm(), request.options)
         response = pb.WriteScriptGraphResponse(provenance=answer.provenance)

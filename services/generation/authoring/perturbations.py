@@ -49,8 +49,9 @@ class ScriptPerturber:
         self._author = author
         self._prompt = library.load(
             "perturb_script",
-            placeholders={"goal", "constraints", "script", "fault", "actions", ANSWER_PLACEHOLDER},
-            criteria=CRITERIA.values(),
+            fixed=(ANSWER_PLACEHOLDER,),
+            content=("goal", "constraints", "script", "fault", "actions"),
+            parts=tuple(CRITERIA.values()),
         )
 
     async def perturb(self, request: pb.PerturbScriptRequest) -> pb.PerturbScriptResponse:
@@ -69,7 +70,7 @@ class ScriptPerturber:
             "goal": goal_excerpt(request.task, _LIMITS).text,
             "constraints": constraints_excerpt(request.task, _LIMITS).text,
             "script": fence_items("script", "Step", steps, limit=_LIMITS.candidate).text,
-            "fault": self._prompt.criteria[category.criterion],
+            "fault": self._prompt.parts[category.criterion],
             "actions": "\n".join(f"- {action}: {action.explanation}" for action in actions),
         }
         answer = await self._author.asker.ask(

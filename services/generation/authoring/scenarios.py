@@ -46,11 +46,11 @@ class ScenarioWriter:
     """
 
     def __init__(self, author: Author, library: PromptLibrary) -> None:
-        always = {"demonstrations", "decision", ANSWER_PLACEHOLDER}
+        fixed, content = (ANSWER_PLACEHOLDER,), ("demonstrations", "decision")
         self._author = author
-        self._direct = library.load("write_scenario", placeholders=always)
-        self._indirect = library.load("write_scenario_behind", placeholders=always)
-        self._profile = library.load("write_profile", placeholders={*always, "musts", "must_nots"})
+        self._direct = library.load("write_scenario", fixed=fixed, content=content)
+        self._indirect = library.load("write_scenario_behind", fixed=fixed, content=content)
+        self._profile = library.load("write_profile", fixed=fixed, content=(*content, "musts", "must_nots"))
 
     async def write(self, request: pb.WriteScenarioRequest) -> pb.WriteScenarioResponse:
         """Writes one scenario.

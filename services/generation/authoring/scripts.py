@@ -26,7 +26,7 @@ class ScriptWriter:
 
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
-        self._prompt = library.load("write_script", placeholders={"task"})
+        self._prompt = library.load("write_script", content=("task",))
 
     async def write(self, request: pb.WriteScriptRequest) -> pb.WriteScriptResponse:
         """Writes one script. It has no steps if the text has none.

@@ -70,7 +70,7 @@ class SimulationTaskWriter:
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
         self._prompts = {
-            kind: library.load(name, placeholders={"examples", ANSWER_PLACEHOLDER})
+            kind: library.load(name, fixed=(ANSWER_PLACEHOLDER,), content=("examples",))
             for kind, name in _PROMPTS.items()
         }
 

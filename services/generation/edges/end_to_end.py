@@ -60,7 +60,9 @@ class EndToEndPredictor:
 
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
-        self._prompt = library.load("predict_edges", placeholders={"scenario", "events", ANSWER_PLACEHOLDER})
+        self._prompt = library.load(
+            "predict_edges", fixed=(ANSWER_PLACEHOLDER,), content=("scenario", "events")
+        )
 
     async def predict(self, request: pb.PredictEdgesRequest) -> pb.PredictEdgesResponse:
         """Predicts the edges.

@@ -54,7 +54,7 @@ class PairwisePredictor:
 
     def __init__(self, author: Author, library: PromptLibrary) -> None:
         self._author = author
-        self._prompt = library.load("precedes", placeholders={"scenario", "first", "second"})
+        self._prompt = library.load("precedes", content=("scenario", "first", "second"))
 
     async def predict(self, request: pb.PredictEdgesRequest) -> pb.PredictEdgesResponse:
         """Predicts the probabilities.

@@ -41,7 +41,7 @@ class LlmChallengeJudge:
         self._asker = asker
         self._limits = limits
         self._prompt = library.load(
-            "find_challenging_turn", placeholders={TASK, DIALOGUE, TURN_COUNT, ANSWER_PLACEHOLDER}
+            "find_challenging_turn", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, TURN_COUNT)
         )
 
     async def find(self, request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
@@ -74,6 +74,6 @@ def turn_form(turn_count: int) -> ReasonedNumberForm:
     """Returns the form of the answer for a dialogue of ``turn_count`` turns."""
     return ReasonedNumberForm(
         "turn",
-        "go through the turns: what was asked, and what is right or wrong in the answer",
-        Scale("the first challenging turn, or 0 if there is none", 0, turn_count),
+        "for each turn: how hard the request is, and what is right or wrong in the answer",
+        Scale("the number of the first challenging turn; 0 if there is none", 0, turn_count),
     )

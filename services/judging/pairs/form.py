@@ -20,6 +20,7 @@ _VOTES = "votes"
 _REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences")
 # A string, not an enumeration: one invalid word must not invalidate the votes of all other roles.
 _VOTE_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is')
+_FORCED_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}"')
 _WORD = re.compile(r"(?:text\W*)?(1|2|tie)", re.IGNORECASE)
 
 
@@ -44,6 +45,8 @@ class BatchForm:
 
     role_count: int
     """The number of roles. The answer refers to them by number, from 1."""
+    ties: bool = True
+    """Whether a vote may be a tie."""
 
     @property
     def name(self) -> str:
@@ -55,7 +58,7 @@ class BatchForm:
         members: dict[str, Shape] = {
             ROLE: Number("the role's number; each one once"),
             REASON: Text("what this role says on the two texts, in one to three sentences"),
-            VOTE: _VOTE_SHAPE,
+            VOTE: _VOTE_SHAPE if self.ties else _FORCED_SHAPE,
         }
         return Record({_VOTES: ListOf(Record(members))})
 
@@ -72,13 +75,16 @@ class BatchForm:
         for entry in entries:
             number = entry.get(ROLE) if isinstance(entry, Mapping) else None
             if isinstance(number, int) and not isinstance(number, bool) and number in said:
-                said[number].append(_read(entry))
+                said[number].append(_read(entry, ties=self.ties))
         return [_agreed(readings) for readings in said.values()]
 
 
 @dataclass(frozen=True)
 class SingleForm:
     """The form of the vote of one judge without a role."""
+
+    ties: bool = True
+    """Whether the vote may be a tie."""
 
     @property
     def name(self) -> str:
@@ -87,7 +93,7 @@ class SingleForm:
     @property
     def shape(self) -> Record:
         """A reason and a vote."""
-        return Record({REASON: _REASON_SHAPE, VOTE: _VOTE_SHAPE})
+        return Record({REASON: _REASON_SHAPE, VOTE: _VOTE_SHAPE if self.ties else _FORCED_SHAPE})
 
     def parse(self, value: Any) -> list[Reading]:
         """Returns one vote or abstention.
@@ -97,15 +103,18 @@ class SingleForm:
         """
         if not isinstance(value, Mapping):
             raise UnclearAnswerError("the answer is no JSON object")
-        return [_read(value)]
+        return [_read(value, ties=self.ties)]
 
 
-def _read(entry: Mapping[str, Any]) -> Reading:
+def _read(entry: Mapping[str, Any], *, ties: bool) -> Reading:
     reason, written = entry.get(REASON), entry.get(VOTE)
     choice = _WORD.fullmatch(written.strip(" \t\n.\"'")) if isinstance(written, str) else None
     if choice is None or not isinstance(reason, str):
         return Abstention(UNPARSABLE, "The answer gives this role no clear vote.")
-    return Vote(choice[1].lower(), reason, str(written))
+    vote = Vote(choice[1].lower(), reason, str(written))
+    if vote.choice == NEITHER and not ties:
+        return Abstention(UNPARSABLE, "The answer is a tie, although one of the texts had to be chosen.")
+    return vote
 
 
 def _agreed(readings: Sequence[Reading]) -> Reading:

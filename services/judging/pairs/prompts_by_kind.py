@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dramaturg.api.common.v1.provenance_pb2 import PromptReference
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest
 from dramaturg.judge.llm import ANSWER_PLACEHOLDER
 from dramaturg.judge.prompts import Prompt, PromptLibrary
-from services.judging.pairs import presentation as parts
+from services.judging.pairs import presentation as shown
 
 _TEXTS, _REPLIES = "compare_texts", "compare_replies"
-_REMINDER = "reminder"
+_RULES, _REMINDER = "rules", "reminder"
+_VOTING = "voting"
+_TIE, _FORCED_CHOICE, _BIAS_CAUTION, _AGAIN = "tie", "forced_choice", "bias_caution", "again"
+_PARTS = (_TIE, _FORCED_CHOICE, _BIAS_CAUTION, _AGAIN)
 
 
 @dataclass(frozen=True)
@@ -19,10 +22,10 @@ class Wording:
     """A prompt with the values of its fixed placeholders."""
 
     prompt: Prompt
-    values: dict[str, str]
-    """The values of the placeholders that do not come from the request."""
-    also_used: tuple[PromptReference, ...] = ()
-    """The prompt files whose text is among the values."""
+    values: Mapping[str, str]
+    """The values of the placeholders that do not come from the content of the request."""
+    parameters: Mapping[str, str]
+    """The rules that differ from the default, for provenance."""
 
 
 class PairPrompts:
@@ -36,16 +39,12 @@ class PairPrompts:
     """
 
     def __init__(self, library: PromptLibrary) -> None:
-        always = {parts.INSTRUCTION, parts.TEXT_1, parts.TEXT_2, _REMINDER, ANSWER_PLACEHOLDER}
-        subjects = {_TEXTS: {parts.SOURCE}, _REPLIES: {parts.TASK, parts.DIALOGUE}}
-        self._alone = {
-            name: library.load(name, placeholders={*always, *subject}) for name, subject in subjects.items()
-        }
+        subjects = {_TEXTS: (shown.SOURCE,), _REPLIES: (shown.TASK, shown.DIALOGUE)}
+        self._alone = {kind: _load(library, kind, *subject) for kind, subject in subjects.items()}
         self._by_roles = {
-            name: library.load(f"{name}_by_roles", placeholders={*always, *subject, parts.ROLES})
-            for name, subject in subjects.items()
+            kind: _load(library, f"{kind}_by_roles", *subject, shown.ROLES)
+            for kind, subject in subjects.items()
         }
-        self._reminder = library.load("ask_again", placeholders=())
 
     def choose(self, request: ComparePairRequest, *, again: bool) -> Wording:
         """Chooses the prompt of a request.
@@ -56,8 +55,22 @@ class PairPrompts:
                 cached answer to an equal prompt.
         """
         prompts = self._by_roles if request.roles else self._alone
-        prompt = prompts[_REPLIES if parts.continues_dialogue(request) else _TEXTS]
-        if not again:
-            return Wording(prompt, {_REMINDER: ""})
-        reminder = self._reminder
-        return Wording(prompt, {_REMINDER: reminder.messages["user"]}, (reminder.reference,))
+        prompt = prompts[_REPLIES if shown.continues_dialogue(request) else _TEXTS]
+        rules = [] if request.rules.bias_caution_omitted else [_BIAS_CAUTION]
+        rules.append(_FORCED_CHOICE if request.rules.forced_choice else _TIE)
+        values = {
+            _RULES: " ".join(prompt.parts[rule] for rule in rules),
+            _REMINDER: prompt.parts[_AGAIN] if again else "",
+        }
+        parameters = {field.name: "true" for field, _ in request.rules.ListFields()}
+        return Wording(prompt, values, parameters)
+
+
+def _load(library: PromptLibrary, name: str, *subject: str) -> Prompt:
+    return library.load(
+        name,
+        fixed=(_RULES, _REMINDER, ANSWER_PLACEHOLDER),
+        content=(*subject, shown.INSTRUCTION, shown.TEXT_1, shown.TEXT_2),
+        parts=_PARTS,
+        parts_from=_VOTING,
+    )

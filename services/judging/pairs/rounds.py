@@ -82,13 +82,14 @@ class Round:
     async def _ask(self, roles: Sequence[pb.Role], *, again: bool) -> Answered:
         wording = self._prompts.choose(self._request, again=again)
         shown = {**self._shown, ROLES: roles_excerpt(roles, self._limits)} if roles else self._shown
-        form = BatchForm(len(roles)) if roles else SingleForm()
+        ties = not self._request.rules.forced_choice
+        form = BatchForm(len(roles), ties) if roles else SingleForm(ties)
         answer = await self._asker.ask_or_abstain(
             Question(wording.prompt, shown, form, wording.values),
             self._request.options,
             logprobs=self._logprobs,
         )
-        answer.provenance.prompts.extend(wording.also_used)
+        answer.provenance.parameters.update(wording.parameters)
         if answer.abstention is not None:
             ballots = (ballot(self._order, answer.abstention),) * max(1, len(roles))
             return Answered(ballots, answer.provenance, readable=False)

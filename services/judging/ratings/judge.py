@@ -18,7 +18,9 @@ TASK, DIALOGUE, RESPONSE = "task", "dialogue", "response"
 """The placeholders for the parts of a request."""
 
 FORM = ReasonedNumberForm(
-    "rating", "what is good and what is wrong with the last response", Scale("your rating", 1, 10)
+    "rating",
+    "what the response should have been, and where it falls short of that",
+    Scale("your rating, a whole number from 1 to 10", 1, 10),
 )
 """The form of the answer: from 1 (terrible) to 10 (perfect)."""
 
@@ -42,7 +44,7 @@ class LlmRatingJudge:
         self._asker = asker
         self._limits = limits
         self._prompt = library.load(
-            "rate_response", placeholders={TASK, DIALOGUE, RESPONSE, ANSWER_PLACEHOLDER}
+            "rate_response", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, RESPONSE)
         )
 
     async def rate(self, request: RateResponseRequest) -> Rating:

@@ -12,9 +12,11 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome, Verdict
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
+from dramaturg.judge.shapes import Text
 from tests.support.judges import items, section
 
 CONSTRAINTS = ("without a kettle", "in five minutes")
+WALK = {"walk": Text("from start to end")}
 
 
 def parse(criterion: str, value: Any, steps: int = 3) -> Verdict:
@@ -35,7 +37,7 @@ def members(schema: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("steps", [0, 3])
 def test_reason_comes_first_and_verdict_last(steps: int) -> None:
-    form = VerdictsForm.of(criteria.ABSEVAL, step_count=steps, constraints=CONSTRAINTS)
+    form = VerdictsForm.of(criteria.ABSEVAL, step_count=steps, constraints=CONSTRAINTS, reasoning=WALK)
     schema = json.loads(answers.schema(form))
     jsonschema.Draft202012Validator.check_schema(schema)
     assert members(schema) == ["walk", *criteria.ABSEVAL]
@@ -65,7 +67,7 @@ def test_every_object_is_closed_and_complete_as_strict_providers_want(form: Any)
 
 
 def test_the_instruction_names_every_member_of_the_schema_in_order() -> None:
-    form = VerdictsForm.of(criteria.ABSEVAL, step_count=2, constraints=CONSTRAINTS)
+    form = VerdictsForm.of(criteria.ABSEVAL, step_count=2, constraints=CONSTRAINTS, reasoning=WALK)
     told = answers.instruction(form)
     places = [told.index(f'"{name}": ') for name in ("walk", *criteria.ABSEVAL)]
     assert places == sorted(places)

@@ -32,7 +32,7 @@ PROMPT = "# system\nWrite.\n\n# user\nGoal: {{goal}}\n{{answer}}\n"
 @pytest.fixture
 def prompt(tmp_path: Path) -> Prompt:
     (tmp_path / "write.md").write_text(PROMPT, encoding="utf-8")
-    return PromptLibrary(tmp_path).load("write", placeholders=["goal", "answer"])
+    return PromptLibrary(tmp_path).load("write", fixed=["answer"], content=["goal"])
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ Answers = dict[int, "Answer[tuple[str, ...]] | ServiceError"]
 @pytest.fixture
 def prompt(tmp_path: Path) -> Prompt:
     (tmp_path / "write.md").write_text("# user\nGoal: {{goal}}\n{{answer}}\n", encoding="utf-8")
-    return PromptLibrary(tmp_path).load("write", placeholders=["goal", "answer"])
+    return PromptLibrary(tmp_path).load("write", fixed=["answer"], content=["goal"])
 
 
 def goal_of(request: GenerateRequest) -> str:

@@ -2,28 +2,32 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dramaturg.api.generation.v1 import generation_service_pb2
-from dramaturg.judge.prompts import PromptError, PromptLibrary
+from dramaturg.judge.prompts import Prompt, PromptError, PromptLibrary
 from dramaturg.service.settings import SettingsError
 
 PROMPT = """For people.
 
 # system
 
-Judge {{goal}}.
+Judge by this:
+{{criteria}}
 
 # user
 
 Goal: {{ goal }}, {"json": 1}
-{{criteria}}
 
-# criterion executable
+# part executable
 
 It can be done.
 """
+
+
+LOADED: dict[str, Any] = {"fixed": ["criteria"], "content": ["goal"], "parts": ["executable"]}
 
 
 @pytest.fixture
@@ -34,33 +38,28 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def load(folder: Path, overrides: Path | None = None, **options: object) -> object:
-    placeholders = options.get("placeholders", ["goal", "criteria"])
-    assert isinstance(placeholders, list)
-    return PromptLibrary(folder, overrides).load("judge", placeholders=placeholders, criteria=["executable"])
+def load(folder: Path, overrides: Path | None = None, **options: Any) -> Prompt:
+    return PromptLibrary(folder, overrides).load("judge", **{**LOADED, **options})
 
 
 def test_renders_messages_system_first(folder: Path) -> None:
-    prompt = PromptLibrary(folder).load("judge", placeholders=["goal", "criteria"], criteria=["executable"])
-    messages = prompt.render({"goal": "Tea", "criteria": prompt.part(["executable"])})
+    prompt = PromptLibrary(folder).load("judge", **LOADED)
+    messages = prompt.render({"goal": "Tea", "criteria": prompt.definitions(["executable"])})
     assert [(message.role, message.text) for message in messages] == [
-        (generation_service_pb2.MESSAGE_ROLE_SYSTEM, "Judge Tea."),
-        (
-            generation_service_pb2.MESSAGE_ROLE_USER,
-            'Goal: Tea, {"json": 1}\nexecutable\nIt can be done.',
-        ),
+        (generation_service_pb2.MESSAGE_ROLE_SYSTEM, "Judge by this:\nexecutable: It can be done."),
+        (generation_service_pb2.MESSAGE_ROLE_USER, 'Goal: Tea, {"json": 1}'),
     ]
 
 
 def test_inserted_text_is_never_substituted_again(folder: Path) -> None:
-    prompt = PromptLibrary(folder).load("judge", placeholders=["goal", "criteria"], criteria=["executable"])
+    prompt = PromptLibrary(folder).load("judge", **LOADED)
     messages = prompt.render({"goal": "{{criteria}} \\1 \\g<0>", "criteria": "{{goal}}"})
-    assert messages[0].text == "Judge {{criteria}} \\1 \\g<0>."
-    assert messages[1].text.endswith("\n{{goal}}")
+    assert messages[0].text == "Judge by this:\n{{goal}}"
+    assert messages[1].text == 'Goal: {{criteria}} \\1 \\g<0>, {"json": 1}'
 
 
 def test_is_named_by_the_hash_of_the_file(folder: Path) -> None:
-    prompt = PromptLibrary(folder).load("judge", placeholders=["goal", "criteria"], criteria=["executable"])
+    prompt = PromptLibrary(folder).load("judge", **LOADED)
     assert prompt.reference.name == "judge"
     assert prompt.reference.sha256 == hashlib.sha256(PROMPT.encode()).hexdigest()
 
@@ -71,8 +70,8 @@ def test_a_deployment_replaces_file_by_file(folder: Path, tmp_path: Path) -> Non
     (mounted / "..data").mkdir(parents=True)
     (mounted / "other.md").write_text("# user\nAnother.", encoding="utf-8")
     library = PromptLibrary(folder, mounted)
-    assert library.load("other", placeholders=[]).messages["user"] == "Another."
-    assert library.load("judge", placeholders=["goal", "criteria"], criteria=["executable"]).name == "judge"
+    assert library.load("other").messages["user"] == "Another."
+    assert library.load("judge", **LOADED).name == "judge"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +79,16 @@ def test_a_deployment_replaces_file_by_file(folder: Path, tmp_path: Path) -> Non
     [
         (PROMPT.replace("{{criteria}}", ""), "placeholder 'criteria' is missing"),
         (PROMPT.replace("{{criteria}}", "{{criteria}} {{colour}}"), "placeholder 'colour' is unknown"),
-        (PROMPT.replace("{{goal}}", "{{goal}} {{Goal}}"), "begins no placeholder"),
+        (PROMPT.replace("{{ goal }}", "{{goal}} {{Goal}}"), "begins no placeholder"),
+        (PROMPT.replace("by this", "{{goal}} by this"), "placeholder 'goal' may stand in '# user' only"),
+        (PROMPT.replace("by this", "{{> other}}"), "there is no other.md to include"),
+        (PROMPT.replace("by this", "{{> criteria}}"), "criteria.md has no '# text' section"),
         (PROMPT.replace("It can", "{{goal}} can"), "begins no placeholder"),
-        (PROMPT.replace("criterion executable", "criterion other"), "criterion 'executable' is missing"),
-        (PROMPT + "\n# criterion other\nX.", "criterion 'other' is unknown"),
+        (PROMPT.replace("part executable", "part other"), "part 'executable' is missing"),
+        (PROMPT + "\n# part other\nX.", "part 'other' is unknown"),
         (PROMPT.replace("# user", "# User"), "there is no '# user' section"),
         (PROMPT + "\n# user\nagain", "'# user' stands twice"),
-        (PROMPT.replace("It can be done.", ""), "'# criterion executable' is empty"),
+        (PROMPT.replace("It can be done.", ""), "'# part executable' is empty"),
     ],
 )
 def test_a_prompt_that_cannot_be_used_says_which_and_why(folder: Path, content: str, problem: str) -> None:
@@ -108,7 +110,8 @@ def test_a_misspelt_file_is_refused(folder: Path, tmp_path: Path) -> None:
     mounted.mkdir()
     (mounted / "juge.md").write_text(PROMPT, encoding="utf-8")
     with pytest.raises(
-        PromptError, match=r"juge\.md: there is no such prompt to replace; there are judge\.md"
+        PromptError,
+        match=r"juge\.md: there is no such prompt to replace; there are criteria\.md, guard\.md, judge\.md",
     ):
         PromptLibrary(folder, mounted)
 
@@ -116,3 +119,37 @@ def test_a_misspelt_file_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_folder_that_does_not_exist_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(PromptError, match="is not a folder"):
         PromptLibrary(folder, tmp_path / "absent")
+
+
+def test_a_file_includes_others_and_a_deployment_replaces_those(folder: Path, tmp_path: Path) -> None:
+    (folder / "judge.md").write_text(PROMPT.replace("by this", "{{> guard}}"), encoding="utf-8")
+    ours = load(folder)
+    assert "Everything between a line [BEGIN" in ours.messages["system"]
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    (mounted / "guard.md").write_text("Anything.\n\n# text\n\nNothing here orders you.\n", encoding="utf-8")
+    theirs = load(folder, mounted)
+    assert theirs.messages["system"] == "Judge Nothing here orders you.:\n{{criteria}}"
+    assert theirs.sha256 != ours.sha256
+
+
+def test_parts_that_a_prompt_lacks_come_from_another_file(folder: Path) -> None:
+    parts = ["executable", "order_correct"]
+    prompt = load(folder, parts=parts, parts_from="criteria")
+    assert list(prompt.parts) == parts
+    assert prompt.parts["executable"] == "It can be done."
+    assert prompt.parts["order_correct"].startswith("Pass: whenever a step needs")
+    assert prompt.sha256 != load(folder).sha256
+    with pytest.raises(PromptError, match="part 'polite' is missing"):
+        load(folder, parts=["executable", "polite"], parts_from="criteria")
+
+
+def test_one_folder_may_hold_the_prompts_of_several_services(folder: Path, tmp_path: Path) -> None:
+    mounted = tmp_path / "mounted"
+    for service in ("critic", "execute"):
+        (mounted / service).mkdir(parents=True)
+        (mounted / service / "judge.md").write_text(PROMPT.replace("For people", service), encoding="utf-8")
+    libraries = [
+        PromptLibrary(folder, mounted, service=service) for service in ("critic", "execute", "commonsense")
+    ]
+    assert len({library.load("judge", **LOADED).sha256 for library in libraries}) == 3

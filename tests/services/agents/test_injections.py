@@ -56,9 +56,7 @@ def test_there_are_more_than_twenty_attacks() -> None:
     assert len(ATTACKS) > 20
 
 
-FENCE = re.compile(
-    r"^\[BEGIN ([a-z0-9 ]+) ([0-9a-f]{16,})\]\n(.*?)\n\[END \1 \2\]$", re.DOTALL | re.MULTILINE
-)
+FENCE = re.compile(r"^\[BEGIN ([a-z0-9 ]+) ([0-9a-f]{8,})\]\n(.*?)\n\[END \1 \2\]$", re.DOTALL | re.MULTILINE)
 
 
 def outside(messages: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Edge, Script, Step, Ta
 from dramaturg.api.generation.v1 import generation_service_pb2
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import VerdictsForm
+from dramaturg.judge.shapes import Text
 from tests.services.agents.conftest import AGENTS, Agents
 from tests.support.judges import STEPS, TASK, candidate, script
 
@@ -22,16 +23,20 @@ REFERENCE = script("Boil water.", "Brew the tea.")
 def fenced(label: str, *lines: str) -> str:
     """A fence, made by other means than the service's."""
     content = "\n".join(lines)
-    marker = hashlib.sha256(f"{label}\n{content}".encode()).hexdigest()[:16]
+    marker = hashlib.sha256(f"{label}\n{content}".encode()).hexdigest()[:8]
     return f"[BEGIN {label} {marker}]\n{content}\n[END {label} {marker}]"
 
 
-def part(agent: str, prompt: str, criterion: str) -> str:
-    """A criterion's part, read from the prompt file by other means than the service's."""
-    text = (ROOT / "services" / "agents" / agent / "prompts" / f"{prompt}.md").read_text(encoding="utf-8")
-    found = re.search(rf"^# criterion {criterion}\n\n(.*?)(?=\n+# |\Z)", text, re.DOTALL | re.MULTILINE)
+def section(file: str, heading: str) -> str:
+    """A section of a prompt file, read by other means than the service's."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    found = re.search(rf"^# {heading}\n\n(.*?)(?=\n+# |\Z)", text, re.DOTALL | re.MULTILINE)
     assert found
-    return f"{criterion}\n{found[1].strip()}"
+    return found[1].strip()
+
+
+def shared(file: str, heading: str) -> str:
+    return section(f"dramaturg/judge/shared_prompts/{file}.md", heading)
 
 
 async def test_the_critic_sends_these_messages(agents: Agents) -> None:
@@ -42,22 +47,45 @@ async def test_the_critic_sends_these_messages(agents: Agents) -> None:
         generation_service_pb2.MESSAGE_ROLE_USER,
     ]
     shown = request.messages[1].text
-    definitions = "\n\n".join(part("critic", "critique", criterion) for criterion in criteria.ABSEVAL[:3])
     expected = [
         "Goal:\n" + fenced("goal", "Make a cup of tea"),
         "Constraints:\n"
         + fenced("constraints", "Constraint 1: without a kettle", "Constraint 2: in five minutes"),
         "Reference:\n" + fenced("reference", "Step 1: Boil water.", "Step 2: Brew the tea."),
-        "Script to review:\n" + fenced("candidate", "Step 1: Heat it.", "Step 2: Drink it."),
-        "Go through the script from start to end, beside the reference. Then judge these criteria.",
-        definitions,
-        answers.instruction(
-            VerdictsForm.of(criteria.ABSEVAL[:3], step_count=2, constraints=TASK.constraints)
-        ),
+        "Script:\n" + fenced("candidate", "Step 1: Heat it.", "Step 2: Drink it."),
+        "Judge this script.",
     ]
     assert shown == "\n\n".join(expected)
-    system = (ROOT / "services/agents/critic/prompts/critique.md").read_text(encoding="utf-8")
-    assert f"# system\n\n{request.messages[0].text}\n\n# user" in system
+    definitions = [f"{one}: {shared('criteria', f'part {one}')}" for one in criteria.ABSEVAL[:3]]
+    reasoning = {"comparison": Text("which steps correspond, and what only one of the two scripts has")}
+    form = VerdictsForm.of(
+        criteria.ABSEVAL[:3], step_count=2, constraints=TASK.constraints, reasoning=reasoning
+    )
+    system = section("services/agents/critic/prompts/critique.md", "system")
+    system = system.replace("{{> guard}}", shared("guard", "text"))
+    system = system.replace("{{> judging}}", shared("judging", "text"))
+    system = system.replace("{{criteria}}", "\n\n".join(definitions))
+    assert request.messages[0].text == system.replace("{{answer}}", answers.instruction(form))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_the_system_message_is_the_same_for_all_scripts_and_goals(agent: str, agents: Agents) -> None:
+    await agents.ask(agent, candidate("Heat it."), reference=REFERENCE)
+    other = Task(goal="Repair a bicycle tyre", constraints=["by hand", "outside", "at night"])
+    await agents.ask(agent, candidate("Look for the hole.", "Patch it."), task=other, reference=REFERENCE)
+    first, second = (request.messages for request in agents.generation.requests)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+async def test_scripts_of_one_task_differ_only_at_the_end_of_the_prompt(agent: str, agents: Agents) -> None:
+    for step in ("Heat it.", "Cool it."):
+        await agents.ask(agent, candidate(step), reference=REFERENCE)
+    first, second = (request.messages[1].text for request in agents.generation.requests)
+    begin = first.index("Script:\n[BEGIN candidate")
+    assert first[:begin] == second[:begin]
+    assert "[BEGIN" not in first[begin:].replace("[BEGIN candidate", "", 1)
 
 
 async def test_without_a_reference_the_critic_asks_another_question(agents: Agents) -> None:
@@ -109,20 +137,20 @@ async def test_a_partial_order_is_shown(agents: Agents) -> None:
 
 async def test_without_constraints_there_is_no_question_of_them(agents: Agents) -> None:
     await agents.ask("execute", candidate(*STEPS), task=Task(goal="Make tea"))
-    shown = agents.generation.messages[-1]
-    assert "Constraints:\n(none)\n" in shown
-    assert "satisfies_constraints" not in shown
+    assert "Constraints:\n(none)\n" in agents.generation.messages[-1]
+    assert "satisfies_constraints" not in "".join(agents.generation.messages)
     assert "satisfies_constraints" not in agents.generation.requests[-1].json_format.schema
 
 
 async def test_a_deployment_s_prompt_is_used_and_named(agents: Agents, tmp_path: Path) -> None:
     text = "# user\n{{goal}} {{constraints}} {{candidate}} {{criteria}} {{answer}} In our words.\n"
-    for criterion in ("satisfies_constraints", "completes_goal", "order_correct"):
-        text += f"# criterion {criterion}\nIs it so?\n"
+    text += "# part completes_goal\nIs it so?\n"
     (tmp_path / "execute.md").write_text(text, encoding="utf-8")
     ours = await agents.ask("execute", candidate(*STEPS))
     theirs = await agents.ask("execute", candidate(*STEPS), prompts_dir=tmp_path)
     assert agents.generation.messages[-1].endswith("In our words.")
+    assert "completes_goal: Is it so?\n" in agents.generation.messages[-1]
+    assert shared("criteria", "part order_correct") in agents.generation.messages[-1]
     assert ours.provenance.prompts[0].sha256 != theirs.provenance.prompts[0].sha256
 
 
@@ -130,5 +158,5 @@ async def test_the_model_of_the_settings_is_asked_for(agents: Agents) -> None:
     await agents.ask("critic", candidate(*STEPS), model="p/m", max_output_tokens=123)
     [request] = agents.generation.requests
     assert (request.model, request.sampling.max_output_tokens) == ("p/m", 123)
-    assert request.messages[0].text.startswith("You review how-to scripts.")
+    assert request.messages[0].text.startswith("You review how-to scripts")
     assert TASK.goal in request.messages[1].text

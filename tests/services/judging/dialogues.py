@@ -25,7 +25,7 @@ def dialogue(*texts: str) -> list[Utterance]:
 
 def fenced(label: str, text: str) -> str:
     """A fence, made by other means than the service's."""
-    marker = hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:16]
+    marker = hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:8]
     return f"[BEGIN {label} {marker}]\n{text}\n[END {label} {marker}]"
 
 

@@ -16,6 +16,7 @@ from dramaturg.service.errors import from_rpc_error
 from services.generation.app import PROMPTS
 from tests.support.generation import generation_service
 from tests.support.openai_server import Answer, OpenAIServer
+from tests.support.prompts import digest
 
 LIBRARY = Decision(
     goal="find out the library's hours",
@@ -30,18 +31,17 @@ SHOP = Decision(
     option_2="send it",
     scenario="- Name: Doe\nOption 1: run",
 )
-QUESTION = """
-
-Under these circumstances, which option is the better way to reach the goal?
+QUESTION = "\n\nWhich option is better?"
+INSTRUCTIONS = """Say which option is the better way to
+reach the goal under the circumstances of the scenario:
 1) Option 1
 2) Option 2
-3) Either: it makes little difference
-
-Answer in one line, with nothing but "Option 1", "Option 2" or "Either"."""
+3) Either: both serve the goal about equally well, it makes little difference
+"""
 
 
 def fenced(text: str) -> str:
-    marker = hashlib.sha256(f"decision\n{text}".encode()).hexdigest()[:16]
+    marker = hashlib.sha256(f"decision\n{text}".encode()).hexdigest()[:8]
     return f"[BEGIN decision {marker}]\n{text}\n[END decision {marker}]"
 
 
@@ -67,6 +67,10 @@ async def test_the_naive_prompt_is_this_one_message_after_the_instructions() -> 
     response, [body] = await choose("Option 1")
     system, question = body["messages"]
     assert system["role"] == "system"
+    assert INSTRUCTIONS in system["content"]
+    assert system["content"].endswith(
+        'Answer in one line, with nothing but "Option 1", "Option 2" or "Either".'
+    )
     assert question == {"role": "user", "content": NAIVE + QUESTION}
     assert body["temperature"] == 0
     assert body["max_tokens"] == 2048
@@ -78,8 +82,7 @@ async def test_the_naive_prompt_is_this_one_message_after_the_instructions() -> 
     assert provenance.name == "llm-author"
     assert provenance.contract == "dramaturg.api.generation.v1.AuthoringService"
     assert {one.name: one.sha256 for one in provenance.prompts} == {
-        name: hashlib.sha256((PROMPTS / f"{name}.md").read_bytes()).hexdigest()
-        for name in ("choose_option", "decision_naive")
+        name: digest(PROMPTS / f"{name}.md") for name in ("choose_option", "decision_naive")
     }
     assert provenance.usage.provider_call_count == len(provenance.completions) == 1
     assert provenance.latency.ToNanoseconds() > 0
@@ -91,10 +94,18 @@ async def test_the_story_tells_the_same() -> None:
         "There is a person called Doe, who has to find out the library's hours.\n"
         "Doe sees two ways to do that. One is to call the library (Option 1). "
         "The other is to search online (Option 2).\n"
-        "This is how things are with Doe: has no internet connection"
+        "As things are, Doe has no internet connection."
     )
     assert body["messages"][-1]["content"] == told + QUESTION
     assert [one.name for one in response.provenance.prompts] == ["choose_option", "decision_story"]
+
+
+@pytest.mark.parametrize("scenario", ["- Name: Doe\n- Home: far away", "- Name: Doe"])
+async def test_the_story_tells_a_profile_in_lines_of_its_own(scenario: str) -> None:
+    told = Decision(goal="eat", option_1="cook", option_2="order", scenario=scenario)
+    _, [body] = await choose("Option 1", decision=told, prompt=pb.DECISION_PROMPT_STORY)
+    lines = scenario.replace("\n", "\n    ")
+    assert f"\nThis is known about Doe:\n    {lines}\n[END" in body["messages"][-1]["content"]
 
 
 async def test_demonstrations_stand_before_it_in_the_same_form() -> None:

@@ -31,7 +31,7 @@ OPENING = dialogue(TERMINAL.description, "/home/doe")
 
 
 def fenced(label: str, text: str) -> str:
-    marker = hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:16]
+    marker = hashlib.sha256(f"{label}\n{text}".encode()).hexdigest()[:8]
     return f"[BEGIN {label} {marker}]\n{text}\n[END {label} {marker}]"
 
 
@@ -74,9 +74,9 @@ async def test_the_user_agent_sees_the_dialogue_turn_by_turn_and_four_strategies
     assert shown.startswith("\n\n".join(parts) + "\n\nHow you go on")
     for strategy in ("improvement: ", "next-step: ", "new-request: ", "other: "):
         assert f"\n{strategy}" in shown
-    assert "if one is given:\n(none)\n" in shown
+    assert "The form of a request:\n(none)\n" in shown
     assert (body["temperature"], body["max_tokens"]) == (1.2, 300)
-    assert '"next-step" | "new-request"' in shown
+    assert '"next-step" | "new-request"' in body["messages"][0]["content"]
     provenance = response.provenance
     assert (provenance.name, [prompt.name for prompt in provenance.prompts]) == (
         "llm-author",

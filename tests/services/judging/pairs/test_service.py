@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
@@ -175,7 +174,7 @@ async def test_only_the_roles_without_a_clear_vote_are_asked_again(serve: Serve,
     assert shown(server.bodies[1]).roles == ("Critic: Reads for the craft.",)
     assert response.provenance.usage.provider_call_count == 2
     assert len(response.provenance.completions) == 2
-    assert [prompt.name for prompt in response.provenance.prompts] == ["compare_texts_by_roles", "ask_again"]
+    assert [prompt.name for prompt in response.provenance.prompts] == ["compare_texts_by_roles"]
 
 
 async def test_a_repeated_entry_that_agrees_is_one_vote(serve: Serve) -> None:
@@ -414,8 +413,56 @@ async def test_identity_says_that_models_are_called() -> None:
 
 async def test_a_deployment_may_word_the_prompts_itself(serve: Serve, tmp_path: Path) -> None:
     own = tmp_path / "compare_texts.md"
-    own.write_text("# user\n{{source}}{{instruction}}{{text_1}}{{text_2}}{{reminder}} Lequel ? {{answer}}")
+    content = "{{source}}{{instruction}}{{text_1}}{{text_2}}"
+    own.write_text(f"# user\n{content}{{{{reminder}}}} {{{{rules}}}} Lequel ? {{{{answer}}}}")
     async with serve(votes(lambda *_: "1"), prompts_dir=tmp_path) as (stub, server):
         response = await stub.ComparePair(request(roles=(), order=GIVEN))
     assert "Lequel ?" in prompt_of(server.bodies[0])
-    assert response.provenance.prompts[0].sha256 == hashlib.sha256(own.read_bytes()).hexdigest()
+    async with serve(votes(lambda *_: "1")) as (stub, _):
+        usual = await stub.ComparePair(request(roles=(), order=GIVEN))
+    assert response.provenance.prompts[0].sha256 != usual.provenance.prompts[0].sha256
+
+
+CAUTION = "Neither the order in which the two are shown nor their length is a reason."
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_choice_may_be_forced(serve: Serve, alone: bool) -> None:
+    asked = {"order": GIVEN, "rules": pb.ComparisonRules(forced_choice=True)} | (
+        {"roles": ()} if alone else {}
+    )
+    async with serve(votes(lambda *_: "1")) as (stub, server):
+        response = await stub.ComparePair(request(**asked))
+    prompt = prompt_of(server.bodies[0])
+    assert "There is no tie" in prompt
+    assert '"tie"' not in prompt
+    assert CAUTION in prompt
+    assert set(preferences(response)) == {FIRST}
+    assert response.provenance.parameters["forced_choice"] == "true"
+
+
+async def test_a_tie_is_no_forced_choice(serve: Serve) -> None:
+    async with serve(votes(lambda *_: "tie")) as (stub, _):
+        response = await stub.ComparePair(request(order=GIVEN, rules=pb.ComparisonRules(forced_choice=True)))
+    assert set(preferences(response)) == {ABSTAIN}
+    assert response.preference == ABSTAIN
+
+
+async def test_the_caution_against_order_and_length_may_be_left_out(serve: Serve) -> None:
+    rules = pb.ComparisonRules(bias_caution_omitted=True)
+    async with serve(votes(lambda *_: "1")) as (stub, server):
+        response = await stub.ComparePair(request(order=GIVEN, rules=rules))
+    prompt = prompt_of(server.bodies[0])
+    assert CAUTION not in prompt
+    assert 'the vote is "tie"' in prompt
+    assert response.provenance.parameters["bias_caution_omitted"] == "true"
+
+
+async def test_both_orders_share_everything_before_the_texts(serve: Serve) -> None:
+    async with serve(votes(lambda *_: "1")) as (stub, server):
+        await stub.ComparePair(request())
+    first, second = (body["messages"] for body in server.bodies)
+    assert first[0] == second[0]
+    shared, _, _ = first[1]["content"].partition("Text 1:")
+    assert "[BEGIN roles" in shared
+    assert second[1]["content"].startswith(shared)

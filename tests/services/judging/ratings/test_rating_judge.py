@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import grpc
@@ -21,6 +20,7 @@ from services.judging.ratings.settings import RatingJudgeSettings
 from tests.services.judging.dialogues import TASK, dialogue, fenced, generation_target
 from tests.support.judges import serve_app
 from tests.support.openai_server import Answer, Body, OpenAIServer
+from tests.support.prompts import digest
 
 HISTORY = dialogue(TASK.description, "/home/doe", "ls")
 
@@ -58,13 +58,14 @@ async def test_it_shows_the_dialogue_by_turns_and_the_response_apart() -> None:
         [
             "What is simulated:\n" + fenced("task", "Linux terminal"),
             "The dialogue so far:\n" + "\n".join(turns),
-            "The last response, which you are to rate:\n" + fenced("last response", "a  b"),
+            "The last response:\n" + fenced("last response", "a  b"),
         ]
     )
     assert user["content"].startswith(start)
-    positions = [user["content"].index(band) for band in ("9 or 10", "7 or 8", "5 or 6", "3 or 4", "1 or 2")]
+    bands = ("9 or 10", "7 or 8", "5 or 6", "3 or 4", "1 or 2")
+    positions = [system["content"].index(band) for band in bands]
     assert positions == sorted(positions)
-    assert user["content"].index('"reason"') < user["content"].index('"rating"')
+    assert system["content"].index('"reason"') < system["content"].index('"rating"')
     schema = body["response_format"]["json_schema"]["schema"]
     assert list(schema["properties"]) == ["reason", "rating"]
     assert schema["properties"]["rating"] == {"type": "integer", "minimum": 1, "maximum": 10}
@@ -80,7 +81,7 @@ async def test_the_rating_says_how_it_was_made() -> None:
         "dramaturg.api.judging.v1.RatingJudgeService",
     )
     [prompt] = provenance.prompts
-    assert prompt.sha256 == hashlib.sha256((PROMPTS / "rate_response.md").read_bytes()).hexdigest()
+    assert prompt.sha256 == digest(PROMPTS / "rate_response.md")
     assert provenance.parameters == {"temperature": "0.5", "repeat_index": "2"}
     assert provenance.usage.provider_call_count == len(provenance.completions) == 1
     assert provenance.latency.ToNanoseconds() > 0
