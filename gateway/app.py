@@ -23,6 +23,7 @@ from gateway.judges.identity_checks import IdentityChecks
 from gateway.judges.registry import open_registry
 from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
+from gateway.quotas.items import with_items
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
 from gateway.servicer import JudgeDirectoryServicer, evaluation_servicer
@@ -107,4 +108,4 @@ class App:
                 *runs,
                 *proxy_contracts(registry),
             ]
-            yield [replace(contract, gate=quotas) for contract in contracts]
+            yield [replace(with_items(contract), gate=quotas) for contract in contracts]

@@ -54,7 +54,7 @@ class Contract:
     """The health that is reported for the contract until the server stops."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """The number of items in a request, by the method's name. Items count against
-    ``server.max_concurrent_calls``; a request of any other method counts as one.
+    ``server.max_concurrent_calls`` and are given to the gate; a request of any other method counts as one.
     """
 
     @classmethod

@@ -13,11 +13,12 @@ Answered = Callable[[Any], None]
 class Gate(Protocol):
     """Encloses the calls of a contract, after authorization and admission."""
 
-    def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
         """Encloses a call by ``async with``.
 
         Args:
             method: The full name of the method.
+            items: The number of items in the request (``Contract.weights``), at least 1.
 
         Raises:
             ServiceError: When entered: the call is refused.
@@ -37,9 +38,9 @@ class OpenGate:
 
     _pass = _Pass()
 
-    def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
         """Lets the call pass."""
-        del method
+        del method, items
         return self._pass
 
 

@@ -20,6 +20,7 @@ from dramaturg.service.gate import OPEN_GATE, Answered
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.quotas.spending import DailySpending, seconds_until_tomorrow
 from gateway.quotas.token_bucket import TokenBucket
+from gateway.quotas.usage import CallUsage
 from gateway.runs.records import Spending
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
@@ -29,7 +30,9 @@ _RESUMES_RUN = f"{_RUNS}/ResumeRun"
 _RETRY_CALL_SECONDS = 1.0
 _RETRY_RUN_SECONDS = 60.0
 _LEAST_COST = Spending(1, 1e-6)
-"""What a call in progress is expected to cost at least."""
+"""The least expected cost of an item."""
+_UNKNOWN_SHARE = 20
+"""Before a first item's cost is known, this part of the day's quota is expected."""
 _WEIGHT = 0.1
 """The weight of the last call in the average."""
 
@@ -41,8 +44,9 @@ class Quotas:
     day are spent, calls that cost are refused: evaluations, and the start of runs. Calls and runs in progress
     continue; runs have budgets of their own.
 
-    A call in progress reserves what the costliest call of its tenant so far has cost, so that concurrent
-    calls do not all pass with the last of the quota.
+    Each item of a batch counts as a call. A call in progress reserves for each item the average cost of the
+    tenant's items so far, so that concurrent calls do not all pass with the last of the quota: a call passes
+    only if it fits beside the reserved ones, or if nothing is reserved and the quota is not used up.
 
     Attributes:
         spending: What tenants spent today.
@@ -55,10 +59,10 @@ class Quotas:
         self._in_progress: Counter[str] = Counter()
         self._reserved: defaultdict[str, Spending] = defaultdict(Spending)
         self._expected: dict[str, Spending] = {}
-        """The moving average of the cost of a call, by tenant."""
+        """The moving average of the cost of an item, by tenant."""
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def passing(self, method: str) -> AbstractAsyncContextManager[Answered]:
+    def passing(self, method: str, items: int) -> AbstractAsyncContextManager[Answered]:
         """Admits a call of the current caller's tenant.
 
         Raises:
@@ -67,30 +71,45 @@ class Quotas:
         """
         tenant = current().tenant
         quota = self._settings.of(tenant)
-        return OPEN_GATE.passing(method) if quota.limits_nothing else self._held(tenant, quota, method)
+        return (
+            OPEN_GATE.passing(method, items)
+            if quota.limits_nothing
+            else self._held(tenant, quota, method, items)
+        )
 
     @asynccontextmanager
-    async def _held(self, tenant: str, quota: Quota, method: str) -> AsyncIterator[Answered]:
-        self._count(tenant, quota)
-        self._in_progress[tenant] += 1
+    async def _held(self, tenant: str, quota: Quota, method: str, items: int) -> AsyncIterator[Answered]:
+        self._count(tenant, quota, items)
+        self._in_progress[tenant] += items
+        usage = CallUsage()
         try:
             # Starts of runs one at a time, so that each sees the runs of those before it.
-            async with self._start_lock(tenant, quota, method), self._reservation(tenant, quota, method):
+            async with (
+                self._start_lock(tenant, quota, method),
+                self._reservation(tenant, quota, method, items),
+            ):
                 await self._check_runs(tenant, quota, method)
-                yield partial(self._answered, tenant)
+                yield partial(self._answered, tenant, usage)
+                if usage.spent != Spending():
+                    self._expect(tenant, usage.spent, items)
         finally:
-            self._in_progress[tenant] -= 1
+            self._in_progress[tenant] -= items
             if not self._in_progress[tenant]:
                 del self._in_progress[tenant]
 
-    def _count(self, tenant: str, quota: Quota) -> None:
+    def _count(self, tenant: str, quota: Quota, items: int) -> None:
         limit = quota.max_concurrent_calls
-        if limit is not None and self._in_progress[tenant] >= limit:
-            raise _exhausted("max_concurrent_calls", limit, "calls in progress", _RETRY_CALL_SECONDS)
+        if limit is not None and self._in_progress[tenant] + items > limit:
+            what = (
+                "calls in progress" if items == 1 else f"calls in progress, and the request has {items} items"
+            )
+            # A request that exceeds the limit alone is never admitted.
+            retry_after = _RETRY_CALL_SECONDS if items <= limit else None
+            raise _exhausted("max_concurrent_calls", limit, what, retry_after)
         if quota.requests_per_minute is None:
             return
         bucket = self._buckets.setdefault(tenant, TokenBucket(quota.requests_per_minute))
-        if wait := bucket.take():
+        if wait := bucket.take(items):
             raise _exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
 
     def _start_lock(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
@@ -99,7 +118,7 @@ class Quotas:
         return self._starting[tenant]
 
     @asynccontextmanager
-    async def _reservation(self, tenant: str, quota: Quota, method: str) -> AsyncIterator[None]:
+    async def _reservation(self, tenant: str, quota: Quota, method: str, items: int) -> AsyncIterator[None]:
         """Reserves the cost of a call within an ``async with`` block, if the day's quota has it left."""
         if quota.tokens_per_day is None and quota.usd_per_day is None:
             yield
@@ -109,15 +128,15 @@ class Quotas:
             yield
             return
         spent = await self.spending.today(tenant, fresh=starts_run)
+        cost = _LEAST_COST if starts_run else self._expected_cost(tenant, quota, items)
         # Nothing is awaited between the check and the reservation.
-        _check_spent(quota, spent, self._reserved[tenant])
-        cost = _LEAST_COST if starts_run else self._expected.get(tenant, _LEAST_COST)
+        _check_spent(quota, spent, self._reserved[tenant], cost)
         self._reserved[tenant] += cost
         try:
             yield
         finally:
             self._reserved[tenant] -= cost
-            if not self._in_progress[tenant] - 1:
+            if self._in_progress[tenant] == items:
                 del self._reserved[tenant]  # no residue of rounding
 
     async def _check_runs(self, tenant: str, quota: Quota, method: str) -> None:
@@ -127,13 +146,25 @@ class Quotas:
         if await self.spending.active_runs(tenant) >= limit:
             raise _exhausted("max_active_runs", limit, "active runs", _RETRY_RUN_SECONDS)
 
-    def _answered(self, tenant: str, message: Any) -> None:
-        """Adds the usage of an evaluation's result, or of the answer of a judge or author."""
-        for part in (getattr(message, "result", None), getattr(message, "provenance", None)):
-            if part is not None and hasattr(part, "usage"):
-                self.spending.add(tenant, part.usage)
-                cost = Spending.of(part.usage)
-                self._expected[tenant] = _average(self._expected.get(tenant, cost), cost)
+    def _answered(self, tenant: str, usage: CallUsage, message: Any) -> None:
+        """Adds the usage that a response reports."""
+        added = usage.add(message)
+        if added != Spending():
+            self.spending.add(tenant, added)
+
+    def _expected_cost(self, tenant: str, quota: Quota, items: int) -> Spending:
+        cost = self._expected.get(tenant)
+        if cost is None:
+            tokens = (quota.tokens_per_day or 0) // _UNKNOWN_SHARE
+            cost = Spending(
+                max(_LEAST_COST.tokens, tokens),
+                max(_LEAST_COST.usd, (quota.usd_per_day or 0.0) / _UNKNOWN_SHARE),
+            )
+        return Spending(cost.tokens * items, cost.usd * items)
+
+    def _expect(self, tenant: str, spent: Spending, items: int) -> None:
+        cost = Spending(math.ceil(spent.tokens / items), spent.usd / items)
+        self._expected[tenant] = _average(self._expected.get(tenant, cost), cost)
 
 
 def _average(average: Spending, cost: Spending) -> Spending:
@@ -142,8 +173,8 @@ def _average(average: Spending, cost: Spending) -> Spending:
     return Spending(max(_LEAST_COST.tokens, math.ceil(tokens)), max(_LEAST_COST.usd, usd))
 
 
-def _check_spent(quota: Quota, spent: Spending, reserved: Spending) -> None:
-    total = spent + reserved
+def _check_spent(quota: Quota, spent: Spending, reserved: Spending, cost: Spending) -> None:
+    total = spent + reserved + cost
     for name, limit, used, all_used, what in (
         ("tokens_per_day", quota.tokens_per_day, spent.tokens, total.tokens, "tokens today"),
         ("usd_per_day", quota.usd_per_day, spent.usd, total.usd, "US dollars today"),
@@ -152,11 +183,11 @@ def _check_spent(quota: Quota, spent: Spending, reserved: Spending) -> None:
             continue
         if used >= limit:
             raise _exhausted(name, limit, what, seconds_until_tomorrow())
-        if all_used >= limit:
+        if reserved != Spending() and all_used > limit:
             raise _exhausted(name, limit, f"{what}, with calls in progress", _RETRY_CALL_SECONDS)
 
 
-def _exhausted(quota: str, limit: float, what: str, retry_after: float) -> ServiceError:
+def _exhausted(quota: str, limit: float, what: str, retry_after: float | None) -> ServiceError:
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED,

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
 from gateway.runs.records import Spending
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import ThreadPool, store_unavailable
@@ -31,6 +30,10 @@ class _Stored:
     read_at: float
     day: datetime
 
+    @property
+    def is_current(self) -> bool:
+        return self.day == start_of_day() and time.monotonic() - self.read_at <= _CACHE_SECONDS
+
 
 class DailySpending:
     """Adds up what tenants spend.
@@ -44,7 +47,7 @@ class DailySpending:
         self._store: RunStore | None = None
         self._threads: ThreadPool | None = None
         self._stored: dict[str, _Stored] = {}
-        self._reading: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._store_lock: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._unwritten: dict[str, list[Spending]] = {}
         """Spending of evaluations that is not in the store, by tenant."""
         self._writers: dict[str, asyncio.Task[None]] = {}
@@ -68,9 +71,8 @@ class DailySpending:
             self._threads.close()
             self._store = self._threads = None
 
-    def add(self, tenant: str, usage: Usage) -> None:
-        """Adds the usage of an evaluation."""
-        spent = Spending.of(usage)
+    def add(self, tenant: str, spent: Spending) -> None:
+        """Adds the spending of an evaluation."""
         if self._store is None:
             self._start_day()
             self._in_memory[tenant] += spent
@@ -92,16 +94,18 @@ class DailySpending:
         if self._store is None or self._threads is None:
             self._start_day()
             return self._in_memory[tenant]
-        # One read at a time: calls that wait for it use its result.
-        async with self._reading[tenant]:
-            known = self._stored.get(tenant)
-            now, day = time.monotonic(), start_of_day()
-            if fresh or known is None or known.day != day or now - known.read_at > _CACHE_SECONDS:
-                try:
-                    spent = await self._threads(self._store.spent_today, tenant)
-                except StoreError as error:
-                    raise store_unavailable(error) from error
-                known = self._stored[tenant] = _Stored(spent, now, day)
+        known = self._stored.get(tenant)
+        if fresh or known is None or not known.is_current:
+            # One read at a time, and none during a write: an amount would count twice, or not at all.
+            async with self._store_lock[tenant]:
+                known = self._stored.get(tenant)
+                if fresh or known is None or not known.is_current:
+                    now, day = time.monotonic(), start_of_day()
+                    try:
+                        spent = await self._threads(self._store.spent_today, tenant)
+                    except StoreError as error:
+                        raise store_unavailable(error) from error
+                    known = self._stored[tenant] = _Stored(spent, now, day)
         return sum(self._unwritten.get(tenant, ()), known.spent)
 
     async def active_runs(self, tenant: str) -> int:
@@ -133,9 +137,13 @@ class DailySpending:
     async def _write(self, tenant: str) -> None:
         assert self._store is not None
         assert self._threads is not None
+        async with self._store_lock[tenant]:
+            await self._write_unlocked(self._store, self._threads, tenant)
+
+    async def _write_unlocked(self, store: RunStore, threads: ThreadPool, tenant: str) -> None:
         count = len(self._unwritten[tenant])
         spent = sum(self._unwritten[tenant], Spending())
-        writing = asyncio.ensure_future(self._threads(self._store.add_spending, tenant, spent))
+        writing = asyncio.ensure_future(threads(store.add_spending, tenant, spent))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:

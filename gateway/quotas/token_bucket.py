@@ -22,12 +22,17 @@ class TokenBucket:
         self._left = float(calls_per_minute)
         self._updated = clock()
 
-    def take(self) -> float:
-        """Takes one call. Returns 0, or the seconds until one is available if none is left."""
+    def take(self, count: int = 1) -> float:
+        """Takes calls. Returns 0, or the seconds until they are available if they are not.
+
+        More calls than a minute's are taken when a minute's are available; the wait for the next ones is
+        longer accordingly.
+        """
         now = self._clock()
         self._left = min(self._limit, self._left + (now - self._updated) * self._limit / _MINUTE)
         self._updated = now
-        if self._left >= 1:
-            self._left -= 1
+        wanted = min(count, self._limit)
+        if self._left >= wanted:
+            self._left -= count
             return 0.0
-        return (1 - self._left) * _MINUTE / self._limit
+        return (wanted - self._left) * _MINUTE / self._limit

@@ -28,6 +28,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.interceptors.access import Authorization, Gates
 from dramaturg.service.interceptors.access_log import AccessLog
 from dramaturg.service.interceptors.admission import Admission
+from dramaturg.service.interceptors.call import Call
 from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.interceptors.error_mapping import ErrorMapping
@@ -52,10 +53,15 @@ def server_interceptor(
         further: Interceptors of gRPC that run inside those of the server.
     """
     weights = {
-        f"/{contract.full_name}/{method}": weigh
+        f"/{contract.full_name}/{method}": weight
         for contract in contracts
-        for method, weigh in contract.weights.items()
+        for method, weight in contract.weights.items()
     }
+
+    def weigh(call: Call) -> int:
+        weight = weights.get(call.method)
+        return 1 if weight is None else max(1, weight(call.request))
+
     retry_after = settings.overload_retry_seconds
     return InterceptorChain(
         guard,
@@ -68,9 +74,9 @@ def server_interceptor(
             AccessLog(),
             ErrorMapping(),
             Authorization(guard),
-            Admission(settings.max_concurrent_calls, retry_after=retry_after, weights=weights),
+            Admission(settings.max_concurrent_calls, retry_after=retry_after, weigh=weigh),
             Deadlines(floor=settings.minimum_deadline_seconds),
-            Gates({contract.full_name: contract.gate for contract in contracts}),
+            Gates({contract.full_name: contract.gate for contract in contracts}, weigh),
             Validation(),
         ),
         further,

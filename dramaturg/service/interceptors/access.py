@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,9 +36,11 @@ class Gates:
 
     Args:
         gates: The gates, by the contracts' full names.
+        weigh: The number of items in the request of a call.
     """
 
-    def __init__(self, gates: Mapping[str, Gate]) -> None:
+    def __init__(self, gates: Mapping[str, Gate], weigh: Callable[[Call], int]) -> None:
+        self._weigh = weigh
         self._gates = {contract: gate for contract, gate in gates.items() if gate is not OPEN_GATE}
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
@@ -51,7 +53,7 @@ class Gates:
         if gate is None:
             await proceed(call)
             return
-        async with gate.passing(call.method) as answered:
+        async with gate.passing(call.method, self._weigh(call)) as answered:
             call.send = partial(_send, call.send, answered)
             await proceed(call)
 

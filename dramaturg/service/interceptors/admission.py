@@ -6,8 +6,7 @@ reason nor a retry delay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import grpc
 
@@ -22,15 +21,13 @@ class Admission:
     Args:
         limit: The maximum of concurrent items.
         retry_after: The retry delay of refused calls, in seconds.
-        weights: The number of items in a request, by the method's full name. Other calls count as one item.
+        weigh: The number of items in the request of a call.
     """
 
-    def __init__(
-        self, limit: int, *, retry_after: float, weights: Mapping[str, Callable[[Any], int]]
-    ) -> None:
+    def __init__(self, limit: int, *, retry_after: float, weigh: Callable[[Call], int]) -> None:
         self._limit = limit
         self._retry_after = retry_after
-        self._weights = weights
+        self._weigh = weigh
         self._in_progress = 0
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
@@ -39,8 +36,7 @@ class Admission:
         Raises:
             ServiceError: RESOURCE_EXHAUSTED (ERROR_REASON_OVERLOADED) where they would exceed the limit.
         """
-        weigh = self._weights.get(call.method)
-        items = 1 if weigh is None else max(1, weigh(call.request))
+        items = self._weigh(call)
         if self._in_progress + items > self._limit:
             raise self._overloaded(items)
         self._in_progress += items

@@ -23,16 +23,18 @@ class Turnstile:
     def __init__(self, most: int) -> None:
         self.left = most
         self.passed: list[str] = []
+        self.items: list[int] = []
         self.answers = 0
         self.within = 0
 
     @asynccontextmanager
-    async def passing(self, method: str) -> AsyncIterator[Answered]:
+    async def passing(self, method: str, items: int) -> AsyncIterator[Answered]:
         if not self.left:
             reason = error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED
             raise ServiceError(grpc.StatusCode.RESOURCE_EXHAUSTED, reason, "no more", retry_after=7)
         self.left -= 1
         self.passed.append(method)
+        self.items.append(items)
         self.within += 1
         try:
             yield self._answered
@@ -55,6 +57,7 @@ async def test_a_gate_encloses_calls_of_every_arity(method: str) -> None:
         count = await call_arity(channel, method, synthesize_request())
         await until(lambda: gate.within == 0)
         assert gate.passed == [f"/{ARITIES}/{method}"]
+        assert gate.items == [1]
         assert gate.answers == count
         assert within == [1]
         with pytest.raises(grpc.aio.AioRpcError) as raised:

@@ -25,6 +25,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_RUNNING,
     DatasetManifest,
 )
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
@@ -32,6 +34,7 @@ from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve, until
 from gateway.app import App
 from gateway.judges.registry import open_registry
+from gateway.proxy import ROLE_METADATA
 from gateway.quotas import spending
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import Quota, QuotaSettings
@@ -83,9 +86,10 @@ async def ask(channel: grpc.aio.Channel) -> None:
     await JudgeDirectoryServiceStub(channel).ListJudges(ListJudgesRequest(), timeout=20)
 
 
-async def evaluate(channel: grpc.aio.Channel) -> Any:
+async def evaluate(channel: grpc.aio.Channel, candidates: int = 2) -> Any:
     stub = EvaluationServiceStub(channel)
-    return [event async for event in stub.EvaluateScripts(scripts_request(), timeout=20)][-1].result
+    events = stub.EvaluateScripts(scripts_request(candidates), timeout=20)
+    return [event async for event in events][-1].result
 
 
 async def test_requests_a_minute_are_each_tenants_own(tmp_path: Path) -> None:
@@ -122,7 +126,7 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
         return all_pass("critic")
 
     async with gateway(tmp_path, Fake("critic", wait), default={"max_concurrent_calls": 1}) as (alice, bob):
-        first = asyncio.create_task(evaluate(alice))
+        first = asyncio.create_task(evaluate(alice, 1))
         await until(lambda: begun > 0)
         assert is_exhausted(await fault(ask(alice)), "max_concurrent_calls", "1")
         await ask(bob)
@@ -130,7 +134,7 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
         await first
         await ask(alice)
         release.clear()
-        cancelled = asyncio.create_task(evaluate(alice))
+        cancelled = asyncio.create_task(evaluate(alice, 1))
         before = begun
         await until(lambda: begun > before)
         cancelled.cancel()
@@ -142,6 +146,72 @@ async def test_calls_under_way_are_counted_until_they_end(tmp_path: Path) -> Non
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.01)
         release.set()
+
+
+async def test_each_item_of_a_batch_is_counted(tmp_path: Path) -> None:
+    async with gateway(tmp_path, default={"max_concurrent_calls": 3}) as (alice, _):
+        await evaluate(alice, 3)
+        error = await fault(evaluate(alice, 4))
+        assert error.metadata == {"quota": "max_concurrent_calls", "limit": "3"}
+        assert error.retry_after is None, "it is never admitted"
+        assert "4 items" in error.message
+        stub = JudgeServiceStub(alice)
+        request = JudgeRequest(
+            task=scripts_request().task,
+            candidates=[JudgeCandidate(id=str(number), text="1. Boil.") for number in range(4)],
+        )
+        judged = stub.Judge(request, timeout=20, metadata=((ROLE_METADATA, "critic"),))
+        assert "4 items" in (await fault(anext(aiter(judged)))).message
+
+
+async def test_each_item_counts_against_the_rate(tmp_path: Path) -> None:
+    async with gateway(tmp_path, default={"requests_per_minute": 5}) as (alice, _):
+        await evaluate(alice, 4)
+        assert is_exhausted(await fault(evaluate(alice, 2)), "requests_per_minute", "5")
+        await ask(alice)
+
+
+async def test_a_cancelled_evaluation_costs_what_was_sent(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    async def wait(request: object) -> object:
+        await release.wait()
+        return all_pass("critic")
+
+    async with gateway(tmp_path, Fake("critic", wait), default={"tokens_per_day": 20}) as (alice, _):
+        events = EvaluationServiceStub(alice).EvaluateScripts(scripts_request(), timeout=20)
+        assessed = 0
+        async for event in events:
+            assessed += event.WhichOneof("event") == "assessment"
+            if assessed == 2:
+                break
+        events.cancel()
+        assert is_exhausted(await fault(evaluate(alice)), "tokens_per_day", "20")
+        release.set()
+
+
+async def test_calls_at_once_do_not_share_the_last_of_the_quota(tmp_path: Path) -> None:
+    begun, release = 0, asyncio.Event()
+
+    async def wait(request: object) -> object:
+        nonlocal begun
+        begun += 1
+        await release.wait()
+        return all_pass("critic")
+
+    # Two evaluations of 84 tokens fit, and the second may exceed the quota.
+    async with gateway(tmp_path, Fake("critic", wait), default={"tokens_per_day": 200}) as (alice, _):
+        release.set()
+        await evaluate(alice)
+        release.clear()
+        first = asyncio.create_task(evaluate(alice))
+        await until(lambda: begun == 4)  # two candidates each
+        error = await fault(evaluate(alice))
+        assert is_exhausted(error, "tokens_per_day", "200")
+        assert error.retry_after is not None
+        assert error.retry_after <= 1, "the call in progress may cost less than expected"
+        release.set()
+        await first
 
 
 async def test_what_evaluations_cost_is_counted(tmp_path: Path) -> None:
@@ -304,7 +374,6 @@ async def test_calls_at_once_do_not_all_pass_with_the_last_unit(tmp_path: Path) 
         for call in [call for call in calls if call.done()]:
             error = await fault(call)
             assert is_exhausted(error, "tokens_per_day", "1")
-            assert error.retry_after == 1
         release.set()
         ends = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(not isinstance(end, Exception) for end in ends) == 1

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from gateway.quotas import spending
@@ -27,8 +26,8 @@ def store(tmp_path: Path) -> Iterator[RunStore]:
     opened.close()
 
 
-def usage(tokens: int) -> Usage:
-    return Usage(prompt_token_count=tokens)
+def usage(tokens: int) -> Spending:
+    return Spending(tokens)
 
 
 async def test_amounts_are_written_and_read_by_another_gateway(store: RunStore) -> None:
@@ -64,6 +63,32 @@ async def test_an_outage_of_the_store_omits_nothing(store: RunStore, monkeypatch
         monkeypatch.undo()
         await until(lambda: store.spent_today("a").tokens == 5)
         assert (await spent.today("a", fresh=True)).tokens == 5
+
+
+async def test_an_amount_written_during_a_read_is_not_missed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, written = threading.Event(), threading.Event()
+    read = store.spent_today
+
+    def read_early(tenant: str) -> Spending:
+        found = read(tenant)
+        reading.set()
+        assert written.wait(20)
+        return found
+
+    spent = DailySpending()
+    async with spent.persisted(store):
+        monkeypatch.setattr(store, "spent_today", read_early)
+        asked = asyncio.create_task(spent.today("a"))
+        await until(reading.is_set)
+        spent.add("a", usage(7))
+        # The write waits for the read, and is not missed by the one after it.
+        written.set()
+        await asked
+        assert (await spent.today("a")).tokens == 7
+        await until(lambda: read("a").tokens == 7)
+        assert (await spent.today("a")).tokens == 7
 
 
 async def test_a_stop_writes_what_is_left_once(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

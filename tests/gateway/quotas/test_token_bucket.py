@@ -51,3 +51,13 @@ def test_after_the_wait_there_is_one(a_minute: int) -> None:
         assert bucket.take() == 0
     clock.now += bucket.take() + 1e-6
     assert bucket.take() == 0
+
+
+def test_a_batch_takes_each_of_its_items() -> None:
+    clock = Clock()
+    bucket = TokenBucket(10, clock)
+    assert bucket.take(4) == 0
+    assert math.isclose(bucket.take(8), 12.0)
+    clock.now += 24
+    assert bucket.take(25) == 0, "more than a minute's, once a minute's are there"
+    assert math.isclose(bucket.take(), 96.0)
