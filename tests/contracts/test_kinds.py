@@ -89,7 +89,7 @@ def test_the_registries_have_the_kinds_of_the_contract() -> None:
     assert set(RUN_KINDS) == {field.name for field in RunSpec.DESCRIPTOR.oneofs_by_name["evaluation"].fields}
     results = {field.name for field in RunSample.DESCRIPTOR.oneofs_by_name["result"].fields}
     assert {kind.results.name for kind in RUN_KINDS.values()} == results
-    assert {kind.name: kind.results for kind in RESULT_KINDS} == {
+    assert {shown.name: shown.results for shown in RESULT_KINDS} == {
         name: kind.results for name, kind in RUN_KINDS.items()
     }
 
@@ -99,11 +99,11 @@ def test_a_kind_has_a_package_and_its_modules() -> None:
         package = Path(*type(kind).__module__.split(".")[:-1])
         for module in ("kind", "plan", "evaluation"):
             assert (ROOT / package / f"{module}.py").is_file()
-    for kind in RESULT_KINDS:
+    for shown in RESULT_KINDS:
         for module in (
-            f"dramaturg/results/{kind.name}",
-            f"dramaturg/report/views/{kind.name}",
-            f"dramaturg/cli/evaluate/{kind.command}",
-            f"dramaturg/cli/runs/create/{kind.command}",
+            f"dramaturg/results/{shown.name}",
+            f"dramaturg/report/views/{shown.name}",
+            f"dramaturg/cli/evaluate/{shown.command}",
+            f"dramaturg/cli/runs/create/{shown.command}",
         ):
             assert (ROOT / f"{module}.py").is_file()
