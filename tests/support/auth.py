@@ -110,7 +110,7 @@ def _add(service: ServiceDescriptor, note: Note, server: grpc.aio.Server) -> Non
 
 
 def _handler(method: MethodDescriptor, note: Note) -> Any:
-    assert not method.client_streaming, "no contract has a method that takes a stream"
+    _check_form(method)
     request = message_factory.GetMessageClass(method.input_type)
     response = message_factory.GetMessageClass(method.output_type)
 
@@ -128,19 +128,27 @@ def _handler(method: MethodDescriptor, note: Note) -> Any:
     }
     if method.server_streaming:
         return grpc.unary_stream_rpc_method_handler(stream, **forms)
+    if method.client_streaming:
+        return grpc.stream_unary_rpc_method_handler(answer, **forms)
     return grpc.unary_unary_rpc_method_handler(answer, **forms)
 
 
 async def call(channel: grpc.aio.Channel, method: MethodDescriptor, **options: Any) -> None:
-    """Calls a method with an empty request."""
-    assert not method.client_streaming, "no contract has a method that takes a stream"
+    """Calls a method with an empty request, or a stream of one."""
+    _check_form(method)
     request = message_factory.GetMessageClass(method.input_type)
     response = message_factory.GetMessageClass(method.output_type)
-    make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
+    unary: Any = channel.stream_unary if method.client_streaming else channel.unary_unary
+    make: Any = channel.unary_stream if method.server_streaming else unary
     made = make(path(method), request.SerializeToString, response.FromString)
-    answer = made(request(), timeout=20, **options)
+    answer = made(iter([request()]) if method.client_streaming else request(), timeout=20, **options)
     if method.server_streaming:
         async for _ in answer:
             pass
     else:
         await answer
+
+
+def _check_form(method: MethodDescriptor) -> None:
+    both = method.client_streaming and method.server_streaming
+    assert not both, "no contract has a method with streams in both directions"

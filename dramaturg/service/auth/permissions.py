@@ -1,7 +1,7 @@
 """The permissions that methods need, and those that roles give.
 
-The table has every method of every contract: a server that authenticates its callers does not start with a
-method without a rule.
+The table has every method of every contract, EvaluationService as a whole: a server that authenticates its
+callers does not start with a method without a rule.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
+
+from dramaturg.api.evaluation.v1 import evaluation_service_pb2
 
 EVALUATE: Final = "evaluate"
 """Evaluate samples, and ask the judges of a gateway."""
@@ -36,15 +38,13 @@ ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """The permissions of each role."""
 
+_EVALUATION = evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"]
+
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
     "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
-    "dramaturg.api.evaluation.v1.EvaluationService": {
-        EVALUATE: (
-            "EvaluateScripts CompareTexts EvaluateGraphs EvaluateDecisions SimulateDialogue "
-            "EvaluateDialogues Summarize"
-        )
-    },
+    # All methods: each kind of evaluation has one.
+    "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {JUDGES_READ: "ListJudges CheckJudge"},
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "
