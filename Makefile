@@ -12,11 +12,12 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(RELEASE)/uv pip compile --no-con
 TSC := .tools/k8s/node_modules/.bin/tsc
 BUF := .tools/node_modules/.bin/buf
 BUF_VERSION := 1.75.0
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-servers test-endurance k8s-check lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow test-servers test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,7 +48,7 @@ $(SERVERS)/.aimock:
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
 
-k8s-check: $(VENV)/.dev $(TSC) ## Renders and checks the manifests, the Dockerfile and the locks.
+k8s-check: $(VENV)/.dev $(VENV)/.helm $(TSC) ## Renders and checks the manifests, the chart, the Dockerfile and the locks.
 	@$(PYTEST) -m k8s tests/k8s
 
 lint: $(VENV)/.dev $(BUF) ## Checks code, types and contracts.
@@ -95,6 +96,19 @@ up: $(VENV)/.platform ## Starts every service and the gateway in one process.
 bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one run.
 	@set -e; for file in bench/[a-z]*.py; do echo "== $$file"; $(BIN)/python $$file; done
 
+# With buildah: make images BUILD="buildah build".
+BUILD ?= docker build
+images: ## Builds the images and prints the size of each.
+	@set -e; for name in dramaturg dramaturg-embedding dramaturg-embedding-torch; do \
+		target=$${name#dramaturg}; target=$${target#-}; \
+		$(BUILD) --target $${target:-service} --tag $$name:$(VERSION) --build-arg VERSION=$(VERSION) \
+			--build-arg REVISION=$$(git rev-parse HEAD) .; \
+		$(firstword $(BUILD)) images --format '{{.Repository}}:{{.Tag}} {{.Size}}' $$name:$(VERSION); done
+
+chart: $(VENV)/.helm ## Packages the Helm chart into dist; `helm push` sends it to an OCI registry.
+	@mkdir -p dist
+	@$(BIN)/python -c 'import helm_python; print(helm_python.package("k8s/chart", destination="dist"))'
+
 wheel: $(VENV)/.dev ## Builds the wheel.
 	@$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
@@ -118,6 +132,11 @@ $(VENV)/.platform: $(VENV)/pyvenv.cfg $(SOURCES) requirements/embedding-model.tx
 
 $(VENV)/.dev: $(VENV)/.platform
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# Helm as a library: no binary is needed to render, lint and package the chart.
+$(VENV)/.helm: $(VENV)/.dev
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps helm-python-sdk==0.2.2
 	@touch $@
 
 $(BUF): Makefile

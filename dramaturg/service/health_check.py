@@ -1,7 +1,6 @@
 """Asks a server for its health: ``python -m dramaturg.service.health_check TARGET [CONTRACT]``.
 
-The channel is configured by the environment (section ``channel``). Exit codes: 0 if the contract is served, else
-1.
+The environment configures the channel (section ``channel``). Exit codes: 0 if the contract is served, else 1.
 """
 
 from __future__ import annotations

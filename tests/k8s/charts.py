@@ -50,8 +50,8 @@ def is_test(found: Object) -> bool:
 def comparable(rendering: Rendering) -> dict[tuple[str, str], Object]:
     """The objects by kind and name, without what only one of the two tools writes.
 
-    These are hashes of kustomize in the names of ConfigMaps, annotations, the labels of Helm, and the order of
-    lists that are merged by a key. Configuration is compared as parsed TOML.
+    These are hashes of kustomize in the names of ConfigMaps, annotations, the labels of Helm, and the order
+    of lists that are merged by a key. Configuration is compared as parsed TOML.
     """
     hashed = {
         found["metadata"]["name"]: re.sub(r"-[a-z0-9]{10}$", "", found["metadata"]["name"])

@@ -200,8 +200,13 @@ def test_an_external_database_is_migrated_before_the_installation_and_each_upgra
         weights = [int(found["metadata"]["annotations"]["helm.sh/hook-weight"]) for found in before]
         assert weights == sorted(weights)
         assert len(set(weights)) == 3
-    policy = rendering.one("NetworkPolicy", "calls-store")["spec"]["egress"]
-    assert policy[0]["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
+    # The policy of the Job is created with it, before those of the services.
+    for name in ("migration", "calls-store"):
+        egress = rendering.one("NetworkPolicy", name)["spec"]["egress"]
+        assert {
+            "to": [{"ipBlock": {"cidr": "203.0.113.7/32"}}],
+            "ports": [{"protocol": "TCP", "port": 5432}],
+        } in egress
 
 
 def test_a_database_of_the_chart_is_migrated_with_the_installation_and_before_each_upgrade() -> None:
