@@ -1,6 +1,7 @@
-# Three images: `service` runs every service but the embedding service, `embedding` has the weights of the
-# default sentence encoder as well, `embedding-torch` has sentence-transformers and torch for other encoders and
-# for trained edge models. What runs is the argument: `docker run dramaturg:0.1.0 critic`.
+# Four images: `gateway` runs the gateway and has PyArrow, for datasets and exports in Parquet; `service` runs every
+# other service but the embedding service and has SciPy; `embedding` has the weights of the default sentence encoder as
+# well, `embedding-torch` has sentence-transformers and torch for other encoders and for trained edge models. What runs
+# is the argument: `docker run dramaturg:0.1.0 critic`.
 #
 #   docker build --target service --tag dramaturg:0.1.0 .
 #
@@ -14,16 +15,21 @@ WORKDIR /build
 COPY requirements/build.txt requirements/
 RUN python3 -m venv tools && tools/bin/pip install --require-hashes -r requirements/build.txt
 
-# The environment that runs: locked, without pip. Source distributions are built with the tools above.
+# The environment that runs: locked, without pip. Source distributions are built with the tools above. The two
+# largest packages stand apart, for the images that use them.
 FROM tools AS dependencies
 COPY requirements/platform.txt requirements/
 RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/platform.txt -w wheels \
     && python3 -m venv --without-pip /opt/dramaturg \
+    && tools/bin/pip --python /opt/dramaturg/bin/python install --no-index --no-deps --target /opt/pyarrow wheels/pyarrow-*.whl \
+    && tools/bin/pip --python /opt/dramaturg/bin/python install --no-index --no-deps --target /opt/scipy wheels/scipy-*.whl \
+    && rm wheels/pyarrow-*.whl wheels/scipy-*.whl \
     && tools/bin/pip --python /opt/dramaturg/bin/python install --no-index --no-deps wheels/*.whl
 
 FROM dependencies AS torch
 COPY requirements/embeddings.txt requirements/
 RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/embeddings.txt -w torch-wheels \
+    && rm torch-wheels/pyarrow-*.whl \
     && tools/bin/pip --python /opt/dramaturg/bin/python install --no-index --no-deps torch-wheels/*.whl
 
 # Our own code: the wheel that other teams install, and beside it the services and the gateway.
@@ -51,7 +57,7 @@ LABEL org.opencontainers.image.title="dramaturg" \
       org.opencontainers.image.revision="${REVISION}"
 # The root is read-only when it runs: nothing is written but below /tmp and where volumes are mounted.
 ENV PATH=/opt/application/bin:/opt/dramaturg/bin:${PATH} \
-    PYTHONPATH=/opt/application:/opt/weights \
+    PYTHONPATH=/opt/application:/opt/weights:/opt/scipy:/opt/pyarrow \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp \
@@ -72,12 +78,20 @@ CMD ["embedding"]
 
 FROM runtime AS embedding
 COPY --from=dependencies /opt/dramaturg /opt/dramaturg
+COPY --from=dependencies /opt/scipy /opt/scipy
 COPY --from=weights /opt/weights /opt/weights
 COPY --from=application /opt/application /opt/application
 CMD ["embedding"]
 
+FROM runtime AS gateway
+COPY --from=dependencies /opt/dramaturg /opt/dramaturg
+COPY --from=dependencies /opt/pyarrow /opt/pyarrow
+COPY --from=application /opt/application /opt/application
+CMD ["gateway"]
+
 # Last, and so the default target.
 FROM runtime AS service
 COPY --from=dependencies /opt/dramaturg /opt/dramaturg
+COPY --from=dependencies /opt/scipy /opt/scipy
 COPY --from=application /opt/application /opt/application
-CMD ["gateway"]
+CMD ["generation"]

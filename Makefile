@@ -99,7 +99,7 @@ bench: $(VENV)/.dev ## Runs the benchmarks; each prints ratios measured in one r
 # With buildah: make images BUILD="buildah build".
 BUILD ?= docker build
 images: ## Builds the images and prints the size of each.
-	@set -e; for name in dramaturg dramaturg-embedding dramaturg-embedding-torch; do \
+	@set -e; for name in dramaturg dramaturg-gateway dramaturg-embedding dramaturg-embedding-torch; do \
 		target=$${name#dramaturg}; target=$${target#-}; \
 		$(BUILD) --target $${target:-service} --tag $$name:$(VERSION) --build-arg VERSION=$(VERSION) \
 			--build-arg REVISION=$$(git rev-parse HEAD) .; \

@@ -56,13 +56,15 @@ def test_images_run_as_the_user_of_the_manifests_and_start_without_a_shell() -> 
 
 
 def test_the_manifests_images_are_the_dockerfiles_targets() -> None:
-    targets = set(re.findall(r"^FROM \S+ AS ((?:service|embedding)[a-z-]*)$", DOCKERFILE, re.MULTILINE))
+    targets = set(
+        re.findall(r"^FROM \S+ AS ((?:service|gateway|embedding)[a-z-]*)$", DOCKERFILE, re.MULTILINE)
+    )
     named = {
         pod.container["image"].partition(":")[0]
         for rendering in (folder("base"), combined(("embeddings", "edges", "migration")))
         for pod in rendering.pods()
     }
-    assert targets == {"service", "embedding", "embedding-torch"}
+    assert targets == {"service", "gateway", "embedding", "embedding-torch"}
     assert named == {"dramaturg" if target == "service" else f"dramaturg-{target}" for target in targets}
 
 
@@ -118,3 +120,51 @@ def test_torch_is_locked_for_the_image_that_needs_it_alone() -> None:
     assert "torch" not in pins("platform.txt")
     shared = pins("platform.txt")
     assert {name: versions for name, versions in pins("embeddings.txt").items() if name in shared} == shared
+
+
+HEAVY = ("pyarrow", "scipy", "torch")
+"""Large packages, each in the images that use it alone."""
+
+
+def heavy_packages(target: str) -> set[str]:
+    """The large packages of an image, by its target of the Dockerfile."""
+    (stage,) = re.findall(rf"^FROM runtime AS {target}\n((?:.+\n?)+)", DOCKERFILE, re.MULTILINE)
+    found = {name for name in HEAVY if f"/opt/{name} /opt/{name}" in stage}
+    # The environment with torch has SciPy, on which sentence-transformers depends.
+    return found | ({"scipy", "torch"} if "--from=torch" in stage else set())
+
+
+@pytest.mark.parametrize("name", sorted(pod.name for pod in folder("base").pods()))
+def test_a_service_needs_no_package_that_its_image_lacks(name: str) -> None:
+    """Every module of the service is imported without the packages that its image does not have."""
+    (pod,) = [pod for pod in folder("base").pods() if pod.name == name]
+    target = pod.container["image"].partition(":")[0].removeprefix("dramaturg").removeprefix("-") or "service"
+    lacking = sorted(set(HEAVY) - heavy_packages(target))
+    program = f"""
+import importlib, importlib.abc, pkgutil, sys
+class Lacking(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in {lacking}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Lacking())
+from dramaturg.service.installed import find_app
+app = find_app({name!r})
+package = importlib.import_module(app.__module__.rpartition(".")[0])
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if not module.name.endswith((".commands", "__main__")):
+        importlib.import_module(module.name)
+app()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_pyarrow_is_in_the_image_of_the_gateway_and_scipy_in_the_others() -> None:
+    assert {target: heavy_packages(target) for target in ("gateway", "service", "embedding")} == {
+        "gateway": {"pyarrow"},
+        "service": {"scipy"},
+        "embedding": {"scipy"},
+    }
+    assert "pyarrow" not in heavy_packages("embedding-torch")
