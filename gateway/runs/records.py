@@ -133,6 +133,8 @@ class RunRecord:
     update_time: datetime
     start_time: datetime | None = None
     end_time: datetime | None = None
+    cursor: int = 0
+    """The cursor of the newest event. Every change of the run, its samples or its results advances it."""
     advance_time: datetime | None = None
     """When a sample was last completed, or the run was started or resumed."""
     incident: RunIncident | None = None

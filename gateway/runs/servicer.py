@@ -30,6 +30,7 @@ from gateway.runs.service.comparison import compare_runs
 from gateway.runs.service.event_stream import watch
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import RunPages
+from gateway.runs.service.report_cache import ReportCache
 from gateway.runs.service.validation import check_spec
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
@@ -63,6 +64,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._caller = ServiceCaller()
         self._lookup = RunLookup(store, self._caller)
         self._pages = RunPages(store, self._caller)
+        self._reports = ReportCache()
         self._changes = RunChanges(store, engine, self._caller, self._lookup, self._notifier)
 
     def close(self) -> None:
@@ -145,7 +147,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         """Summarises the finished samples."""
         run = await self._find(request.run_id, context)
         summarizer = Summarizer(SUMMARIES, request.options)
-        await self._caller.call_heavy(run.tenant, results.add_samples, run.id, summarizer, self._store)
+        await self._caller.exhaust(run.tenant, results.add_samples(run.id, summarizer, self._store))
         summary = await summarizer.summary(Statistics(self._registry))
         return pb.GetSummaryResponse(summary=summary, final=run.state not in ACTIVE)
 
@@ -180,12 +182,15 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> AsyncGenerator[pb.GetReportResponse]:
         """Streams the report."""
         run = await self._find(request.run_id, context)
-        pieces = await self._caller.call_heavy(
-            run.tenant, results.report, run, request.sample_limit, self._store
-        )
-        async with aclosing(self._caller.stream(run.tenant, pieces)) as chunks:
+        key = (run.id, run.cursor, request.sample_limit)
+
+        def build() -> AsyncGenerator[bytes]:
+            return self._caller.stream(run.tenant, results.report(run, request.sample_limit, self._store))
+
+        async with aclosing(self._reports.pieces(run.tenant, key, build)) as chunks:
             async for chunk in chunks:
-                yield pb.GetReportResponse(chunk=chunk)
+                if chunk:
+                    yield pb.GetReportResponse(chunk=chunk)
 
     async def _find(self, run_id: str, context: ServicerContext) -> RunRecord:
         return await self._lookup.find(run_id, tenant_of(context))

@@ -25,7 +25,7 @@ MAX_WAIT_SECONDS = 5.0
 """The longest wait between attempts of a ``RetryingCaller``."""
 
 _READ_THREADS = 16
-_HEAVY_THREADS = 4
+_HEAVY_THREADS = 2
 _RETRY_AFTER_SECONDS = 2.0
 
 
@@ -133,6 +133,11 @@ class ServiceCaller:
         end = object()
         while (item := await self.call_heavy(tenant, next, items, end)) is not end:
             yield item  # type: ignore[misc] # mypy keeps the sentinel in the type
+
+    async def exhaust(self, tenant: str, steps: Iterator[object]) -> None:
+        """Runs a blocking iterator to its end, each step in a fair turn of a tenant."""
+        async for _ in self.stream(tenant, steps):
+            pass
 
 
 def store_unavailable(error: StoreError) -> ServiceError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunState
 from dramaturg.report.aggregator import ReportAggregator
@@ -12,20 +13,25 @@ from gateway.runs.results.exports import in_pieces
 
 
 def write_report(
-    run: RunRecord, samples: Callable[[], Iterable[RunSample]], limit: int = 0
+    run: RunRecord, pages: Callable[[], Iterable[Sequence[RunSample]]], limit: int = 0
 ) -> Iterator[bytes]:
     """The page, in pieces. Reads the samples twice; memory does not grow with them.
 
+    A piece is empty after each page of samples that is read for the figures, so that a caller may pause.
+
     Args:
         run: The run.
-        samples: Reads its samples from the start.
+        pages: Reads its samples from the start, in pages.
         limit: The most samples in full. 0: the default of the report.
     """
     aggregator = ReportAggregator()
-    for sample in samples():
-        aggregator.add(sample)
-    pieces = render(_heading(run), aggregator, samples(), limit or SAMPLES_SHOWN)
-    return in_pieces(piece.encode() for piece in pieces)
+    for page in pages():
+        for sample in page:
+            aggregator.add(sample)
+        yield b""
+    samples = chain.from_iterable(pages())
+    pieces = render(_heading(run), aggregator, samples, limit or SAMPLES_SHOWN)
+    yield from in_pieces(piece.encode() for piece in pieces)
 
 
 def _heading(run: RunRecord) -> Heading:

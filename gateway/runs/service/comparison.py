@@ -52,7 +52,7 @@ async def compare_runs(
         runs = [
             await caller.call_heavy(record.tenant, _read, record.id, store, by_sample) for record in records
         ]
-        compared, left_out = comparison(runs, None)
+        compared, left_out = await caller.call_heavy(records[0].tenant, comparison, runs, None)
     except RunsError as error:
         raise invalid("run_ids", str(error)) from error
     compared.MergeFrom(_choices(request))
@@ -63,7 +63,7 @@ async def compare_runs(
             error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
             statistics.problems[0],
         )
-    flips = list(outcome_flips(runs))
+    flips = await caller.call_heavy(records[0].tenant, lambda: list(outcome_flips(runs)))
     return pb.CompareRunsResponse(
         comparison=response,
         flips=[

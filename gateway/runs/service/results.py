@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import grpc
 
@@ -77,23 +78,32 @@ def export(run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> It
 
 
 def report(run: RunRecord, limit: int, store: RunStore) -> Iterator[bytes]:
-    """The report of a run, with at most ``limit`` samples in full; 0: the default of the report."""
-    return write_report(run, lambda: all_samples(run.id, store), limit)
+    """The report of a run, with at most ``limit`` samples in full; 0: the default of the report.
+
+    A piece may be empty.
+    """
+    return write_report(run, lambda: _sample_pages(run.id, store), limit)
 
 
-def add_samples(run_id: str, summarizer: Summarizer, store: RunStore) -> None:
-    """Adds all samples of a run to a summary.
+def add_samples(run_id: str, summarizer: Summarizer, store: RunStore) -> Iterator[None]:
+    """Adds all samples of a run to a summary, a page at each step.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the options yield too many groups.
     """
-    for sample in all_samples(run_id, store):
-        summarizer.add(sample)
+    for page in _sample_pages(run_id, store):
+        for sample in page:
+            summarizer.add(sample)
+        yield
 
 
 def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:
     """All samples, read in bounded pages."""
+    return chain.from_iterable(_sample_pages(run_id, store))
+
+
+def _sample_pages(run_id: str, store: RunStore) -> Iterator[Sequence[RunSample]]:
     after = -1
     while page := store.list_samples(run_id, after=after, limit=_PAGE_SIZE):
-        yield from page
+        yield page
         after = page[-1].index

@@ -81,6 +81,7 @@ def run_record(row: sa.Row[*tuple[Any, ...]]) -> RunRecord:
         update_time=row.update_time,
         start_time=row.start_time,
         end_time=row.end_time,
+        cursor=row.cursor,
         advance_time=throughput.last_advance(row.throughput),
         incident=None if row.incident is None else RunIncident.FromString(row.incident),
     )

@@ -171,10 +171,12 @@ async def test_reports_of_one_tenant_delay_neither_lists_nor_reports_of_another(
     monkeypatch.setattr(tenants.store, "list_samples", list_slowly)
     many, one = await create(tenants.alice), await create(tenants.bob)
 
-    async def report(stub: run_service_pb2_grpc.RunServiceAsyncStub, run_id: str) -> int:
-        return sum([len(part.chunk) async for part in stub.GetReport(pb.GetReportRequest(run_id=run_id))])
+    async def report(stub: run_service_pb2_grpc.RunServiceAsyncStub, run_id: str, limit: int = 0) -> int:
+        request = pb.GetReportRequest(run_id=run_id, sample_limit=limit)
+        return sum([len(part.chunk) async for part in stub.GetReport(request)])
 
-    calls = [asyncio.create_task(report(tenants.alice, many)) for _ in range(100)]
+    # Each another report, so that none is kept.
+    calls = [asyncio.create_task(report(tenants.alice, many, limit)) for limit in range(1, 101)]
     await until(lambda: bool(reports))
     async with asyncio.timeout(20):
         assert len((await tenants.bob.ListRuns(pb.ListRunsRequest())).runs) == 1
