@@ -7,7 +7,11 @@ import re
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED, ABSTAIN_REASON_JUDGE_UNAVAILABLE
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_CALL_REJECTED,
+    ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+    ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+)
 from dramaturg.results.abstentions import judgement_reasons
 from dramaturg.service.errors import ServiceError
 
@@ -22,7 +26,13 @@ _LASTING = frozenset(
         error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
     }
 )
-_UNCALLABLE = frozenset({ABSTAIN_REASON_JUDGE_UNAVAILABLE, ABSTAIN_REASON_CALL_REJECTED})
+_UNCALLABLE = frozenset(
+    {
+        ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+        ABSTAIN_REASON_CALL_REJECTED,
+        ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+    }
+)
 _OF_PROVIDER = re.compile(r"provider '|ERROR_REASON_(?:PROVIDER_|MODEL_UNKNOWN)")
 """How the words of a failure show that a provider failed, and not a judge."""
 

@@ -97,4 +97,6 @@ def of_failure(error: ServiceError) -> Abstention | None:
         return Abstention(verdict_pb2.ABSTAIN_REASON_OVER_BUDGET, explanation)
     if error.reason == error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED:
         return Abstention(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, explanation)
+    if error.reason == error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE:
+        return Abstention(verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE, explanation)
     return Abstention(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation)

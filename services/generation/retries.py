@@ -11,6 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.generation.attempt_budget import AttemptBudget, RequestAttempts
 from services.generation.attempt_timeout import AttemptTimeout
 from services.generation.calls import Answer, Call
 from services.generation.circuit_breaker import PROOF_SECONDS, CircuitBreaker
@@ -33,6 +34,8 @@ class RetryPolicy:
     """The maximum number of attempts that end in a transient failure. Rate limits do not count."""
     first_wait: float = 0.5
     """The upper bound of the random wait after the first failure; it doubles with every further failure."""
+    request_failures: int = 12
+    """The maximum number of failed attempts of all calls of a request (see [AttemptBudget])."""
     longest_wait: float = 30.0
     """The upper bound of any wait, unless the provider requests a longer one."""
 
@@ -56,6 +59,7 @@ class RetryingProvider(Provider):
         self._policy = policy
         self._timeout = AttemptTimeout(policy.attempt_timeout)
         self._breaker = CircuitBreaker(policy.longest_wait)
+        self._budget = AttemptBudget(policy.request_failures)
         self._proven = asyncio.Event()
         """True after a successful attempt, or after several seconds without a failure."""
         self._unproven = asyncio.Semaphore(CircuitBreaker.FAILURES)
@@ -75,9 +79,13 @@ class RetryingProvider(Provider):
         """
         retried = transient = 0
         fault: ProviderError | None = None
+        request = self._budget.current()
         while True:
+            if self._budget.is_exhausted(request):
+                raise fault or self._refusal(request)
             try:
-                answer = await self._attempt(call, deadline, first=retried > 0)
+                with self._budget.attempt(request):
+                    answer = await self._attempt(call, deadline, first=retried > 0)
             except DeadlinePassedError:
                 if fault is not None:
                     raise fault from None
@@ -85,6 +93,7 @@ class RetryingProvider(Provider):
             except ProviderError as failed:
                 fault = deadline.failure = failed
             else:
+                request.answered += 1
                 answer.retried += retried
                 return answer
             transient += fault.kind is FailureKind.TRANSIENT
@@ -100,6 +109,10 @@ class RetryingProvider(Provider):
                 "provider %s: %s; attempt %d in %.2f s", self.name, fault.kind.value, retried + 1, wait
             )
             await asyncio.sleep(wait)
+
+    def _refusal(self, request: RequestAttempts) -> ProviderError:
+        said = f"{request.words} ({request.failed} attempts for this request failed; no other is made)"
+        return ProviderError(FailureKind.TRANSIENT, self.name, said, settled=True)
 
     def _wait(self, fault: ProviderError, failures: int, model: str) -> float:
         if fault.kind is FailureKind.RATE_LIMITED and self.limiter.is_learned(model):
@@ -139,6 +152,7 @@ class RetryingProvider(Provider):
             answer = await self._send(call, deadline, first=first)
         except ProviderError as fault:
             if fault.kind is FailureKind.TRANSIENT:
+                self._budget.current().fail(fault)
                 self._breaker.failed(fault, clock())
             elif fault.kind is FailureKind.RATE_LIMITED:
                 self._breaker.worked(clock())  # but how many calls it takes is not known yet

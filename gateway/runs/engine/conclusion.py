@@ -11,6 +11,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
     ABSTAIN_REASON_NOT_APPLICABLE,
     ABSTAIN_REASON_NOT_SUPPORTED,
+    ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
 )
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunOutcome, RunPolicy, RunSample, RunState
@@ -41,7 +42,13 @@ _PERMANENT = frozenset(
 )
 """Reasons for which a sample fails again however often it is evaluated. PROVIDER_UNAVAILABLE is one of them
 once the attempts of a sample are used up."""
-_UNCALLABLE = frozenset({ABSTAIN_REASON_JUDGE_UNAVAILABLE, ABSTAIN_REASON_CALL_REJECTED})
+_UNCALLABLE = frozenset(
+    {
+        ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+        ABSTAIN_REASON_CALL_REJECTED,
+        ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+    }
+)
 """Abstentions without a judge's answer, after the attempts of a sample."""
 _NOT_ASKED = frozenset({ABSTAIN_REASON_NOT_SUPPORTED, ABSTAIN_REASON_NOT_APPLICABLE})
 _MAX_WORDS = 300

@@ -26,7 +26,13 @@ _CODES = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
     }
 )
-_ABSTENTIONS = frozenset({verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, verdict_pb2.ABSTAIN_REASON_TIMED_OUT})
+_ABSTENTIONS = frozenset(
+    {
+        verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+        verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
+        verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
+    }
+)
 _ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
 
 Finds = Callable[[Any], Any]

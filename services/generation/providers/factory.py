@@ -92,10 +92,11 @@ def _open_endpoint(
     )
     watch_limiter(name, limiter)
     policy = RetryPolicy(
-        math.inf if _streams(table) else retries.attempt_timeout_seconds,
-        retries.transient_attempts,
-        retries.first_wait_seconds,
-        retries.longest_wait_seconds,
+        attempt_timeout=math.inf if _streams(table) else retries.attempt_timeout_seconds,
+        transient_attempts=retries.transient_attempts,
+        request_failures=retries.request_failures,
+        first_wait=retries.first_wait_seconds,
+        longest_wait=retries.longest_wait_seconds,
     )
     return ConfiguredProvider(RetryingProvider(endpoint, limiter, policy), prices, checked)
 

@@ -240,15 +240,22 @@ async def test_a_run_ends_at_its_budget_and_keeps_what_it_has(store_url: str) ->
 @pytest.mark.parametrize(
     ("policy", "reason"),
     [
-        (RunPolicy(max_failed_count=2), "3 samples failed; the policy allows 2"),
-        (RunPolicy(max_failed_fraction=0.25), "3 of 10 samples failed; the policy allows 0.25 of all"),
+        (
+            RunPolicy(max_failed_count=2),
+            "the policy allows 2 failed samples: 3 of 10 samples failed (FIELD_INVALID 3)",
+        ),
+        (
+            RunPolicy(max_failed_fraction=0.25),
+            "the policy allows 0.25 of all samples to fail: 3 of 10 samples failed (FIELD_INVALID 3)",
+        ),
     ],
 )
 async def test_too_many_failures_fail_the_run(sqlite_url: str, policy: RunPolicy, reason: str) -> None:
     rows = lines(script_rows(7)) + b"{}\n" * 3
     async with runs_with(sqlite_url) as runs:
         run = await runs.ended(await runs.create(scripts_spec(policy=policy), rows))
-    assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_FAILED, reason)
+    counted = "3 of 10 samples failed (FIELD_INVALID 3)"
+    assert (run.state, run.state_reason) == (run_pb2.RUN_STATE_FAILED, f"{reason}: {counted}")
 
 
 async def test_too_many_abstentions_fail_the_run_when_all_is_done(sqlite_url: str) -> None:
