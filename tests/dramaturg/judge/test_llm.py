@@ -149,9 +149,9 @@ async def test_an_answer_that_claims_to_be_ok_but_is_not_is_unparsable(
 
 
 FAILURES: Mapping[str, tuple[grpc.StatusCode, str]] = {
-    "PROVIDER_UNAVAILABLE": (grpc.StatusCode.UNAVAILABLE, "JUDGE_UNAVAILABLE"),
+    "PROVIDER_UNAVAILABLE": (grpc.StatusCode.UNAVAILABLE, "PROVIDER_UNAVAILABLE"),
     "PROVIDER_RATE_LIMITED": (grpc.StatusCode.RESOURCE_EXHAUSTED, "JUDGE_UNAVAILABLE"),
-    "PROVIDER_REJECTED": (grpc.StatusCode.FAILED_PRECONDITION, "JUDGE_UNAVAILABLE"),
+    "PROVIDER_REJECTED": (grpc.StatusCode.FAILED_PRECONDITION, "CALL_REJECTED"),
     "OVERLOADED": (grpc.StatusCode.RESOURCE_EXHAUSTED, "JUDGE_UNAVAILABLE"),
     "INTERNAL": (grpc.StatusCode.INTERNAL, "JUDGE_UNAVAILABLE"),
     "DEADLINE_EXCEEDED": (grpc.StatusCode.DEADLINE_EXCEEDED, "TIMED_OUT"),

@@ -147,7 +147,7 @@ async def test_a_failed_or_truncated_request_affects_no_other(prompt: Prompt) ->
     async with serve(FakeGeneration(reply).contract()) as server:
         found = await ask_all(server.target, prompt, "a", "fails", "unknown", "cut", "b")
     assert steps(found) == {0: "a", 4: "b"}
-    assert reason(found[1]) == verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+    assert reason(found[1]) == verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE
     assert reason(found[3]) == verdict_pb2.ABSTAIN_REASON_TRUNCATED
     unknown = found[2]
     assert isinstance(unknown, ServiceError)

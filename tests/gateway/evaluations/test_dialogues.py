@@ -278,14 +278,14 @@ async def test_judges_that_fail_abstain_and_the_rest_stands() -> None:
     pairs = [ModelPair(first_model="a", second_model="b")]
     whole = await result(asked(pairs=pairs), RateResponse=fail)
     assert [one.rating.abstain_reason for one in whole.ratings] == [
-        verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
+        verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE
     ] * 2
     assert "gone" in whole.ratings[0].rating.rationale
     assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_FIRST
     whole = await result(asked(pairs=pairs), ComparePair=shapeless, RateResponse=never)
     assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_ABSTAIN
     whole = await result(asked(), Reply=fail, RateResponse=never)
-    assert {one.abstain_reason for one in whole.replies} == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}
+    assert {one.abstain_reason for one in whole.replies} == {verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE}
 
 
 async def test_only_what_is_needed_must_be_served() -> None:

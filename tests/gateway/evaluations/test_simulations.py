@@ -259,7 +259,7 @@ async def test_a_dialogue_without_a_whole_turn_has_no_script() -> None:
             FindChallengingTurnResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED),
             verdict_pb2.ABSTAIN_REASON_REFUSED,
         ),
-        (None, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
+        (None, verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE),
     ],
 )
 async def test_without_a_challenging_turn_no_script_is_cut(

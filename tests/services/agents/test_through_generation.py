@@ -74,7 +74,7 @@ async def test_the_form_reaches_the_endpoint() -> None:
         (Answer(refusal="I cannot help with that."), "ABSTAIN_REASON_REFUSED"),
         (Answer(json.dumps(GOOD)[:50], finish_reason="length"), "ABSTAIN_REASON_TRUNCATED"),
         (Answer("bad key", status=401), "UNAUTHENTICATED"),
-        (Answer("broken", status=500), "ABSTAIN_REASON_JUDGE_UNAVAILABLE"),
+        (Answer("broken", status=500), "ABSTAIN_REASON_PROVIDER_UNAVAILABLE"),
     ],
 )
 async def test_what_the_endpoint_answers_decides_the_verdict(answer: str | Answer, expected: str) -> None:

@@ -117,10 +117,10 @@ async def test_cancelling_the_call_cancels_the_judges() -> None:
         (
             grpc.StatusCode.UNAVAILABLE,
             error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE,
-            "JUDGE_UNAVAILABLE",
+            "PROVIDER_UNAVAILABLE",
         ),
         (grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "JUDGE_UNAVAILABLE"),
-        (grpc.StatusCode.UNIMPLEMENTED, error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED, "JUDGE_UNAVAILABLE"),
+        (grpc.StatusCode.UNIMPLEMENTED, error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED, "CALL_REJECTED"),
         (grpc.StatusCode.CANCELLED, error_reason_pb2.ERROR_REASON_UNSPECIFIED, "JUDGE_UNAVAILABLE"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, "TIMED_OUT"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, error_reason_pb2.ERROR_REASON_BUDGET_EXHAUSTED, "OVER_BUDGET"),
@@ -151,7 +151,7 @@ async def test_a_judge_that_raises_is_unavailable() -> None:
 async def test_a_judge_of_another_contract_is_unavailable_and_says_which_one_was_wanted() -> None:
     async with gateway_client(*agents(Fake("commonsense", serves="synthesize"))) as client:
         result = await evaluate_result(client, scripts_request(1))
-    assert reasons(result, "executable") == {"JUDGE_UNAVAILABLE"}
+    assert reasons(result, "executable") == {"CALL_REJECTED"}
     assert rationale(result, "executable") == (
         "The judge 'fake' does not implement dramaturg.api.judging.v1.JudgeService."
     )
