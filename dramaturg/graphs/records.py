@@ -2,10 +2,12 @@
 
 Known members, all optional:
 
-- events: ``events`` or ``unordered_nodes``, a map from id to text or a list of ``{"id", "text",
-  "duration_minutes"}``;
-- edges: ``gold_edges_for_prediction`` or ``edges``, a list of ``"2->4"``, of pairs, or of ``{"source_id",
-  "target_id"}``;
+- events: ``events``, ``unordered_nodes``, ``nodes``, or beside edges ``steps``; a map from id to text or a
+  list of ``{"id", "text", "duration_minutes"}``, where the text may also be named ``label``, ``name``,
+  ``event`` or ``description``; without them, members named "step3";
+- edges: ``gold_edges_for_prediction``, ``edges`` or ``links``, a list of ``"2->4"``, of pairs, or of objects
+  with ``source_id`` and ``target_id``, ``source`` and ``target``, ``from`` and ``to``, or ``before`` and
+  ``after``;
 - ``scenario``, ``events_minutes`` (a map from id to minutes), ``id``.
 
 A list instead of a record is a list of edges.
@@ -24,8 +26,11 @@ from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGrap
 _EDGE = re.compile(
     r"\s{0,20}(?P<source>[^\s<>=-]{1,200})\s{0,20}(?:-{1,3}>|=>|→)\s{0,20}(?P<target>[^\s<>=-]{1,200})\s{0,20}"
 )
-_EVENT_MEMBERS = ("events", "unordered_nodes")
-_EDGE_MEMBERS = ("gold_edges_for_prediction", "edges")
+_EVENT_MEMBERS = ("events", "unordered_nodes", "nodes")
+_EDGE_MEMBERS = ("gold_edges_for_prediction", "edges", "links")
+_TEXT_MEMBERS = ("text", "label", "name", "event", "description")
+_END_MEMBERS = (("source_id", "target_id"), ("source", "target"), ("from", "to"), ("before", "after"))
+_STEP = re.compile(r"(?i)step[ _]?(\d{1,9})")
 
 
 class RecordError(ValueError):
@@ -79,10 +84,14 @@ def read_record(record: Mapping[str, Any] | Sequence[Any]) -> GraphRecord:
     if not any(name in record for name in (*_EVENT_MEMBERS, *_EDGE_MEMBERS)):
         raise RecordError("has neither events nor edges")
     graph = GraphRecord(scenario=_text(record.get("scenario")))
-    for name in _EVENT_MEMBERS:
+    steps = ("steps",) if any(name in record for name in _EDGE_MEMBERS) else ()
+    for name in (*_EVENT_MEMBERS, *steps):
         if name in record:
             _read_events(graph, name, record[name])
             break
+    else:
+        named = {key: text for key, text in record.items() if _STEP.fullmatch(key) and isinstance(text, str)}
+        _read_events(graph, "events", named)
     _read_minutes(graph, record.get("events_minutes"))
     for name in _EDGE_MEMBERS:
         if name in record:
@@ -94,7 +103,7 @@ def read_record(record: Mapping[str, Any] | Sequence[Any]) -> GraphRecord:
 
 def _read_events(graph: GraphRecord, name: str, value: object) -> None:
     if isinstance(value, Mapping):
-        graph.events.update((str(key), _text(text)) for key, text in value.items())
+        graph.events.update((_event_id(str(key)), _text(text)) for key, text in value.items())
         return
     if not isinstance(value, list):
         raise RecordError(f"{name} must be a map or a list")
@@ -102,8 +111,8 @@ def _read_events(graph: GraphRecord, name: str, value: object) -> None:
         if isinstance(element, str):
             graph.events[str(index)] = element
         elif isinstance(element, Mapping) and "id" in element:
-            event = str(element["id"])
-            graph.events[event] = _text(element.get("text"))
+            event = _event_id(element["id"])
+            graph.events[event] = _text(next((element[key] for key in _TEXT_MEMBERS if key in element), None))
             _read_minutes(graph, {event: element.get("duration_minutes")})
         else:
             graph.unread.append(f"{name}[{index}]: {_abbreviated(element)}")
@@ -141,7 +150,10 @@ def _ends(element: object) -> Iterator[str]:
         if found:
             yield from (_event_id(found["source"]), _event_id(found["target"]))
     elif isinstance(element, Mapping):
-        yield from (_event_id(element.get("source_id")), _event_id(element.get("target_id")))
+        for source, target in _END_MEMBERS:
+            if source in element and target in element:
+                yield from (_event_id(element[source]), _event_id(element[target]))
+                return
     elif isinstance(element, list):
         yield from map(_event_id, element)
 
@@ -149,7 +161,7 @@ def _ends(element: object) -> Iterator[str]:
 def _event_id(value: object) -> str:
     """An event id; "step4" is read as "4", as in proScript's records."""
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
-    numbered = re.fullmatch(r"(?i)step\s?(\d{1,9})", text)
+    numbered = _STEP.fullmatch(text)
     return str(int(numbered[1])) if numbered else text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -21,14 +21,12 @@ from dramaturg.judge.findings import FindingsSection
 from dramaturg.judge.items import ItemsSection
 from dramaturg.judge.sections import Section
 from dramaturg.judge.shapes import ListOf, Record, Shape, Text
-from dramaturg.judge.steps import is_blank, split_steps
+from dramaturg.judge.steps import MAX_STEPS, is_blank, split_steps
 from dramaturg.judge.verdicts import abstained
 
 UNPARSABLE = verdict_pb2.ABSTAIN_REASON_UNPARSABLE
 """The reason of abstentions for unreadable answers."""
 
-MAX_STEPS = 1000
-"""The maximum number of steps of a script (``common.v1.Script``)."""
 MAX_STEP_LENGTH = 20_000
 """The maximum length of a step in characters (``common.v1.Step``)."""
 
@@ -71,6 +69,11 @@ def schema(form: AnswerForm[object]) -> str:
     return _schema(form.shape)
 
 
+def accepted_schema(form: AnswerForm[object]) -> str:
+    """The JSON Schema that is enough for an answer, as JSON text; empty: the schema of the form."""
+    return _accepted_schema(form.shape)
+
+
 def instruction(form: AnswerForm[object]) -> str:
     """The instruction for a form in a prompt."""
     return _instruction(form.shape)
@@ -80,6 +83,12 @@ def instruction(form: AnswerForm[object]) -> str:
 @lru_cache(maxsize=256)
 def _schema(shape: Shape) -> str:
     return json.dumps(shape.schema(), ensure_ascii=False)
+
+
+@lru_cache(maxsize=256)
+def _accepted_schema(shape: Shape) -> str:
+    accepted = json.dumps(shape.schema(accepted=True), ensure_ascii=False)
+    return "" if accepted == _schema(shape) else accepted
 
 
 @lru_cache(maxsize=256)
@@ -126,7 +135,8 @@ class VerdictsForm:
     @cached_property
     def shape(self) -> Record:
         """The reasoning, then a section for each criterion."""
-        return Record({**self.reasoning, **{name: one.shape for name, one in self.sections.items()}})
+        reasoning = {name: _optional(shape) for name, shape in self.reasoning.items()}
+        return Record({**reasoning, **{name: one.shape for name, one in self.sections.items()}})
 
     def parse(self, value: Any) -> list[Verdict]:
         """Returns one verdict for each criterion, in order. Unreadable sections are abstentions."""
@@ -154,7 +164,9 @@ class StepsForm:
         """The considerations, then the steps."""
         return Record(
             {
-                "considerations": Text("what the script must achieve and what is worth adopting or avoiding"),
+                "considerations": Text(
+                    "what the script must achieve and what is worth adopting or avoiding", optional=True
+                ),
                 "steps": ListOf(Text("one step, in one short sentence, without its number")),
             }
         )
@@ -178,6 +190,10 @@ class StepsForm:
         # Some models number the steps despite the instruction.
         unmarked = split_steps("\n".join(written))
         return unmarked if len(unmarked) == len(written) else written
+
+
+def _optional(shape: Shape) -> Shape:
+    return replace(shape, optional=True) if isinstance(shape, Text | ListOf) else shape
 
 
 @lru_cache(maxsize=256)

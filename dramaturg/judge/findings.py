@@ -17,6 +17,7 @@ from dramaturg.judge.sections import (
     stated_outcome,
     stated_steps,
     stated_text,
+    states_nothing,
     strangers_note,
 )
 from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
@@ -54,8 +55,8 @@ class FindingsSection:
         """Reason, findings, verdict."""
         return Record(
             {
-                "reason": Text(_REASONS[self.kind]),
-                "findings": ListOf(Record(self._finding_members())),
+                "reason": Text(_REASONS[self.kind], optional=True),
+                "findings": ListOf(Record(self._finding_members()), optional=True),
                 "verdict": OUTCOME,
             }
         )
@@ -63,10 +64,11 @@ class FindingsSection:
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
         outcome = stated_outcome(value)
-        entries = value.get("findings") if isinstance(value, dict) else None
+        entries = value.get("findings") or [] if isinstance(value, dict) else None
         reason = stated_text(value, "reason")
         if outcome is None or not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)
+        entries = [entry for entry in entries if not states_nothing(entry)]
         findings = [self._finding(entry) for entry in entries]
         if outcome == UNSURE:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason, findings)
@@ -85,14 +87,15 @@ class FindingsSection:
     def _finding_members(self) -> dict[str, Shape]:
         members: dict[str, Shape] = {}
         if self._missing:
-            members["missing_step"] = Text("the step that should be there")
+            members["missing_step"] = Text("the step that should be there", optional=True)
         if self.step_count:
             members["steps"] = ListOf(
                 Number(
                     "the number of the step after which it belongs" if self._missing else "a step's number"
-                )
+                ),
+                optional=True,
             )
-        return members | {"problem": Text(_PROBLEMS[self.kind])}
+        return members | {"problem": Text(_PROBLEMS[self.kind], optional=True)}
 
     def _finding(self, entry: Mapping[str, Any]) -> Finding:
         steps, strangers = stated_steps(entry.get("steps"), self.step_count)

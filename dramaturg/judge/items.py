@@ -60,10 +60,10 @@ class ItemsSection:
         """The items, then the verdict."""
         members: dict[str, Shape] = {
             self.item_name: Number(f"the {self.item_name}'s number; each one once"),
-            "reason": Text(_REASONS[self.item_name]),
+            "reason": Text(_REASONS[self.item_name], optional=True),
         }
         if self.step_count:
-            members["steps"] = ListOf(Number("the number of a step that breaks it"))
+            members["steps"] = ListOf(Number("the number of a step that breaks it"), optional=True)
         members["verdict"] = OUTCOME
         return Record({self.list_name: ListOf(Record(members)), "verdict": OUTCOME})
 

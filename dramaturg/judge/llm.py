@@ -188,7 +188,11 @@ class Asker:
             model=options.model or self._model,
             messages=prompt.render({**values, ANSWER_PLACEHOLDER: answers.instruction(form)}),
             sampling=sampling,
-            json_format=JsonFormat(name=form.name, schema=answers.schema(form)),
+            json_format=JsonFormat(
+                name=form.name,
+                schema=answers.schema(form),
+                accepted_schema=answers.accepted_schema(form),
+            ),
             logprobs=logprobs,
             repeat_index=options.repeat_index,
             request_id=options.request_id,

@@ -18,26 +18,25 @@ _HAN_DIGITS = {character: value for value, character in enumerate("零一二三�
     "〇": 0,
 }
 _HAN = "[零〇一二两三四五六七八九十百]{1,5}"
-# At most three digits: a year is not a step number. The characters before and after must not make the digits
-# a part of a number, a price, a date or a word.
-_NUMBER = r"(?<![\w.,:/$€£¥%+\-])(?P<n>\d{1,3})"
+# The characters before and after must not make the digits a part of a number, a price, a date or a word.
+_NUMBER = r"(?<![\w.,:/$€£¥%+\-])(?P<n>\d{1,4})"
 _FOLLOWED = r"(?=[^\d\s]|\s|\Z)"
 
 _INLINE: dict[str, re.Pattern[str]] = {
     "step-word": re.compile(
-        r"(?<!\w)(?:step|schritt|étape|etape|paso|passo|шаг|ステップ|步骤|步驟)[ \t]*(?P<n>\d{1,3}|"
+        r"(?<!\w)(?:step|schritt|étape|etape|paso|passo|шаг|ステップ|步骤|步驟)[ \t]*(?P<n>\d{1,4}|"
         + _HAN
         + r")"
         r"(?![\d\w])[ \t]*(?P<close>\*\*|__)?[ \t]*(?:[.:：)）、\]]|[-–—](?=\s)|(?=\s|\*|\Z))",
         re.IGNORECASE,
     ),
     "ordinal-step": re.compile(
-        r"第[ \t]*(?P<n>\d{1,3}|" + _HAN + r")[ \t]*步[ \t]*(?P<close>\*\*|__)?[.:：、，,]?"
+        r"第[ \t]*(?P<n>\d{1,4}|" + _HAN + r")[ \t]*步[ \t]*(?P<close>\*\*|__)?[.:：、，,]?"
     ),
     "dot": re.compile(_NUMBER + r"(?P<close>\*\*|__)?[.．](?=[^\d\s.．]|\s|\Z)"),
     "parenthesis": re.compile(_NUMBER + r"(?P<close>\*\*|__)?[)）]" + _FOLLOWED),
     "brackets": re.compile(
-        r"[(（\[【][ \t]*(?P<n>\d{1,3}|" + _HAN + r")[ \t]*[)）\]】](?P<close>\*\*|__)?[.:：、]?"
+        r"[(（\[【][ \t]*(?P<n>\d{1,4}|" + _HAN + r")[ \t]*[)）\]】](?P<close>\*\*|__)?[.:：、]?"
     ),
     "comma": re.compile(_NUMBER + r"(?P<close>\*\*|__)?、"),
     "colon": re.compile(_NUMBER + r"(?P<close>\*\*|__)?(?::(?=\s|\Z)|：)"),
@@ -46,7 +45,7 @@ _INLINE: dict[str, re.Pattern[str]] = {
 }
 # Forms that number a step only at the start of a line.
 _AT_LINE_START: dict[str, re.Pattern[str]] = {
-    "dash": re.compile(r"(?P<n>\d{1,3})(?P<close>\*\*|__)?[ \t]*[-–—][ \t]+(?=\D)"),
+    "dash": re.compile(r"(?P<n>\d{1,4})(?P<close>\*\*|__)?[ \t]*[-–—][ \t]+(?=\D)"),
     "han": re.compile(r"(?P<n>" + _HAN + r")(?P<close>\*\*|__)?[、.．:：)）]"),
 }
 _BEFORE = re.compile(
@@ -55,6 +54,13 @@ _BEFORE = re.compile(
 _BULLET = re.compile(r"(?P<indent>[ \t\u3000]*)(?:[*+•·●▪◦‣○■□➢➤✓✔–—-])[ \t]+(?:\[[ xX]\][ \t]+)?(?=\S)")
 _RULE = re.compile(r"[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\Z")
 _TAB_WIDTH = 4
+# No year is a step number: four digits count only at the start of a line and next to the number before.
+_FOUR_DIGITS = 1000
+_MAY_BEGIN = re.compile(
+    r"[\d(（\[【①-⑳第零〇一二两三四五六七八九十百]|step|schritt|étape|etape|paso|passo|шаг|ステップ|步骤|步驟",
+    re.IGNORECASE,
+)
+_ALL = {**_INLINE, **_AT_LINE_START}
 
 
 @dataclass(frozen=True)
@@ -83,14 +89,18 @@ class Marker:
 def find_markers(text: str) -> list[Marker]:
     """Returns all possible markers except bullets, in the order of the text."""
     at_line_start: dict[tuple[str, int], Marker] = {}
+    last: dict[str, int] = {}
     for start, line_end in _lines(text):
         before = _BEFORE.match(text, start, line_end)
-        if before is None or _RULE.match(text, start, line_end):
+        if before is None or not _MAY_BEGIN.match(text, before.end(), line_end):
             continue
-        for family, shape in (_INLINE | _AT_LINE_START).items():
+        for family, shape in _ALL.items():
             found = shape.match(text, before.end(), line_end)
             number = _number(found["n"]) if found else None
+            if number is not None and number >= _FOUR_DIGITS and not 1 <= number - last.get(family, 0) <= 2:
+                continue
             if found and number is not None:
+                last[family] = number
                 # Bold type that ends right after the number belongs to the marker.
                 prefix = "" if found["close"] else before["bold"] or ""
                 end = found.end()
@@ -104,7 +114,7 @@ def find_markers(text: str) -> list[Marker]:
         for family, shape in _INLINE.items()
         for found in shape.finditer(text)
         if (family, found.start()) not in at_line_start
-        if (number := _number(found["n"])) is not None
+        if (number := _number(found["n"])) is not None and number < _FOUR_DIGITS
     )
     return sorted([*at_line_start.values(), *within], key=lambda marker: marker.start)
 

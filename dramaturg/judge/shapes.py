@@ -1,7 +1,8 @@
 """The shapes that a model's JSON answer is built from.
 
-A shape defines both the enforced JSON Schema and the sketch shown to the model. Schemas use only features
-that providers enforce strictly: all members are required, and no others are allowed.
+A shape defines the enforced JSON Schema, the schema that is enough for an answer, and the sketch shown to the
+model. Schemas use only features that providers enforce strictly: all members are required, and no others are
+allowed. In the schema that is enough, optional members are not required.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ class Shape(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def schema(self) -> dict[str, Any]:
-        """Its JSON Schema (draft 2020-12)."""
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
+        """Its JSON Schema (draft 2020-12).
+
+        Args:
+            accepted: Whether to make the schema that is enough for an answer, without optional members.
+        """
 
     def sketch(self, indent: str = "") -> str:
         """The sketch for a model: JSON with hints in place of the values."""
@@ -30,9 +35,12 @@ class Text:
 
     hint: str
     """A description of the expected text."""
+    optional: bool = False
+    """Whether an answer without it is accepted, for example one without a reason."""
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
+        del accepted
         return {"type": "string"}
 
     def sketch(self, indent: str = "") -> str:
@@ -48,8 +56,9 @@ class Number:
     hint: str
     """A description of the number."""
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
+        del accepted
         return {"type": "integer"}
 
     def sketch(self, indent: str = "") -> str:
@@ -64,14 +73,19 @@ class Choice:
 
     options: tuple[str, ...]
     """The strings."""
+    hint: str = ""
+    """A description of the choice. Empty: the sketch lists the strings."""
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
+        del accepted
         return {"type": "string", "enum": list(self.options)}
 
     def sketch(self, indent: str = "") -> str:
-        """The strings, with bars between them."""
+        """The hint, as a string; else the strings, with bars between them."""
         del indent
+        if self.hint:
+            return json.dumps(f"<{self.hint}>", ensure_ascii=False)
         return " | ".join(json.dumps(option) for option in self.options)
 
 
@@ -81,14 +95,20 @@ class ListOf:
 
     item: Shape
     """The shape of the items."""
+    optional: bool = False
+    """Whether an answer without it is accepted."""
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
-        return {"type": "array", "items": self.item.schema()}
+        return {"type": "array", "items": self.item.schema(accepted=accepted)}
 
     def sketch(self, indent: str = "") -> str:
         """One item, followed by an ellipsis."""
         return f"[{self.item.sketch(indent)}, ...]"
+
+
+def _is_optional(shape: Shape) -> bool:
+    return isinstance(shape, Text | ListOf) and shape.optional
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +121,14 @@ class Record:
     members: Mapping[str, Shape]
     """The members by name."""
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""
         return {
             "type": "object",
-            "properties": {name: shape.schema() for name, shape in self.members.items()},
-            "required": list(self.members),
+            "properties": {name: shape.schema(accepted=accepted) for name, shape in self.members.items()},
+            "required": [
+                name for name, shape in self.members.items() if not accepted or not _is_optional(shape)
+            ],
             "additionalProperties": False,
         }
 

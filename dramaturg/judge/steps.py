@@ -2,7 +2,7 @@
 
 A list is recognised by its numbering, which must ascend from 0 or 1, else by its bullets, else by short
 lines of one sentence each. "2.5 cups", "at 10. Then", years and times are not step numbers. The text
-around the list is returned separately.
+around the list is returned separately. Reasoning between marks is not read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Edge
 from dramaturg.api.common.v1.verdict_pb2 import Reading
 from dramaturg.judge.list_numbers import ascending
 from dramaturg.judge.markers import Marker, find_bullets, find_markers
+from dramaturg.judge.reasoning import blanked
 
+MAX_STEPS = 1000
+"""The maximum number of steps of a script (``common.v1.Script``). A text with a longer list has no steps."""
 MIN_LINES = 3
 """The minimum number of unmarked lines that count as steps."""
 MAX_LINE_LENGTH = 200
@@ -75,7 +78,7 @@ def parse_candidate(candidate: Candidate) -> ParsedCandidate:
         edges = candidate.script.edges
     else:
         text = candidate.text
-        listing = parse_listing(text)
+        listing = parse_listing(blanked(text))
         steps, preamble, notes = listing.steps, listing.preamble, listing.notes
     if is_blank(text):
         return ParsedCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
@@ -117,7 +120,7 @@ def _cut(text: str, markers: Sequence[Marker]) -> Listing:
     ]
     pieces[-1], notes = _split_notes(pieces[-1], within_line=markers[-1].within_line)
     steps = tuple(step for piece in pieces if not is_blank(step := _tidy(piece)))
-    if not steps:
+    if not 0 < len(steps) <= MAX_STEPS:
         return Listing()
     return Listing(steps, _tidy(text[: markers[0].start]), _tidy(notes))
 
@@ -125,8 +128,9 @@ def _cut(text: str, markers: Sequence[Marker]) -> Listing:
 def _split_notes(last: str, *, within_line: bool) -> tuple[str, str]:
     """Separates the last step from the text after the list: a new paragraph, or a line with "Note:"."""
     lines = last.split("\n")
+    begun = False
     for index, line in enumerate(lines[1:], start=1):
-        begun = not is_blank("".join(lines[:index]))
+        begun = begun or not is_blank(lines[index - 1])
         own_paragraph = not lines[index - 1].strip() and line.strip() and not line[0].isspace()
         if begun and (own_paragraph or _NOTE.match(line) or (within_line and line.strip())):
             return "\n".join(lines[:index]), "\n".join(lines[index:])
@@ -143,7 +147,7 @@ def _lines(text: str) -> Listing:
     preamble = ""
     if lines and lines[0].endswith((":", "：")):
         preamble, *lines = lines
-    if len(lines) < MIN_LINES or not all(map(_looks_like_step, lines)):
+    if not MIN_LINES <= len(lines) <= MAX_STEPS or not all(map(_looks_like_step, lines)):
         return Listing()
     return Listing(tuple(lines), preamble)
 

@@ -71,7 +71,8 @@ def decode_request(request: pb.GenerateRequest) -> tuple[Call, CachePolicy]:
     form: JsonForm | None = None
     if request.HasField("json_format"):
         try:
-            form = json_form(request.json_format.name, request.json_format.schema)
+            asked = request.json_format
+            form = json_form(asked.name, asked.schema, asked.accepted_schema)
         except InvalidSchemaError as error:
             violations.append(Violation("json_format.schema", str(error)))
     if violations:

@@ -62,7 +62,7 @@ def read_outcome(purchases: Sequence[Purchase], call: Call) -> Completion:
     if status is not Status.OK or call.json_form is None:
         detail = "" if status is Status.OK else _detail(status, answer)
         return Completion(status, tuple(purchases), repairs=again, detail=detail)
-    parsed = parse_answer(answer.text, call.json_form)
+    parsed = parse_answer(answer.text, call.json_form, is_last=len(purchases) > 1)
     return Completion(
         Status.OK if parsed.json is not None else Status.UNPARSABLE,
         tuple(purchases),

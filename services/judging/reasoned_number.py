@@ -19,7 +19,8 @@ class Scale:
     lowest: int
     highest: int
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
+        del accepted
         return {"type": "integer", "minimum": self.lowest, "maximum": self.highest}
 
     def sketch(self, indent: str = "") -> str:
@@ -49,7 +50,7 @@ class ReasonedNumberForm:
     @property
     def shape(self) -> Record:
         """The reason, then the number."""
-        return Record({"reason": Text(self.reason), self.name: self.scale})
+        return Record({"reason": Text(self.reason, optional=True), self.name: self.scale})
 
     def parse(self, value: Any) -> ReasonedNumber:
         """Reads an answer.

@@ -25,8 +25,8 @@ _REASONING = {
         Record(
             {
                 "step": Number("the step's number; one entry for each step"),
-                "needs": Text("what it needs, and whether that is there"),
-                "after": Text("what there is afterwards"),
+                "needs": Text("what it needs, and whether that is there", optional=True),
+                "after": Text("what there is afterwards", optional=True),
             }
         )
     )

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import json_repair
+from dramaturg.judge.reasoning import end_of_open_reasoning
+from services.generation.answers.tolerant_json import BrokenJsonError, Members, read_tolerantly
 
 MAX_VALUES = 32
 """The maximum number of bracketed parts of an answer."""
-MAX_REPAIRED_LENGTH = 20_000
-"""The maximum length, in characters, of a text that is repaired: repair is slow and blocks the event loop."""
 
 _BRACKETS = re.compile(r"[{}\[\]]")
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+"|\\.|[{}\[\]]', re.DOTALL)
-_MEMBER = re.compile(r"""(["']?)([\w$.-]+)\1\s*:""")
-_TRAILING_COMMA = re.compile(r",(\s*[}\]])")
-_QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
-_CLOSING = {"{": "}", "[": "]"}
+_MEMBER = re.compile(r'"([\w.-]{1,100}+)"\s{0,20}:')
 
 
 class UnreadableError(ValueError):
@@ -40,7 +35,19 @@ class Extracted:
     repairs: tuple[str, ...] = ()
 
 
-def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> list[Extracted]:
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The JSON values of a text and the text after the last one."""
+
+    values: Sequence[Extracted]
+    after: str = ""
+
+
+class NoJsonError(UnreadableError):
+    """The text has no JSON."""
+
+
+def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> Extraction:
     """Returns the JSON values in ``text``: one where the whole text is JSON, else all that it contains.
 
     Args:
@@ -50,7 +57,8 @@ def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> l
         lists: Whether lists within prose are extracted too.
 
     Raises:
-        UnreadableError: There is no value, or one cannot be read.
+        NoJsonError: There is no value.
+        UnreadableError: A value cannot be read.
     """
     stripped = text.strip().removeprefix("\ufeff").strip()
     try:
@@ -58,35 +66,48 @@ def extract(text: str, *, names: Collection[str] = (), lists: bool = False) -> l
     except _ContradictionError:
         raise
     except ValueError:
-        found = list(_search(stripped, names, lists))
-        if not found:
-            raise UnreadableError("there is no JSON in the answer") from None
-        return found
-    return [value]
+        return _search(stripped, names, lists)
+    return Extraction([value])
 
 
-def _search(body: str, names: Collection[str], lists: bool) -> Iterator[Extracted]:
+def _search(body: str, names: Collection[str], lists: bool) -> Extraction:
     """Reads every outermost value of ``body``. Removing the text around it counts as a repair."""
     opening = re.compile(r"[{\[]" if lists else r"\{")
     around = "code-fence-removed" if "```" in body else "prose-removed"
-    position = values = 0
+    values: list[Extracted] = []
+    position = count = 0
+    prose: list[str] = []
     while match := opening.search(body, position):
-        segment = _segment(body, match.start())
-        position = match.start() + len(segment)
-        values += 1
-        if values > MAX_VALUES:
+        resumed = end_of_open_reasoning(body, position, match.start())
+        if resumed is not None:
+            prose.append(body[position : match.start()])
+            position = resumed
+            continue
+        count += 1
+        if count > MAX_VALUES:
             raise UnreadableError(f"the answer has more than {MAX_VALUES} parts in brackets")
+        prose.append(body[position : match.start()])
         try:
-            part = _read(segment)
+            part, position = _read(body, match.start())
         except UnreadableError:
+            segment = body[match.start() : _segment_end(body, match.start())]
             if names and not any(name in segment for name in names):
+                position = match.start() + len(segment)
                 continue
             raise
-        yield Extracted(part.value, part.repairs if segment == body else (around, *part.repairs))
+        whole = match.start() == 0 and position == len(body)
+        values.append(part if whole else Extracted(part.value, (around, *part.repairs)))
+    if not values:
+        raise NoJsonError("there is no JSON in the answer")
+    prose.append(body[position:])
+    for outside in prose:
+        if any(found[1] in names for found in _MEMBER.finditer(outside)):
+            raise UnreadableError("a part of the JSON stands outside of its brackets")
+    return Extraction(values, body[position:])
 
 
-def _segment(body: str, start: int) -> str:
-    """Returns the text from the bracket at ``start`` to its closing bracket, else to the end.
+def _segment_end(body: str, start: int) -> int:
+    """Returns the position after the bracket that closes the one at ``start``, else the end.
 
     Where quotes are unbalanced, every bracket counts, as strings cannot be recognised.
     """
@@ -98,61 +119,46 @@ def _segment(body: str, start: int) -> str:
             elif match[0] in "}]":
                 depth -= 1
                 if depth == 0:
-                    return body[start : match.end()]
-    return body[start:]
+                    return match.end()
+    return len(body)
 
 
-def _read(segment: str) -> Extracted:
+def _read(body: str, start: int) -> tuple[Extracted, int]:
+    """Reads the value that begins at ``start``, as strict JSON or with repairs."""
     try:
-        return _parse(segment)
-    except UnreadableError:
-        raise
-    except ValueError as error:
-        reason = str(error)
-    if segment[-1] != _CLOSING[segment[0]] or any(
-        segment.count(opening) != segment.count(closing) for opening, closing in _CLOSING.items()
-    ):
-        # Adding missing brackets would make up the end of the answer.
-        raise UnreadableError(f"the JSON is cut off or its brackets do not match ({reason})")
-    if len(segment) > MAX_REPAIRED_LENGTH:
-        raise UnreadableError(f"the JSON cannot be read ({reason})")
-    return _mend(segment, reason)
-
-
-def _mend(segment: str, reason: str) -> Extracted:
-    """Repairs commas, quotes, comments and Python literals, provided that no member is lost."""
-    try:
-        part = _parse(_TRAILING_COMMA.sub(r"\1", segment))
+        return _parse_from(body, start)
     except UnreadableError:
         raise
     except ValueError:
         pass
-    else:
-        return Extracted(part.value, (*part.repairs, "comma-repaired"))
-    if len(_QUOTE.findall(segment)) % 2:
-        # The closing bracket may be a part of a truncated string.
-        raise UnreadableError(f"a string in the JSON is left open ({reason})")
     try:
-        value = json_repair.loads(segment, skip_json_loads=True, strict=True)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict | list):
-        raise UnreadableError(f"the JSON cannot be read ({reason})")
-    written = Counter(match[2] for match in _MEMBER.finditer(segment))
-    kept = Counter(_names(value))
-    if any(written[name] > count for name, count in kept.items()):
-        raise UnreadableError(f"the JSON cannot be read without losing a part of it ({reason})")
-    return Extracted(value, ("json-repaired",))
+        value, end, repairs = read_tolerantly(body, start)
+    except BrokenJsonError as error:
+        raise UnreadableError(str(error)) from None
+    plain = _plain(value)
+    order = ("comma-repaired", "json-repaired", "duplicate-removed")
+    kept = {"json-repaired"} if "json-repaired" in repairs else repairs
+    return Extracted(plain, tuple(name for name in order if name in kept)), end
 
 
-def _names(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield str(name)
-            yield from _names(member)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _names(item)
+def _plain(value: Any) -> Any:
+    """Converts ``Members`` to dictionaries.
+
+    Raises:
+        UnreadableError: A member stands twice, with different values.
+    """
+    if isinstance(value, Members):
+        return _unique([(name, _plain(member)) for name, member in value])
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        for name, value in pairs:
+            if json.dumps(result[name], sort_keys=True) != json.dumps(value, sort_keys=True):
+                raise _ContradictionError(f"the member {name!r} stands twice, with different values")
+    return result
 
 
 def _parse(text: str) -> Extracted:
@@ -162,23 +168,28 @@ def _parse(text: str) -> Extracted:
         ValueError: It is not JSON.
         UnreadableError: It is JSON that is nested too deeply or contradicts itself.
     """
+    part, end = _parse_from(text, 0)
+    if end != len(text):
+        raise ValueError("there is text after the JSON")
+    return part
+
+
+def _parse_from(text: str, start: int) -> tuple[Extracted, int]:
     repairs: tuple[str, ...] = ()
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repairs
-        result = dict(pairs)
+        result = _unique(pairs)
         if len(result) != len(pairs):
-            for name, value in pairs:
-                if json.dumps(result[name], sort_keys=True) != json.dumps(value, sort_keys=True):
-                    raise _ContradictionError(f"the member {name!r} stands twice, with different values")
             repairs = ("duplicate-removed",)
         return result
 
+    decoder = json.JSONDecoder(object_pairs_hook=members, parse_constant=_refuse_constant)
     try:
-        value = json.loads(text, object_pairs_hook=members, parse_constant=_refuse_constant)
+        value, end = decoder.raw_decode(text, start)
     except RecursionError:
         raise UnreadableError("the JSON is nested too deeply") from None
-    return Extracted(value, repairs)
+    return Extracted(value, repairs), end
 
 
 def _refuse_constant(name: str) -> NoReturn:

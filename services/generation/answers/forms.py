@@ -29,27 +29,41 @@ class JsonForm:
     members in the order of the schema, so the order influences the answer.
     """
 
-    __slots__ = ("_arrangement", "_validator", "is_strict", "name", "schema", "text")
+    __slots__ = ("_arrangement", "_validator", "accepted_text", "is_strict", "name", "schema", "text")
 
     schema: Mapping[str, Any]
     text: str
     """The schema as compact JSON, its members in the order given."""
+    accepted_text: str
+    """The accepted schema as JSON; empty where it is the schema."""
     is_strict: bool
     """Whether providers can enforce the schema in decoding: all objects are closed, all members required."""
 
-    def __init__(self, name: str, schema: str) -> None:
+    def __init__(self, name: str, schema: str, accepted: str = "") -> None:
         """Compiles ``schema``, the JSON text of a JSON Schema.
 
+        Args:
+            name: The name.
+            schema: The schema that providers enforce.
+            accepted: A weaker schema that is enough for an answer. Empty: ``schema``.
+
         Raises:
-            InvalidSchemaError: It is not JSON, not a JSON Schema, or refers to another document.
+            InvalidSchemaError: One is not JSON, not a JSON Schema, or refers to another document.
         """
         self.name = name
+        self.accepted_text = accepted
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
         self._validator, self._arrangement = compiled.validator, compiled.arrangement
+        if accepted:
+            self._validator = _validator(_load(accepted))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, JsonForm) and (self.name, self.text) == (other.name, other.text)
+        return isinstance(other, JsonForm) and (self.name, self.text, self.accepted_text) == (
+            other.name,
+            other.text,
+            other.accepted_text,
+        )
 
     def __hash__(self) -> int:
         return hash((self.name, self.text))
@@ -78,7 +92,7 @@ class JsonForm:
         return self._arrangement.rewritten(text)
 
     def violation(self, value: object) -> str:
-        """Describes in a sentence where ``value`` does not fit. Empty: it fits."""
+        """Describes in a sentence where ``value`` does not fit the accepted schema. Empty: it fits."""
         try:
             if self._validator.is_valid(value):
                 return ""
@@ -88,6 +102,38 @@ class JsonForm:
         except Unresolvable as error:
             return f"the schema's references cannot be resolved: {error}"
         return _describe(error) if error is not None else ""
+
+    def fitting_parts(self, value: object) -> object:
+        """Returns an object without those members that are objects themselves and do not fit.
+
+        A value that is no object, or would have no member of that kind left, is returned unchanged. Without
+        an accepted schema, every value is.
+        """
+        parts = self._parts()
+        if not self.accepted_text or not parts or not isinstance(value, dict):
+            return value
+        try:
+            unfit = {str(error.path[0]) for error in self._validator.iter_errors(value) if error.path}
+        except (RecursionError, Unresolvable):
+            return value
+        kept = {name: member for name, member in value.items() if name not in unfit & parts}
+        return kept if parts & kept.keys() else value
+
+    def violation_of_parts(self, value: object) -> str:
+        """Like ``violation``, but members that are objects themselves may be missing."""
+        parts = self._parts()
+        try:
+            for error in self._validator.iter_errors(value):
+                is_missing_part = error.validator == "required" and not error.path and isinstance(value, dict)
+                if not is_missing_part or not {*error.validator_value} - value.keys() <= parts:  # type: ignore[attr-defined]
+                    return _describe(error)
+        except (RecursionError, Unresolvable) as error:
+            return f"the answer cannot be checked: {type(error).__name__}"
+        return ""
+
+    def _parts(self) -> set[str]:
+        members = self.resolve(self.schema.get("properties"))
+        return {name for name, part in members.items() if self.resolve(part).get("type") == "object"}
 
     def resolve(self, schema: Any) -> Mapping[str, Any]:
         """Follows the local references of a subschema. A boolean subschema becomes an empty mapping."""
@@ -111,6 +157,17 @@ class _Compiled(NamedTuple):
 
 
 def _compile(text: str) -> _Compiled:
+    schema = _load(text)
+    canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    return _Compiled(schema, canonical, _is_strict(schema), _validator(schema), compile_schema(schema))
+
+
+def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
+    # The registry is empty, so that a schema cannot make the service fetch a document.
+    return Draft202012Validator(schema, registry=Registry())
+
+
+def _load(text: str) -> Mapping[str, Any]:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -125,10 +182,7 @@ def _compile(text: str) -> _Compiled:
         raise InvalidSchemaError(f"is no JSON Schema: {error.message[:MAX_ERROR_LENGTH]}") from None
     except RecursionError:
         raise InvalidSchemaError("is nested too deeply") from None
-    # The registry is empty, so that a schema cannot make the service fetch a document.
-    validator = Draft202012Validator(schema, registry=Registry())
-    canonical = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    return _Compiled(schema, canonical, _is_strict(schema), validator, compile_schema(schema))
+    return schema
 
 
 def _is_strict(schema: Mapping[str, Any]) -> bool:

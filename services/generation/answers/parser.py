@@ -1,4 +1,4 @@
-"""Parses the text of an answer as JSON that fits a schema."""
+"""Parses the text of an answer as JSON that fits a schema. The rules are in docs/answers.md."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 from services.generation.answers.coercion import conform
 from services.generation.answers.compiled_schema import UncertainError
-from services.generation.answers.extraction import Extracted, UnreadableError, extract
+from services.generation.answers.extraction import Extracted, NoJsonError, UnreadableError, extract
 from services.generation.answers.forms import JsonForm
+from services.generation.answers.prose import prose_value, require_no_other_value
 
 
 @dataclass(slots=True)
@@ -22,39 +23,65 @@ class ParsedAnswer:
     error: str = ""
 
 
-def parse_answer(text: str, form: JsonForm) -> ParsedAnswer:
-    """Reads the one JSON value in ``text`` that ``form`` asks for.
+def parse_answer(text: str, form: JsonForm, *, is_last: bool = False) -> ParsedAnswer:
+    """Reads the one value in ``text`` that ``form`` asks for.
 
-    Code fences and prose around the value are removed; trailing commas, quotes
-    and the like are mended; members in another type that mean the same are converted. Each is named in
-    ``repairs``. What is never done: closing what was left open, choosing between two values that disagree,
-    dropping a member. Never raises.
+    Code fences and prose around JSON are removed; errors of notation are repaired; values in another form
+    that mean the same are converted. A text without JSON is read where the form has one deciding member, for
+    example a rating, and the text states it clearly. ``repairs`` names each of these. Never does it close
+    what is left open, choose between two values that disagree, or drop a part of the JSON text. Never raises.
+
+    Args:
+        text: The text of a model, without its reasoning.
+        form: The form.
+        is_last: Whether the answer is not requested again, so that a part of it is better than none.
     """
     try:
         return ParsedAnswer(form.rewritten(text))
     except UncertainError:
         pass
     try:
-        return _read(text, form)
+        return _read(text, form, is_last=is_last)
     except UnreadableError as error:
         return ParsedAnswer(None, error=str(error))
     except RecursionError:
         return ParsedAnswer(None, error="the JSON is nested too deeply")
 
 
-def _read(text: str, form: JsonForm) -> ParsedAnswer:
+def _read(text: str, form: JsonForm, *, is_last: bool) -> ParsedAnswer:
     names = form.resolve(form.schema).get("properties") or {}
     lists = "array" in str(form.resolve(form.schema).get("type", ""))
-    read = [_canonical(part, form) for part in extract(text, names=[*names], lists=lists)]
+    try:
+        extraction = extract(text, names=[*names], lists=lists)
+    except NoJsonError as error:
+        return _read_prose(text, form, str(error))
+    if not isinstance(extraction.values[0].value, dict | list) and names:
+        return _read_prose(text, form, "the answer is no JSON object")
+    read = [_canonical(part, form) for part in extraction.values]
     if len(read) > 1:
         # An example or a note in braces is not an answer; an object with a member of the form may be one.
         read = [part for part in read if not names or names.keys() & _members(part.value)] or read
     if len({part.text for part in read}) > 1:
         raise UnreadableError("the answer has several JSON values, which disagree")
-    violation = "" if read[0].fits else form.violation(read[0].value)
-    if violation:
-        return ParsedAnswer(None, read[0].repairs, violation)
-    return ParsedAnswer(read[0].text, read[0].repairs)
+    require_no_other_value(extraction.after, read[0].value, form)
+    return _checked(read[0], form, is_last=is_last)
+
+
+def _checked(read: _Canonical, form: JsonForm, *, is_last: bool) -> ParsedAnswer:
+    violation = "" if read.fits else form.violation(read.value)
+    if not violation:
+        return ParsedAnswer(read.text, read.repairs)
+    partial = form.fitting_parts(read.value) if is_last and form.accepted_text else read.value
+    if is_last and form.accepted_text and not form.violation_of_parts(partial):
+        return ParsedAnswer(_compact(partial), (*read.repairs, "part-removed"))
+    return ParsedAnswer(None, read.repairs, violation)
+
+
+def _read_prose(text: str, form: JsonForm, problem: str) -> ParsedAnswer:
+    value = prose_value(text, form)
+    if value is None:
+        raise UnreadableError(problem)
+    return _checked(_Canonical(value, _compact(value), ("prose-read",), False), form, is_last=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +100,10 @@ def _canonical(part: Extracted, form: JsonForm) -> _Canonical:
     except UncertainError:
         value, conversions = conform(part.value, form)
         fits = False
+    return _Canonical(value, _compact(value), (*part.repairs, *conversions), fits)
+
+
+def _compact(value: Any) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         text.encode()
@@ -80,7 +111,7 @@ def _canonical(part: Extracted, form: JsonForm) -> _Canonical:
         raise UnreadableError("a string has half of a surrogate pair, which is no character") from None
     except ValueError:
         raise UnreadableError("a number is too large") from None
-    return _Canonical(value, text, (*part.repairs, *conversions), fits)
+    return text
 
 
 def _members(value: Any) -> set[str]:

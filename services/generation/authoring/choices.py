@@ -6,7 +6,9 @@ The third number stands for either, as in the paper's list of answers (Choice-75
 name no choice or several are refused, and so are sentences that name one without clearly choosing it.
 
 A sentence counts as a choice if it has one of a few positive forms and no negation, condition, comparison or
-question. The clause after its "because" may be negative. The lists are English.
+question. The clause after its "because" may be negative. A line that begins with a choice, or announces one,
+commits the answer to it; the explanation may then mention the other option, unless it chooses that one too.
+Reasoning between marks is left out. docs/answers.md has the rules. The lists are English.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable
 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
+from dramaturg.judge.reasoning import answer_text
 
 NAMED = "\ue000"
 """The placeholder for the chosen option in a sentence: a private-use character."""
@@ -102,6 +105,53 @@ _LONE_NUMBER = re.compile(r"(?<![\w.])([123])\s*\)?\s*(?=$|[\n;:,/!?]|\.(?!\d))"
 _EMPHASIS = re.compile(rf"[*_`\"“”„«»#\[\]{NAMED}]")
 
 
+_MARKS = ("\ue001", "\ue002", "\ue003")
+"""The placeholders of the three choices: private-use characters."""
+_ANY_MARK = "[" + "".join(_MARKS) + "]"
+_MIN_EXPLANATION_WORDS = 3
+"""The minimum number of words, besides the name of the option, of a sentence that explains the choice."""
+MAX_TEXT_LENGTH = 100_000
+"""The maximum length of an answer in characters, with reasoning."""
+_BOXED = re.compile(r"\$?\\boxed\s?\{(?:\\text\s?\{)?([^{}]{0,200})\}{1,2}\$?")
+_NO_DIFFERENCE = re.compile(
+    r"(?m)(?:^|(?<=[.!;]\s))(?:both(?:\s+(?:options?|of\s+them|choices|ways))?"
+    r"(?:\s+(?:are|work|would\s+work)(?:\s+(?:equally|just\s+as|about\s+as))?"
+    r"(?:\s+(?:good|fine|well|ok|okay|possible|suitable|valid|acceptable))?)?(?=[\s.,;!]*(?:$|[.,;!]\s))"
+    r"|(?:it|this|that)\s+makes\s+(?:very\s+)?(?:little|no)(?:\s+real)?\s+difference"
+    r"|(?:there\s+is\s+)?(?:little|no)(?:\s+real)?\s+(?:difference|preference)"
+    r"|it\s+(?:does\s+not|doesn't)\s+(?:really\s+)?matter(?:\s+which(?:\s+one)?)?"
+    r"|(?:they|both)\s+are\s+(?:about\s+)?(?:equally\s+\w+|equal|equivalent|the\s+same))"
+)
+_EDGE = r"[^\w\ue001-\ue003]"
+_LINE_NUMBER = re.compile(
+    rf"(?m)^({_EDGE}{{0,5}}(?:{LEAD_IN})?)\(?([123])(?=[).:\s]{{0,5}}$|[).:]{{0,2}}\s{{0,2}}{_ANY_MARK})"
+)
+_SO = r"(?:so|thus|therefore|hence|overall|in\s+conclusion|finally)"
+_COMMITMENT = re.compile(
+    rf"{_EDGE}{{0,5}}(?P<lead>(?:{_SO}{_EDGE}{{1,3}})?{LEAD_IN}|{_SO}{_EDGE}{{1,3}})?{_EDGE}{{0,3}}(?:the\s+)?"
+    rf"(?P<choice>{_ANY_MARK})(?:[\s,:().–—-]{{0,5}}(?P=choice))*[\"')]{{0,2}}"
+    r"(?P<rest>(?:[.,;:!(–—]|\s-\s|\s(?:because|since|as)\b).*|\s*)\Z",
+    re.DOTALL,
+)
+_EXPLAINS = re.compile(r"[\s.,;:!()–—-]*(?:\Z|(?!(?:or|and|not|but|nor|then)\b)[\w\ue001-\ue003])")
+_REASON = re.compile(r"[\s,(–—-]*(?:because|since|as|due\s+to|given)\b|[\s.!)]*(?:\Z|(?<=[.!])\s)")
+_RETRACTED = re.compile(
+    r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|wait|second\s+thoughts?|correction|actually|"
+    r"(?:not|n't)\s+(?:sure|certain|enough|know)|"
+    r"(?:cannot|can't|unable\s+to)\s+(?:tell|say|decide|determine|choose|answer))\b"
+    r"|\?|\bif\b"
+)
+_PREFERRED_OVER = re.compile(
+    rf"({_ANY_MARK})\s+(?:over|rather\s+than|instead\s+of)\s+(?:the\s+)?(?!\1){_ANY_MARK}"
+)
+_EXPLAINS = re.compile(r"[\s.,;:!()–—-]*(?:\Z|(?!(?:or|and|not|but|nor|then)\b)[\w\ue001-\ue003])")
+_RETRACTED = re.compile(
+    r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|wait|second\s+thoughts?|correction|actually|"
+    r"(?:not|n't)\s+(?:sure|certain|enough|know)|(?:cannot|can't|unable\s+to)\s+(?:tell|say|decide|determine|choose|answer))\b"
+    r"|\?|\bif\b"
+)
+
+
 def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:
     """Reads the choice of an answer.
 
@@ -113,14 +163,23 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
     Returns:
         The choice, in the order shown, or None where it is unclear.
     """
-    answer = _clean(text)
+    if len(text) > MAX_TEXT_LENGTH:
+        return None
+    answer = _clean(_BOXED.sub(r" \1 ", answer_text(text)))
     if len(answer) > MAX_LENGTH:
         return None
     bare = _BARE.fullmatch(answer)
     if bare:
         return _CHOICES[int(bare[1]) - 1]
+    options = _clean(option_1), _clean(option_2)
+    choice = _only_choice(answer, options)
+    return _committed_choice(answer, options) if choice is None else choice
+
+
+def _only_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType | None:
+    """Reads an answer that names one choice."""
     named: set[int] = set()
-    answer = _mark_own_words(answer, (_clean(option_1), _clean(option_2)), named)
+    answer = _mark_own_words(answer, options, named)
     numbered = _NUMBERED.match(answer)
     if numbered:
         answer = answer[numbered.end() :]
@@ -131,6 +190,63 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
         return None
     choice = named.pop()
     return _CHOICES[choice] if numbered is None or int(numbered[1]) - 1 == choice else None
+
+
+def _committed_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType | None:
+    """Reads an answer that commits itself in a line and explains the choice in other words."""
+    marked = _PREFERRED_OVER.sub(r"\1", _mark_choices(answer, options))
+    lines = marked.split("\n")
+    committed: set[int] = set()
+    rest: list[str] = []
+    for index, line in enumerate(lines):
+        head = _COMMITMENT.match(line)
+        is_outer = index in {0, len(lines) - 1}
+        if head and (head["lead"] or is_outer) and (not head["rest"] or _EXPLAINS.match(head["rest"])):
+            committed.add(_MARKS.index(head["choice"]))
+            own = _SENTENCE_END.split(head["rest"])[0]
+            # Only a reason may deny something: "Option 1, which is not possible" chooses nothing.
+            if not _REASON.match(own) and _CLOUDED.search(_BECAUSE.split(own)[0]):
+                return None
+            rest += _SENTENCE_END.split(head["rest"])
+        else:
+            rest += _SENTENCE_END.split(line)
+    if len(committed) != 1 or any(map(_RETRACTED.search, rest)):
+        return None
+    choice = committed.pop()
+    others = [mark for index, mark in enumerate(_MARKS) if index != choice]
+    for sentence in rest:
+        if any(int(number) - 1 != choice for number in _LONE_NUMBER.findall(sentence)):
+            return None
+        for other in others:
+            if other in sentence and _may_choose(sentence, other):
+                return None
+    return _CHOICES[choice]
+
+
+def _may_choose(sentence: str, mark: str) -> bool:
+    """Whether a sentence may choose the option with this mark."""
+    if mark == _MARKS[_EITHER] or len(re.findall(r"\w+", sentence)) < _MIN_EXPLANATION_WORDS:
+        return True
+    claim = "".join(
+        NAMED if character == mark else "it" if character in _MARKS else character for character in sentence
+    )
+    clauses = re.split(r"[,;]|\b(?:but|and|while|whereas)\b", claim)
+    return any(
+        NAMED in clause and len(clause.split()) > 2 and _is_choice(clause) and not _CLOUDED.search(clause)
+        for clause in (claim, *clauses)
+    )
+
+
+def _mark_choices(answer: str, options: tuple[str, str]) -> str:
+    """Replaces every name of a choice with the mark of the choice."""
+    texts = [option.rstrip(".!;, ") for option in options]
+    if texts[0] != texts[1]:
+        for index, own in sorted(enumerate(texts), key=lambda entry: -len(entry[1])):
+            if own:
+                answer = re.sub(rf"(?<!\w){re.escape(own)}(?!\w)", _MARKS[index], answer)
+    answer = _LABEL.sub(lambda found: _MARKS[_WORDS.get(found[1] or found[2] or "", _EITHER)], answer)
+    answer = _NO_DIFFERENCE.sub(_MARKS[_EITHER], answer)
+    return _LINE_NUMBER.sub(lambda found: f"{found[1]}{_MARKS[int(found[2]) - 1]}", answer)
 
 
 def _clean(text: str) -> str:

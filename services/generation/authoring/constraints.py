@@ -56,7 +56,9 @@ class ConstraintsForm:
     name = "constraints"
     shape = Record(
         {
-            "idea": Text("in which situations somebody would want this, and what differs between them"),
+            "idea": Text(
+                "in which situations somebody would want this, and what differs between them", optional=True
+            ),
             "constraints": ListOf(
                 Record(
                     {

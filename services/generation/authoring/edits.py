@@ -70,7 +70,7 @@ class EditsForm:
         self._actions = actions
         self.shape = Record(
             {
-                "idea": Text("what is changed, and why the script then has the fault"),
+                "idea": Text("what is changed, and why the script then has the fault", optional=True),
                 "edits": ListOf(
                     Record(
                         {

@@ -36,7 +36,7 @@ class ScriptGraphForm:
     name = "script_graph"
     shape = Record(
         {
-            "idea": Text("how this is usually done, and what can be done side by side"),
+            "idea": Text("how this is usually done, and what can be done side by side", optional=True),
             "events": ListOf(
                 Record(
                     {

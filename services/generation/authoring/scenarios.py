@@ -198,7 +198,7 @@ class PhraseForm:
     name = "scenario"
     shape = Record(
         {
-            "idea": Text("what could lead there, and how"),
+            "idea": Text("what could lead there, and how", optional=True),
             "scenario": Text("the verb phrase alone, such as would follow the person's name"),
         }
     )
@@ -221,7 +221,7 @@ class ProfileForm:
     name = "profile"
     shape = Record(
         {
-            "idea": Text("which trait of the person leads to the way taken, and how"),
+            "idea": Text("which trait of the person leads to the way taken, and how", optional=True),
             "profile": ListOf(Text("one line of the profile, such as Name: Doe")),
         }
     )

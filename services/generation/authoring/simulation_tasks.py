@@ -30,7 +30,7 @@ class SimulationTaskForm:
     name = "simulation_task"
     shape = Record(
         {
-            "idea": Text("what is simulated, why it is new, and what knowledge it takes"),
+            "idea": Text("what is simulated, why it is new, and what knowledge it takes", optional=True),
             "name": Text("a short noun phrase that names the task"),
             "description": Text("one paragraph: the task and its input, its output, the first request"),
             "request_type": Text("the general form of a request, in a few words"),

@@ -32,7 +32,10 @@ class EdgesForm:
     def shape(self) -> Record:
         """Reasoning first."""
         return Record(
-            {"reasoning": Text("what needs what, and what can happen side by side"), "edges": EDGES}
+            {
+                "reasoning": Text("what needs what, and what can happen side by side", optional=True),
+                "edges": EDGES,
+            }
         )
 
     def parse(self, value: Any) -> ReadEdges:

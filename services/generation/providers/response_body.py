@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from services.generation.answers.reasoning import Separated, separate
+from dramaturg.judge.reasoning import Separated, separate
 from services.generation.calls import Alternative, Answer, FinishReason, Token, TokenCounts
 from services.generation.providers.refusals import Refusal
 

@@ -108,6 +108,11 @@ class Builder:
         self._make_room(event)
         add_event(self.graph, event, text, minutes)
 
+    def mention(self, event: str) -> None:
+        """Adds an event that is not declared yet."""
+        self._make_room(event)
+        self.graph.add_node(event, text="", minutes=None, declared=False)
+
     def reserve(self, edges: int) -> None:
         """Counts edges before they are added."""
         self._mentions += edges

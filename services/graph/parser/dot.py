@@ -26,13 +26,24 @@ HEAD = re.compile(
 
 
 def parse_dot(text: str, builder: Builder) -> bool:
-    """Reads the first graph of a text; returns whether there is one."""
-    head = HEAD.search(text)
+    """Reads the last graph of a text; returns whether there is one."""
+    head = _last_head(text)
     if head is None:
         return False
     builder.drop(text[: head.start()], 0)
     _Reader(text, head.end(), builder).read()
     return True
+
+
+def _last_head(text: str) -> re.Match[str] | None:
+    """The head of the last graph that is not within quotation marks on its line."""
+    last = None
+    for head in HEAD.finditer(text):
+        line_start = text.rfind("\n", 0, head.start()) + 1
+        is_quoted = text.count('"', line_start, head.start()) % 2 == 1
+        if last is None or not is_quoted:
+            last = head
+    return last
 
 
 @dataclass

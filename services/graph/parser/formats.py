@@ -1,9 +1,7 @@
-"""Parsing of graphs in the three dialects: steps, DOT, JSON.
+"""Parsing of graphs in five dialects: steps, DOT, JSON, Mermaid, and edges between texts.
 
-The steps dialect, "step0: find the recipe; step1: mix; step0 -> step1", is the one of proScript's models
-(Figure 6). One pass finds heads: "step3:" starts an event, "step3 ->" or "3 ->" an edge or a chain of edges.
-An event's text ends at its semicolon, at the end of its line if there is none, and at the next head in any
-case. Text in between is dropped and listed.
+Reasoning between marks is not read. Of several graphs in one text the last one counts: of several code fences
+that each hold a whole graph, the last fence; of several digraphs, the last digraph. Dropped text is listed.
 """
 
 from __future__ import annotations
@@ -14,9 +12,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from dramaturg.graphs.records import RecordError, read_record
+from dramaturg.judge.reasoning import blanked
 from services.graph.model import ScriptGraph
 from services.graph.parser.builder import Builder, Repair, RepairKind
 from services.graph.parser.dot import HEAD, parse_dot
+from services.graph.parser.mermaid import MERMAID_HEAD, parse_mermaid
+from services.graph.parser.steps import ARROW, DESCRIPTION, has_numbered_edges, parse_steps
+from services.graph.parser.texts import parse_texts
+
+MAX_JSON_STARTS = 16
+"""The maximum number of brackets that are tried as the start of a JSON graph."""
+
+_FENCE = re.compile(r"^[ \t]{0,20}(`{3,}|~{3,})[^\n]{0,80}$", re.MULTILINE)
+_ANY_ARROW = re.compile(ARROW)
+_JSON_START = re.compile(r"[{\[]")
 
 
 class Dialect(IntEnum):
@@ -25,6 +34,8 @@ class Dialect(IntEnum):
     STEPS = 1
     DOT = 2
     JSON = 3
+    MERMAID = 4
+    TEXTS = 5
 
 
 @dataclass(frozen=True)
@@ -49,110 +60,98 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
 
     Args:
         text: Any text.
-        dialect: The dialect. ``None``: DOT if a graph starts anywhere (and no step has the form "step0: mix",
-            which models also write inside the braces of a graph), JSON if an object or array is a graph,
-            otherwise steps.
+        dialect: The dialect. ``None``: Mermaid if a flowchart starts on a line; DOT if a graph starts
+            anywhere (and no step has the form "step0: mix", which models also write inside the braces of a
+            graph); JSON if an object or array is a graph; otherwise steps, and edges between texts where the
+            steps have no edges.
 
     Raises:
         TooLargeError: The graph exceeds a limit of ``builder``.
     """
+    shown = blanked(text)
+    start, end = _last_graph(shown, dialect)
     builder = Builder()
-    if dialect is Dialect.DOT or (dialect is None and HEAD.search(text) and not DESCRIPTION.search(text)):
-        dialect, found = Dialect.DOT, parse_dot(text, builder)
-    elif dialect is Dialect.JSON or (dialect is None and parse_json(text, builder)):
-        found = parse_json(text, builder) if dialect is Dialect.JSON else True
-        dialect = Dialect.JSON
-    else:
-        dialect, found = Dialect.STEPS, True
-        parse_steps(text, builder)
-    if not found:
-        builder.drop(text, 0)
+    if start or end < len(shown):
+        builder.drop(shown[:start], 0)
+        builder.drop(shown[end:], end)
+    # Spaces before the graph keep positions as they are in the text.
+    used = _parse(" " * start + shown[start:end], dialect, builder)
+    _list_reasoning(text, shown, builder)
     builder.finish()
     graph = builder.graph if len(builder.graph) else None
-    return Parsed(graph, dialect, builder.repairs, builder.repair_count)
+    return Parsed(graph, used, builder.repairs, builder.repair_count)
 
 
-_ARROW = r"(?:-{1,3}>|={1,2}>|[→⟶⇒➔➜])"
-_STEP = r"step[ \t_]{0,3}"
-_HEAD = re.compile(
-    rf"(?<!\w){_STEP}(?P<event>\d{{1,9}})[ \t]{{0,20}}:"
-    rf"|(?<!\w)(?:{_STEP})?(?P<source>\d{{1,9}})[ \t]{{0,20}}{_ARROW}",
-    re.IGNORECASE,
-)
-DESCRIPTION = re.compile(rf"(?<!\w){_STEP}\d{{1,9}}[ \t]{{0,20}}:\s", re.IGNORECASE)
-"""A step with text. In DOT a colon starts a port, without white space."""
-_TARGET = re.compile(rf"\s{{0,20}}(?:{_STEP})?(\d{{1,9}})(?!\w)", re.IGNORECASE)
-_NEXT_ARROW = re.compile(rf"[ \t]{{0,20}}{_ARROW}")
-_INDENT = re.compile(r"\s{0,20}")
-_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
-_SEPARATOR = re.compile(r"[;,\n]")
+def _parse(text: str, dialect: Dialect | None, builder: Builder) -> Dialect:
+    dialect = dialect or _recognised(text)
+    if dialect is Dialect.STEPS or dialect is None:
+        if dialect is None and parse_json(text, builder):
+            return Dialect.JSON
+        may_be_texts = dialect is None and _ANY_ARROW.search(text) and not has_numbered_edges(text)
+        if may_be_texts and parse_texts(text, builder):
+            return Dialect.TEXTS
+        parse_steps(text, builder)
+        return Dialect.STEPS
+    parsers = {
+        Dialect.DOT: parse_dot,
+        Dialect.JSON: parse_json,
+        Dialect.MERMAID: parse_mermaid,
+        Dialect.TEXTS: parse_texts,
+    }
+    if not parsers[dialect](text, builder):
+        builder.drop(text, 0)
+    return dialect
 
 
-def parse_steps(text: str, builder: Builder) -> None:
-    """Reads all events and edges of a text. The id of "step3" is "3", of "step03" too."""
-    at = 0
-    separated = True
-    head = _HEAD.search(text)
-    while head is not None:
-        gap = text[at : head.start()]
-        builder.drop(gap, at)
-        if not separated and not _SEPARATOR.search(gap):
-            builder.note(RepairKind.SEPARATOR_ASSUMED, head[0], head.start())
-        if head["event"] is not None:
-            following = _HEAD.search(text, head.end())
-            at, separated = _read_event(text, head, following.start() if following else len(text), builder)
-            head = following
-        else:
-            at, separated = _read_edges(text, head, builder), False
-            head = _HEAD.search(text, at)
-    builder.drop(text[at:], at)
+def _recognised(text: str) -> Dialect | None:
+    if MERMAID_HEAD.search(text):
+        return Dialect.MERMAID
+    if HEAD.search(text) and not DESCRIPTION.search(text):
+        return Dialect.DOT
+    return None
 
 
-def _read_event(text: str, head: re.Match[str], limit: int, builder: Builder) -> tuple[int, bool]:
-    """Reads an event's text up to ``limit`` at most; returns where it ends and whether by a separator."""
-    indent = _INDENT.match(text, head.end(), limit)
-    assert indent is not None
-    start = indent.end()
-    end = text.find(";", start, limit)
-    blank = _BLANK_LINE.search(text, start, limit)
-    if end < 0 or (blank is not None and blank.start() < end):
-        line_end = text.find("\n", start, limit)
-        end = line_end if line_end >= 0 else limit
-    builder.event(_event_id(head["event"]), builder.clean(text[start:end], start), head.start())
-    return end, end < limit or limit == len(text)
+def _last_graph(text: str, dialect: Dialect | None) -> tuple[int, int]:
+    """Returns the part of a text that holds the graph: the last code fence with a whole graph, else all."""
+    marks = [*_FENCE.finditer(text)]
+    blocks = [
+        (opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)
+    ]
+    whole = [block for block in blocks[-MAX_JSON_STARTS:] if _is_whole(text[slice(*block)], dialect)]
+    return whole[-1] if len(whole) > 1 else (0, len(text))
 
 
-def _read_edges(text: str, head: re.Match[str], builder: Builder) -> int:
-    """Reads a chain of edges; returns where it ends."""
-    source, at = _event_id(head["source"]), head.end()
-    while True:
-        target = _TARGET.match(text, at)
-        if target is None:
-            builder.note(RepairKind.EDGE_INCOMPLETE, text[head.start() : at], head.start())
-            return at
-        builder.reserve(1)
-        builder.edge(source, _event_id(target[1]), head.start())
-        source, at = _event_id(target[1]), target.end()
-        arrow = _NEXT_ARROW.match(text, at)
-        if arrow is None:
-            return at
-        at = arrow.end()
+def _is_whole(text: str, dialect: Dialect | None) -> bool:
+    """Whether a text is a graph of its own: it declares events, or is one in a dialect with a frame."""
+    builder = Builder()
+    used = _parse(text, dialect, builder)
+    declares = any(builder.graph.nodes[event]["declared"] for event in builder.graph)
+    framed = used in {Dialect.DOT, Dialect.MERMAID, Dialect.JSON}
+    return len(builder.graph) > 0 and (declares or framed)
 
 
-def _event_id(digits: str) -> str:
-    return str(int(digits))
+def _list_reasoning(text: str, shown: str, builder: Builder) -> None:
+    if shown is text or shown == text:
+        return
+    differing = [index for index, (one, other) in enumerate(zip(text, shown, strict=True)) if one != other]
+    start, end = differing[0], differing[-1] + 1
+    builder.note(RepairKind.TEXT_DROPPED, text[start:end], start)
 
 
 def parse_json(text: str, builder: Builder) -> bool:
-    """Reads the first JSON object or array of a text, if it is a graph with events or edges.
+    """Reads the first JSON object or array of a text that is a graph with events or edges.
 
     Returns:
-        Whether it is. Where not, ``builder`` is as it was.
+        Whether there is one. Where not, ``builder`` is as it was.
     """
-    starts = sorted(position for bracket in "{[" if (position := text.find(bracket)) >= 0)
-    for start in starts:
+    decoder = json.JSONDecoder()
+    position = tried = 0
+    while (found := _JSON_START.search(text, position)) and tried < MAX_JSON_STARTS:
+        start = found.start()
+        position, tried = start + 1, tried + 1
         try:
-            value, end = json.JSONDecoder().raw_decode(text, start)
+            value, end = decoder.raw_decode(text, start)
+            position = end
             record = read_record(value)
         except (RecordError, RecursionError, ValueError):
             continue

@@ -51,7 +51,7 @@ class Token:
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
-  | (?P<arrow>-{1,3}>|→|⟶|⇒)
+  | (?P<arrow>-{1,3}(?:>|&gt;)|→|⟶|⇒)
   | (?P<line>--)
   | (?P<mark>[{}\[\];,=:+])
   | (?P<word>[^\W\d]\w*+|-?(?:\d++(?:\.\d*+)?|\.\d++)\w*+)

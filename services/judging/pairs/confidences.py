@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from dramaturg.api.generation.v1.generation_service_pb2 import Completion, TokenLogprob
-from services.judging.pairs.form import Reading, Vote
+from services.judging.pairs.form import Reading, Vote, read_vote
 from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import Span, written_ballots
 
@@ -30,11 +30,11 @@ def confidences(completion: Completion, readings: Sequence[Reading], *, numbered
     if places is None:
         return [None] * len(readings)
     tokens = Tokens(completion.logprobs, places)
-    written: dict[tuple[str, str, str], tuple[Span, Span]] = {}
+    written: dict[tuple[str, str, str | None], tuple[Span, Span]] = {}
     for ballot in written_ballots(completion.text):
-        written.setdefault((ballot.role, ballot.reason, ballot.vote), ballot.spans)
+        written.setdefault((ballot.role, ballot.reason, read_vote(ballot.vote)), ballot.spans)
     return [
-        tokens.confidence(written.get((str(number) if numbered else "", reading.reason, reading.written), ()))
+        tokens.confidence(written.get((str(number) if numbered else "", reading.reason, reading.choice), ()))
         if isinstance(reading, Vote)
         else None
         for number, reading in enumerate(readings, start=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,18 +9,18 @@ from typing import Any
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import UNPARSABLE, UnclearAnswerError
-from dramaturg.judge.shapes import ListOf, Number, Record, Shape, Text
+from dramaturg.judge.readings import as_option
+from dramaturg.judge.shapes import Choice, ListOf, Number, Record, Shape, Text
 from services.judging.pairs.spans import REASON, ROLE, VOTE
 
 FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
 """The votes: the text shown first, the text shown second, or neither."""
 
 _VOTES = "votes"
-_REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences")
-# A string, not an enumeration: one invalid word must not invalidate the votes of all other roles.
-_VOTE_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is')
-_FORCED_SHAPE = Text(f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}"')
-_WORD = re.compile(r"(?:text\W*)?(1|2|tie)", re.IGNORECASE)
+_REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences", optional=True)
+_VOTE_HINT = f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is'
+_FORCED_HINT = f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}"'
+_CHOICES = (FIRST_SHOWN, SECOND_SHOWN, NEITHER)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Vote:
     """One of the three votes."""
     reason: str
     """The reason, as written."""
-    written: str
 
 
 Reading = Vote | Abstention
@@ -57,8 +55,9 @@ class BatchForm:
         """A list of votes."""
         members: dict[str, Shape] = {
             ROLE: Number("the role's number; each one once"),
-            REASON: Text("what this role says on the two texts, in one to three sentences"),
-            VOTE: _VOTE_SHAPE if self.ties else _FORCED_SHAPE,
+            REASON: Text("what this role says on the two texts, in one to three sentences", optional=True),
+            # A string, not an enumeration: one invalid word must not invalidate the votes of all other roles.
+            VOTE: Text(_VOTE_HINT if self.ties else _FORCED_HINT),
         }
         return Record({_VOTES: ListOf(Record(members))})
 
@@ -93,7 +92,9 @@ class SingleForm:
     @property
     def shape(self) -> Record:
         """A reason and a vote."""
-        return Record({REASON: _REASON_SHAPE, VOTE: _VOTE_SHAPE if self.ties else _FORCED_SHAPE})
+        choices = _CHOICES if self.ties else _CHOICES[:2]
+        hint = _VOTE_HINT if self.ties else _FORCED_HINT
+        return Record({REASON: _REASON_SHAPE, VOTE: Choice(choices, hint=hint)})
 
     def parse(self, value: Any) -> list[Reading]:
         """Returns one vote or abstention.
@@ -106,15 +107,19 @@ class SingleForm:
         return [_read(value, ties=self.ties)]
 
 
+def read_vote(written: str) -> str | None:
+    """Returns the vote that a text states, or None where it is unclear."""
+    return as_option(written, _CHOICES)
+
+
 def _read(entry: Mapping[str, Any], *, ties: bool) -> Reading:
     reason, written = entry.get(REASON), entry.get(VOTE)
-    choice = _WORD.fullmatch(written.strip(" \t\n.\"'")) if isinstance(written, str) else None
-    if choice is None or not isinstance(reason, str):
+    choice = read_vote(str(written)) if isinstance(written, str | int) else None
+    if choice is None:
         return Abstention(UNPARSABLE, "The answer gives this role no clear vote.")
-    vote = Vote(choice[1].lower(), reason, str(written))
-    if vote.choice == NEITHER and not ties:
+    if choice == NEITHER and not ties:
         return Abstention(UNPARSABLE, "The answer is a tie, although one of the texts had to be chosen.")
-    return vote
+    return Vote(choice, reason if isinstance(reason, str) else "")
 
 
 def _agreed(readings: Sequence[Reading]) -> Reading:

@@ -112,8 +112,14 @@ def test_own_words_follow_the_option_where_it_stands(text: str) -> None:
     [
         "",
         "   ",
-        "both",
         "neither",
+        "Both need time.",
+        "<think>\nOption 2",
+        "Option 1, because option 2",
+        "Option 1. But option 2 is better.",
+        "Option 1? Hmm, option 2.",
+        "Option 1. Wait, option 2 is what I mean.",
+        "It makes little difference, but option 1 is better.",
         "12",
         "1 2",
         "0",
@@ -133,6 +139,29 @@ def test_own_words_follow_the_option_where_it_stands(text: str) -> None:
 )
 def test_unclear_answers_are_no_choice(text: str) -> None:
     assert read(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "choice"),
+    [
+        ("\\boxed{Option 1}", ONE),
+        ("$\\boxed{\\text{Option 2}}$", TWO),
+        ("Both", EITHER),
+        ("It makes little difference.", EITHER),
+        ("Option 1. Option 2 requires an internet connection.", ONE),
+        ("Option 1, because option 2 is not feasible.", ONE),
+        ("Option 1\n\nOption 2 would take longer.", ONE),
+        ("**Option 2**: Search online, since calling is not possible.", TWO),
+        ("Option 1 needs a telephone. Option 2 needs a computer.\nAnswer: Option 2", TWO),
+        ("I would choose option 1 over option 2.", ONE),
+        ("Either. Option 1 and option 2 both reach the goal.", EITHER),
+        ("<think>Option 2</think>Option 1", ONE),
+    ],
+)
+def test_a_choice_with_an_explanation_that_mentions_the_other_is_read(
+    text: str, choice: decision_pb2.Choice.ValueType
+) -> None:
+    assert read(text) == choice
 
 
 def test_a_very_long_answer_is_unclear_and_soon_read() -> None:

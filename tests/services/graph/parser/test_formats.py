@@ -147,6 +147,82 @@ def test_steps_in_the_braces_of_a_graph_are_steps() -> None:
     assert events(parsed) == {"0": "find the recipe", "1": "mix"}
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "**step0**: find\n**step1**: mix\n**step2**: eat\nstep0 -> step1\nstep1 -> step2",
+        "step0. find\nstep1. mix\nstep2. eat\nstep0 -> step1 -> step2",
+        "Step 0 - find\nStep 1 - mix\nStep 2 - eat\nStep 0 --> Step 1\nStep 1 --> Step 2",
+        "0. find\n1. mix\n2. eat\n0 -> 1\n1 -> 2",
+        "step0: find; step1: mix; step2: eat; step0 -&gt; step1; step1 -&gt; step2",
+        "flowchart TD\n 0[find] --> 1(mix)\n 1 -->|then| 2{eat}\n style 0 fill:#f00",
+        'graph LR\n0["find"]\n1["mix"]\n2["eat"]\n0-->1-->2',
+        "step0: find\nstep1: mix\nstep2: eat\nfind -> mix;\nmix -> eat;",
+        (
+            '{"nodes": [{"id": 0, "label": "find"}, {"id": 1, "label": "mix"}, {"id": "2", "name": "eat"}], '
+            '"links": [{"from": 0, "to": 1}, {"source": "step1", "target": "step2"}]}'
+        ),
+        '{"step0": "find", "step1": "mix", "step2": "eat", "edges": ["step0 -> step1", ["1", "2"]]}',
+    ],
+)
+def test_ways_to_write_a_whole_graph_without_loss(written: str) -> None:
+    parsed = parse(written)
+    assert events(parsed) == {"0": "find", "1": "mix", "2": "eat"}
+    assert edges(parsed) == [("0", "1"), ("1", "2")]
+    assert parsed.repairs == []
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("step0 -> step1, step2", [("0", "1"), ("0", "2")]),
+        ("step0 -> step1 and step2", [("0", "1"), ("0", "2")]),
+        ("step0, step1 -> step2", [("0", "2"), ("1", "2")]),
+        ("step0 -> step1, step1 -> step2", [("0", "1"), ("1", "2")]),
+        ("flowchart TD\n0 & 1 --> 2", [("0", "2"), ("1", "2")]),
+    ],
+)
+def test_several_sources_and_targets(written: str, expected: list[tuple[str, str]]) -> None:
+    assert sorted(edges(parse(written))) == expected
+
+
+def test_edges_between_texts_name_the_events() -> None:
+    parsed = parse("find the recipe -> mix;\nmix -> bake;")
+    assert parsed.dialect is Dialect.TEXTS
+    assert events(parsed) == {text: text for text in ("find the recipe", "mix", "bake")}
+    assert edges(parsed) == [("find the recipe", "mix"), ("mix", "bake")]
+
+
+@pytest.mark.parametrize("text", ["Sure, I'd go a -> b.", "1. find\n2. mix", "<think>step0 -> step1"])
+def test_prose_and_lists_and_reasoning_are_no_graph(text: str) -> None:
+    parsed = parse(text)
+    assert parsed.graph is None
+    assert parsed.repairs
+
+
+def test_the_last_of_two_graphs_counts_and_the_first_is_listed() -> None:
+    draft, correction = (
+        f"```\nstep0: a; step1: b; {edge}\n```" for edge in ("step1 -> step0", "step0 -> step1")
+    )
+    fenced = f"Draft:\n{draft}\nNo:\n{correction}"
+    for text in (fenced, "digraph { 1 -> 0 } No, digraph { 0 -> 1 }"):
+        parsed = parse(text)
+        assert edges(parsed) == [("0", "1")]
+        assert any(repair.kind is RepairKind.TEXT_DROPPED for repair in parsed.repairs)
+
+
+def test_fences_that_hold_parts_of_one_graph_are_read_together() -> None:
+    parsed = parse("```\nstep0: a; step1: b\n```\nThe edges:\n```\nstep0 -> step1\n```")
+    assert events(parsed) == {"0": "a", "1": "b"}
+    assert edges(parsed) == [("0", "1")]
+
+
+def test_edges_within_reasoning_are_dropped_and_listed() -> None:
+    parsed = parse("<think>step1 -> step0</think>\nstep0: a; step1: b; step0 -> step1")
+    assert edges(parsed) == [("0", "1")]
+    assert repairs(parsed) == [(RepairKind.TEXT_DROPPED, "<think>step1 -> step0</think>")]
+
+
 def test_json_of_the_release() -> None:
     parsed = parse(
         'Result: {"scenario": "ride", "context": "NONE", "events": {"0": "pay", "1": "NONE", "2": "ride"},'
@@ -207,6 +283,18 @@ HOSTILE = {
     "a product of subgraphs": "digraph {{" + " ".join(f"a{i}" for i in range(2400)) + "} -> {b c d}}" * 20,
     "heads of graphs": "digraph " * (MILLION // 8),
     "fences": "`" * MILLION,
+    "open fences": "```\n{" * (MILLION // 5),
+    "reasoning": "<think>" * (MILLION // 7),
+    "closed reasoning": "<think></think>" * (MILLION // 15),
+    "flowcharts": "graph TD\n" * (MILLION // 9),
+    "a flowchart of links": "graph TD\n" + "a-->" * (MILLION // 4 - 10),
+    "a flowchart of brackets": "graph TD\n" + "a[[" * (MILLION // 3 - 10),
+    "arrows between texts": "a -> b;" * (MILLION // 7),
+    "one arrow chain": "a -> " * (MILLION // 5),
+    "lists of targets": "step0 -> " + "step1, " * (MILLION // 7 - 10),
+    "lists of sources": "step1, " * (MILLION // 7 - 10) + "step0 -> step2",
+    "bold marks": "**step" * (MILLION // 6),
+    "numbered lines": "1 -> 2\n" + "1. a\n" * (MILLION // 5 - 10),
 }
 
 

@@ -70,7 +70,7 @@ async def test_zero_is_an_answer_and_so_is_the_last_turn(turn: int) -> None:
     assert response.turn == turn
 
 
-@pytest.mark.parametrize("bad", [5, 8, -1, 2.5, [1, 3], None, False, "turn 3", "[[3]]"])
+@pytest.mark.parametrize("bad", [5, 8, -1, 2.5, [1, 3], None, False, "turn 3 or 4", "3 - 4"])
 async def test_a_turn_that_is_none_is_asked_for_once_more(bad: Any) -> None:
     answers = [found(bad), found(2)]
     response, bodies = await find(lambda _: answers.pop(0))
@@ -88,7 +88,7 @@ async def test_a_turn_that_is_none_is_asked_for_once_more(bad: Any) -> None:
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer('{"reason": "', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
-        (Answer("Turn: [[3]]."), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
+        (Answer("Turn: [[3]] or [[4]]."), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
     ],
 )
@@ -96,6 +96,13 @@ async def test_without_an_answer_it_abstains(answer: Answer, reason: Any) -> Non
     response, _ = await find(answer)
     assert (response.HasField("turn"), response.abstain_reason) == (False, reason)
     assert response.rationale
+
+
+@pytest.mark.parametrize("answer", [found("turn 3"), found("[[3]]"), "Turn: [[3]].", "It fails.\n\nTurn: 3"])
+async def test_a_clear_turn_in_another_form_is_read_at_once(answer: Any) -> None:
+    response, bodies = await find(answer)
+    assert response.turn == 3
+    assert len(bodies) == 1
 
 
 @pytest.mark.parametrize("texts", [["a", "b", "c"]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.generation.answers.reasoning import separate
+from dramaturg.judge.reasoning import separate
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,131 @@
+"""Reads numbered steps and their edges: "step0: find the recipe; step1: mix; step0 -> step1".
+
+This is the dialect of proScript's models (Figure 6). One pass finds heads: "step3:" starts an event, "step3
+->" or "3 ->" an edge or a chain of edges. "step3 -> step4, step5" and "step1, step2 -> step3" are two edges
+each. Events may also be written as "**step3**:", as "step3." or "step3)" at the start of a line, and, where
+there are edges, as "3." at the start of a line. An event's text ends at its semicolon, at the end of its
+line if there is none, and at the next head in any case. Text in between is dropped and listed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from services.graph.parser.builder import Builder, RepairKind
+
+ARROW = r"(?:-{1,3}(?:>|&gt;)|={1,2}(?:>|&gt;)|-\.{1,3}->|[→⟶⇒➔➜])"
+"""The pattern of an arrow."""
+_STEP = r"step[ \t_]{0,3}"
+_BOLD = r"(?:\*\*|__)?"
+_EVENT = (
+    rf"(?<!\w){_BOLD}{_STEP}(?P<event>\d{{1,9}}){_BOLD}[ \t]{{0,20}}:{_BOLD}"
+    rf"|^[ \t]{{0,20}}(?:[-*•][ \t]{{1,4}})?{_BOLD}{_STEP}(?P<listed>\d{{1,9}}){_BOLD}"
+    rf"[ \t]{{0,4}}[.)–—-]{_BOLD}(?=[ \t])"
+)
+_NUMBERED = (
+    rf"|^[ \t]{{0,20}}{_BOLD}(?P<number>\d{{1,4}})[.)]{_BOLD}[ \t]{{1,20}}"
+    rf"(?!{_BOLD}(?:{_STEP})?\d{{1,9}}{_BOLD}[ \t]{{0,20}}(?:{ARROW}|:))(?=\S)"
+)
+_EDGE = rf"(?<!\w){_BOLD}(?:{_STEP})?(?P<source>\d{{1,9}}){_BOLD}[ \t]{{0,20}}{ARROW}"
+_FLAGS = re.IGNORECASE | re.MULTILINE
+_HEAD = re.compile(f"{_EVENT}|{_EDGE}", _FLAGS)
+_HEAD_OR_NUMBER = re.compile(f"{_EVENT}{_NUMBERED}|{_EDGE}", _FLAGS)
+_EDGE_HEAD = re.compile(_EDGE, _FLAGS)
+EVENT_HEAD = re.compile(_EVENT, _FLAGS)
+"""The head of an event, which names its number "event" or "listed"."""
+DESCRIPTION = re.compile(rf"(?<!\w){_STEP}\d{{1,9}}[ \t]{{0,20}}:\s", re.IGNORECASE)
+"""A step with text. In DOT a colon starts a port, without white space."""
+_TARGET = re.compile(rf"\s{{0,20}}{_BOLD}(?:{_STEP})?(\d{{1,9}})(?!\w){_BOLD}", re.IGNORECASE)
+_NEXT_ARROW = re.compile(rf"[ \t]{{0,20}}{ARROW}")
+_ALSO = re.compile(
+    rf"[ \t]{{0,20}}(?:,|&|and\b)[ \t]{{0,20}}(?:and[ \t])?{_BOLD}(?:{_STEP})?(\d{{1,9}})(?!\w){_BOLD}"
+    r"(?=[ \t]{0,20}(?:[,;)\]\n&]|\.(?!\d)|and\b|\Z))",
+    re.IGNORECASE,
+)
+_SOURCES = re.compile(
+    rf"(?:\A|[;.\n])[\s*•-]{{0,20}}((?:{_STEP}\d{{1,9}}[ \t]{{0,4}}(?:,|&|and\b)"
+    r"[ \t]{0,4}(?:and[ \t])?){1,20})\Z",
+    re.IGNORECASE,
+)
+_INDENT = re.compile(r"\s{0,20}")
+_BLANK_LINE = re.compile(r"\n[ \t\r]*\n")
+_SEPARATOR = re.compile(r"[;,\n]")
+_LONGEST_SOURCES = 400
+
+
+def has_numbered_edges(text: str) -> bool:
+    """Whether a text has an edge between numbered steps."""
+    return _EDGE_HEAD.search(text) is not None
+
+
+def parse_steps(text: str, builder: Builder) -> None:
+    """Reads all events and edges of a text. The id of "step3" is "3", of "step03" too."""
+    # A numbered list without edges is a script, and beside "step1:" its numbers are marks of a list.
+    counts_numbers = has_numbered_edges(text) and not EVENT_HEAD.search(text)
+    heads = _HEAD_OR_NUMBER if counts_numbers else _HEAD
+    at = 0
+    separated = True
+    head = heads.search(text)
+    while head is not None:
+        sources = [] if head["source"] is None else _sources(text, at, head)
+        gap = text[at : head.start()]
+        if not sources:
+            builder.drop(gap, at)
+        if not separated and not _SEPARATOR.search(gap):
+            builder.note(RepairKind.SEPARATOR_ASSUMED, head[0].lstrip(), head.start())
+        if head["source"] is None:
+            following = heads.search(text, head.end())
+            at, separated = _read_event(text, head, following.start() if following else len(text), builder)
+            head = following
+        else:
+            at, separated = _read_edges(text, head, sources, builder), False
+            head = heads.search(text, at)
+    builder.drop(text[at:], at)
+
+
+def _sources(text: str, start: int, head: re.Match[str]) -> list[str]:
+    """Returns the steps listed before the source of an edge: "step0, step1 -> step2"."""
+    gap = text[max(start, head.start() - _LONGEST_SOURCES) : head.start()]
+    found = _SOURCES.search(gap)
+    return [_event_id(number) for number in re.findall(r"\d+", found[1])] if found else []
+
+
+def _read_event(text: str, head: re.Match[str], limit: int, builder: Builder) -> tuple[int, bool]:
+    """Reads an event's text up to ``limit`` at most; returns where it ends and whether by a separator."""
+    indent = _INDENT.match(text, head.end(), limit)
+    assert indent is not None
+    start = indent.end()
+    end = text.find(";", start, limit)
+    blank = _BLANK_LINE.search(text, start, limit)
+    if end < 0 or (blank is not None and blank.start() < end):
+        line_end = text.find("\n", start, limit)
+        end = line_end if line_end >= 0 else limit
+    number = head["event"] or head["listed"] or head["number"]
+    builder.event(_event_id(number), builder.clean(text[start:end], start), head.start())
+    return end, end < limit or limit == len(text)
+
+
+def _read_edges(text: str, head: re.Match[str], more: list[str], builder: Builder) -> int:
+    """Reads a chain of edges; returns where it ends."""
+    sources, at = [*more, _event_id(head["source"])], head.end()
+    while True:
+        target = _TARGET.match(text, at)
+        if target is None:
+            builder.note(RepairKind.EDGE_INCOMPLETE, text[head.start() : at], head.start())
+            return at
+        targets, at = [_event_id(target[1])], target.end()
+        while also := _ALSO.match(text, at):
+            targets.append(_event_id(also[1]))
+            at = also.end()
+        builder.reserve(len(sources) * len(targets))
+        for source in sources:
+            for goal in targets:
+                builder.edge(source, goal, head.start())
+        arrow = _NEXT_ARROW.match(text, at)
+        if arrow is None:
+            return at
+        sources, at = targets, arrow.end()
+
+
+def _event_id(digits: str) -> str:
+    return str(int(digits))
