@@ -39,6 +39,7 @@ def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
                 "clusters": one.cluster_count,
                 "baseline_abstained": one.baseline_abstained_count,
                 "abstained": one.abstained_count,
+                "decided": one.decided,
                 "policies": {policy_name(part.policy): _policy(part) for part in one.policies},
             }
             for one in response.comparisons
@@ -50,7 +51,7 @@ def print_comparison(
     response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
 ) -> None:
     """Prints a line for each comparison under each policy, and what the gate says."""
-    heads = ("baseline", "run's", "difference", "p (Holm)", "detectable", "n", "gate")
+    heads = ("baseline", "run's", "difference", "p (Holm)", "p (BH)", "detectable", "n", "gate")
     table = Table("criterion", "run", "abstentions", figures=heads)
     for one in response.comparisons:
         for part in one.policies:
@@ -63,13 +64,21 @@ def print_comparison(
                 shown(part.system_mean),
                 shown(part.difference),
                 p_value(part.adjusted_p_value) if part.HasField("adjusted_p_value") else "",
+                p_value(part.false_discovery_p_value) if part.HasField("false_discovery_p_value") else "",
                 number(effect) if part.HasField("minimum_detectable_effect") else "",
                 f"{part.difference.count}/{part.difference.total}",
-                _GATES[part.gate],
+                _gate_cell(part),
             )
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
     print_tables(console, table, value, *response.gate_reasons)
     console.print(_GATES[response.gate], style="bold")
+
+
+def _gate_cell(part: compare_pb2.PolicyComparison) -> str:
+    """The corrected decision; a GO that is not corrected, or does not survive the correction, says so."""
+    if part.gate == compare_pb2.GATE_GO != part.corrected_gate:
+        return f"{_GATES[part.gate]} (uncorrected)"
+    return _GATES[part.gate]
 
 
 def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
@@ -80,9 +89,14 @@ def _policy(part: compare_pb2.PolicyComparison) -> dict[str, Any]:
         "worse": part.worse_count,
         "p": part.p_value if part.HasField("p_value") else None,
         "p_holm": part.adjusted_p_value if part.HasField("adjusted_p_value") else None,
+        "p_benjamini_hochberg": (
+            part.false_discovery_p_value if part.HasField("false_discovery_p_value") else None
+        ),
         "test": part.test,
         "minimum_detectable_effect": (
             part.minimum_detectable_effect if part.HasField("minimum_detectable_effect") else None
         ),
         "gate": _GATES[part.gate],
+        "gate_corrected": _GATES.get(part.corrected_gate),
+        "interval_method": part.difference.interval_method or None,
     }

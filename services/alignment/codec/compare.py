@@ -125,6 +125,7 @@ def _encode_comparison(one: RunComparison) -> pb.RunComparison:
         baseline_abstained_count=one.baseline_abstained,
         abstained_count=one.abstained,
         policies=_encode_policies(one.policies),
+        decided=one.decided,
     )
     if one.correlation is not None:
         message.correlation.CopyFrom(encode_difference(one.correlation))
@@ -145,6 +146,8 @@ def _encode_policies(policies: Sequence[PolicyComparison]) -> list[pb.PolicyComp
             test=one.test,
             minimum_detectable_effect=one.minimum_detectable_effect,
             gate=_GATES[one.gate],
+            false_discovery_p_value=one.false_discovery_p,
+            corrected_gate=_GATES[one.corrected_gate] if one.corrected_gate else pb.GATE_UNSPECIFIED,
         )
         for one in policies
     ]

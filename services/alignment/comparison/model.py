@@ -1,8 +1,8 @@
-"""Data model of a comparison and the release gate."""
+"""Data model of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -81,9 +81,12 @@ class PolicyComparison:
     worse: int = 0
     p: float | None = None
     adjusted_p: float | None = None
+    false_discovery_p: float | None = None
     test: str = ""
     minimum_detectable_effect: float | None = None
     gate: Gate = Gate.INCONCLUSIVE
+    corrected_gate: Gate | None = None
+    """The gate, corrected for the number of systems; ``None`` if the comparison is not decided on."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,11 @@ class RunComparison:
     abstained: int
     policies: Sequence[PolicyComparison]
     correlation: CorrelationDifference | None
+    decided: bool = False
+    """Whether the overall gate considers it."""
+
+    def under(self, policy: AbstentionPolicy) -> PolicyComparison:
+        return next(part for part in self.policies if part.policy is policy)
 
 
 @dataclass(frozen=True)
@@ -108,30 +116,3 @@ class Compared:
     comparisons: Sequence[RunComparison]
     gate: Gate
     reasons: Sequence[str]
-
-
-def gate(difference: Estimate, adjusted_p: float | None, margin: float, level: float) -> Gate:
-    """Decides one comparison.
-
-    GO claims non-inferiority: the whole interval is above minus the margin. The overall GO requires GO of
-    every comparison, which needs no correction (Berger 1982, intersection-union tests). One NO-GO suffices
-    for the overall NO-GO, so p-values are adjusted. Without an interval there is no GO, and NO-GO requires a
-    difference beyond the margin.
-    """
-    if difference.value is None:
-        return Gate.INCONCLUSIVE
-    if difference.lower is not None and difference.lower >= -margin:
-        return Gate.GO
-    # Without an interval a significant difference may still lie within the margin.
-    least = 0.0 if difference.lower is not None else -margin
-    if adjusted_p is not None and adjusted_p <= 1 - level and difference.value < least:
-        return Gate.NO_GO
-    return Gate.INCONCLUSIVE
-
-
-def together(gates: Iterable[Gate]) -> Gate:
-    """NO-GO where one is, GO where all are and there is one, else inconclusive."""
-    found = set(gates)
-    if Gate.NO_GO in found:
-        return Gate.NO_GO
-    return Gate.GO if found == {Gate.GO} else Gate.INCONCLUSIVE

@@ -17,7 +17,6 @@ PERMUTATION = "permutation"
 BONETT_PRICE = "bonett-price"
 PAIRED_T = "paired-t"
 CLUSTERED_T = "paired-t, by cluster"
-EQUAL_DIFFERENCES = "clopper-pearson, equal differences"
 
 # With more differences that are not 0, permutations are drawn instead of gone through: 65,536 of them.
 _MAX_EXACT = 16
@@ -135,27 +134,6 @@ def mean(sums: Array, sizes: Array, level: float, *, method: str, undefined: str
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)
 
 
-def equal_differences(value: float, sizes: Array, span: float, level: float) -> Estimate:
-    """A mean difference with an interval for clusters whose mean differences are all equal.
-
-    Student's interval has no width there. With n equal clusters, the share of the population that differs is
-    at most 1 - (a / 2)^(1 / n) with confidence 1 - a / 2 (Clopper and Pearson 1934), and differences lie
-    within the span of the scale, which bounds the mean. The share is multiplied by the ratio of the largest
-    cluster to the mean size.
-
-    Args:
-        value: The difference.
-        sizes: The number of items of each cluster.
-        span: The highest minus the lowest score.
-        level: The level of the interval.
-    """
-    count = int(sizes.sum())
-    share = 1 - ((1 - level) / 2) ** (1 / sizes.size)
-    share = min(1.0, share * float(sizes.max() / sizes.mean()))
-    lower, upper = value - share * (value + span), value + share * (span - value)
-    return Estimate(value, count, lower, upper, interval_method=EQUAL_DIFFERENCES)
-
-
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """P-values adjusted for their number, step down (Holm 1979), in the order given; ``None`` is no test."""
     tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
@@ -164,6 +142,18 @@ def holm(values: Sequence[float | None]) -> list[float | None]:
     for done, (value, place) in enumerate(tested):
         highest = max(highest, min(1.0, (len(tested) - done) * value))
         adjusted[place] = highest
+    return adjusted
+
+
+def benjamini_hochberg(values: Sequence[float | None]) -> list[float | None]:
+    """P-values adjusted for the false discovery rate (Benjamini and Hochberg 1995), in the order given."""
+    tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    adjusted: list[float | None] = [None] * len(values)
+    lowest = 1.0
+    for rank in range(len(tested), 0, -1):
+        value, place = tested[rank - 1]
+        lowest = min(lowest, value * len(tested) / rank)
+        adjusted[place] = lowest
     return adjusted
 
 
