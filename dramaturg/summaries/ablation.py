@@ -115,7 +115,9 @@ async def measure(
             groups = {}
             if items:
                 request = MeasureAccuracyRequest(
-                    items=items, groupings=[Grouping(tags=["criterion"]), Grouping()]
+                    items=items,
+                    groupings=[Grouping(tags=["criterion"]), Grouping()],
+                    cluster_tag=TASK_TAG,
                 )
                 response = await alignment.MeasureAccuracy(request)
                 groups = {group.tags.get("criterion", ALL): group for group in response.groups}
@@ -153,7 +155,7 @@ def _items(aggregator: VariantAggregator, gold: Mapping[Place, str]) -> Sequence
                 gold=label,
                 predicted=said.outcome if said else "",
                 abstain_reason=AbstainReason.ValueType(said.abstain_reason if said else 0),
-                tags={"criterion": place.criterion},
+                tags={"criterion": place.criterion, TASK_TAG: place.task_id or place.line},
             )
         )
     return items
@@ -161,6 +163,10 @@ def _items(aggregator: VariantAggregator, gold: Mapping[Place, str]) -> Sequence
 
 LINE_TAG = "line"
 """The tag that records the number of a row's line, by which variants' results are put together."""
+
+
+TASK_TAG = "task"
+"""The tag of an item's task: verdicts on the candidates of one task are one cluster."""
 
 
 PASS, FAIL = "PASS", "FAIL"

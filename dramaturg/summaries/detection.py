@@ -69,7 +69,9 @@ class Findings:
                 continue
             found.untouched += 1
             before[key] = verdicts
-            found.alarms += [_item(verdicts.get(name, Verdict()), criterion=name) for name in ABSEVAL]
+            found.alarms += [
+                _item(verdicts.get(name, Verdict()), criterion=name, **{LINE_TAG: key[0]}) for name in ABSEVAL
+            ]
         for key, category, operation, verdict in faulty:
             earlier = before.get(key, {}).get(category.criterion, Verdict())
             found.faults.append(
@@ -77,7 +79,7 @@ class Findings:
                     verdict,
                     category=category,
                     operation=operation,
-                    **{_BEFORE: outcome_name(earlier.outcome)},
+                    **{_BEFORE: outcome_name(earlier.outcome), LINE_TAG: key[0]},
                 )
             )
         return found
@@ -87,12 +89,15 @@ class Findings:
         return MeasureAccuracyRequest(
             items=self.faults,
             groupings=[Grouping(tags=["category"]), Grouping(tags=["category", "operation"])],
+            cluster_tag=LINE_TAG,
             subsets=[Subset(name=PASSED_BEFORE, tag=_BEFORE, values=["PASS"])],
         )
 
     def alarm_request(self) -> MeasureAccuracyRequest:
         """Asks what share of the untouched scripts is flagged, by criterion."""
-        return MeasureAccuracyRequest(items=self.alarms, groupings=[Grouping(tags=["criterion"])])
+        return MeasureAccuracyRequest(
+            items=self.alarms, groupings=[Grouping(tags=["criterion"])], cluster_tag=LINE_TAG
+        )
 
 
 @dataclass(frozen=True)

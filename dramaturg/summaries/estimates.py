@@ -41,9 +41,30 @@ def figures(message: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str, Any]:
     """Correlations by measure, and differences: figures and ``n``, ``null`` where undefined."""
+    found = _correlations(response)
+    if response.groups:
+        found["groups"] = {one.group: _correlations(one) for one in response.groups}
+    return found
+
+
+def _correlations(
+    part: correlation_pb2.CorrelateScoresResponse | correlation_pb2.CorrelationGroup,
+) -> dict[str, Any]:
     return {
         "measures": {
-            one.measure: {**rests_on(one.pearson), **figures(one, COEFFICIENTS)} for one in response.measures
+            one.measure: {
+                **rests_on(one.pearson),
+                **figures(one, COEFFICIENTS),
+                **{
+                    name: {"n": level.pearson.count, **figures(level, COEFFICIENTS)}
+                    for name, level, known in (
+                        ("summary_level", one.summary_level, one.HasField("summary_level")),
+                        ("system_level", one.system_level, one.HasField("system_level")),
+                    )
+                    if known
+                },
+            }
+            for one in part.measures
         },
         "differences": [
             {
@@ -52,8 +73,12 @@ def correlations(response: correlation_pb2.CorrelateScoresResponse) -> dict[str,
                 "n": one.williams_t.count,
                 **figures(one, ("williams_t", "kendall_difference")),
                 "williams_p": one.williams_p if one.HasField("williams_p") else None,
+                "williams_p_holm": one.holm_p if one.HasField("holm_p") else None,
+                "williams_p_benjamini_hochberg": (
+                    one.false_discovery_p if one.HasField("false_discovery_p") else None
+                ),
             }
-            for one in response.differences
+            for one in part.differences
         ],
     }
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+Array = NDArray[np.float64]
+
 WILSON = "wilson"
 CLUSTERED_WILSON = "wilson, with the effective sample size of the clusters"
 MOVER = "mover, of wilson"
@@ -79,7 +81,8 @@ def clustered_proportion(
     The variance between clusters, as that of a ratio (Cochran 1977, Sampling Techniques, chapter 6), over the
     variance of independent items is the design effect (Kish 1965). The effective sample size is the number of
     items divided by it, at most the number of items, and Student's quantile with one degree of freedom less
-    than there are clusters takes the place of the normal one (Dean and Pagano 2015).
+    than there are clusters takes the place of the normal one (Dean and Pagano 2015). Clusters of one item
+    each are items.
 
     Args:
         hits: How many of each cluster's items count.
@@ -92,6 +95,8 @@ def clustered_proportion(
     if not count:
         return absent(undefined)
     share = float(hits.sum() / count)
+    if clusters == count:
+        return proportion(int(hits.sum()), count, level, undefined=undefined)
     if clusters < _FEWEST_CLUSTERS:
         return Estimate(share, count)
     independent = share * (1 - share) / count

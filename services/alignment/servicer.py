@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dramaturg.api.alignment.v1 import (
     accuracy_pb2,
     agreement_pb2,
@@ -30,7 +32,12 @@ from services.alignment.codec.agreement import (
 from services.alignment.codec.bias import decode_judged_pairs, encode_biases
 from services.alignment.codec.calibration import decode_design, decode_judgements, encode_calibrations
 from services.alignment.codec.compare import decode_runs, encode_compared
-from services.alignment.codec.correlation import decode_scores, encode_correlations
+from services.alignment.codec.correlation import (
+    decode_groups,
+    decode_levels,
+    decode_scores,
+    encode_correlations,
+)
 from services.alignment.codec.estimates import decode_level, decode_resampling
 from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
@@ -92,7 +99,15 @@ class AlignmentServicer(AlignmentServiceServicer):
 
         def work(checkpoint: Checkpoint) -> correlation_pb2.CorrelateScoresResponse:
             human, measures = decode_scores(request, checkpoint)
-            return encode_correlations(correlate(human, measures, decode_resampling(request, checkpoint)))
+            levels, (names, group) = decode_levels(request), decode_groups(request)
+            resampling = decode_resampling(request, checkpoint)
+            whole = correlate(human, measures, resampling, levels)
+            groups = {}
+            for code, name in enumerate(names):
+                items = np.flatnonzero(group == code)
+                inside = {measure: series.among(items) for measure, series in measures.items()}
+                groups[name] = correlate(human[items], inside, resampling, levels.at(items))
+            return encode_correlations(whole, groups)
 
         return await self._workers.run(work)
 

@@ -10,7 +10,7 @@ import typer
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.cli.align import bias, calibration, ranks, report, verdicts
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, rule_named
-from dramaturg.cli.align.options import Cluster, File, Resampled
+from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
 from dramaturg.cli.align.table import Rows, add_annotations, add_scores
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.summaries.estimates import agreement, correlations
@@ -29,16 +29,33 @@ _DISTANCES = {
 
 @app.command()
 @takes_groups
-def scores(file: File, asked: Resampled) -> None:
+def scores(
+    file: File,
+    asked: Resampled,
+    cluster: Cluster = "",
+    group_by: GroupBy = "",
+    system: Annotated[
+        str,
+        typer.Option(metavar="COLUMN", help="Column of systems: correlates their means too."),
+    ] = "",
+) -> None:
     """Correlates every numeric column with the column "human".
 
-    Prints Pearson's r, Spearman's rho and Kendall's tau-b with bootstrap intervals, the number of rows that
-    they rest on, and for every two columns Williams' test and the difference of their taus.
+    Prints Pearson's r, Spearman's rho and Kendall's tau-b with intervals, the number of rows that they rest
+    on, and for every two columns Williams' test and the difference of their taus. With --cluster, intervals
+    treat the rows of a cluster as one unit, and the mean of the correlations within clusters is printed (the
+    summary level); with --system also the correlation of the systems' means (the system level).
 
-    Example: dramaturg align scores scores.jsonl --json
+    Example: dramaturg align scores scores.jsonl --cluster document --system model
     """
-    request = correlation_pb2.CorrelateScoresRequest(**asked.request)
-    left_out = add_scores(request, Rows.read(file))
+    rows, tags = Rows.read(file), [name for name in (cluster, group_by, system) if name]
+    rows.require(cluster, option="--cluster")
+    rows.require(group_by, option="--group-by")
+    rows.require(system, option="--system")
+    request = correlation_pb2.CorrelateScoresRequest(
+        cluster_tag=cluster, group_tag=group_by, system_tag=system, **asked.request
+    )
+    left_out = add_scores(request, rows, tags)
     response = asked.call(lambda stub: stub.CorrelateScores(request))
     asked.show(correlations(response), report.correlation_tables(response), left_out)
 

@@ -47,21 +47,37 @@ def write_majorities(response: agreement_pb2.MeasureAgreementResponse, group_tag
 
 
 def correlation_tables(response: correlation_pb2.CorrelateScoresResponse) -> Sequence[Table]:
-    """A line for each measure, and one for every two."""
-    measures = Table("measure", figures=(*COEFFICIENTS, "n"))
-    for one in response.measures:
-        cells = (shown(getattr(one, name)) for name in COEFFICIENTS)
-        measures.add_row(one.measure, *cells, str(one.pearson.count))
-    differences = Table("first", "second", figures=("Williams t", "p", "difference of tau", "n"))
-    for pair in response.differences:
-        differences.add_row(
-            pair.first_measure,
-            pair.second_measure,
-            shown(pair.williams_t),
-            p_value(pair.williams_p) if pair.HasField("williams_p") else "",
-            shown(pair.kendall_difference),
-            str(pair.kendall_difference.count),
-        )
+    """A line for each group, level and measure, and one for every two measures of a group."""
+    measures = Table("group", "level", "measure", figures=(*COEFFICIENTS, "n"))
+    heads = ("Williams t", "p", "p (Holm)", "p (BH)", "difference of tau", "n")
+    differences = Table("group", "first", "second", figures=heads)
+    parts: list[tuple[str, correlation_pb2.CorrelateScoresResponse | correlation_pb2.CorrelationGroup]] = [
+        (WHOLE, response)
+    ]
+    parts += [(one.group, one) for one in response.groups]
+    for name, part in parts:
+        for one in part.measures:
+            levels: list[
+                tuple[str, correlation_pb2.MeasureCorrelation | correlation_pb2.LevelCorrelation]
+            ] = [("items", one)]
+            levels += [("summaries", one.summary_level)] if one.HasField("summary_level") else []
+            levels += [("systems", one.system_level)] if one.HasField("system_level") else []
+            for level, found in levels:
+                cells = (shown(getattr(found, figure)) for figure in COEFFICIENTS)
+                measures.add_row(name, level, one.measure, *cells, str(found.pearson.count))
+        for pair in part.differences:
+            known = pair.HasField("williams_p")
+            differences.add_row(
+                name,
+                pair.first_measure,
+                pair.second_measure,
+                shown(pair.williams_t),
+                p_value(pair.williams_p) if known else "",
+                p_value(pair.holm_p) if known else "",
+                p_value(pair.false_discovery_p) if known else "",
+                shown(pair.kendall_difference),
+                str(pair.kendall_difference.count),
+            )
     return measures, differences
 
 

@@ -88,10 +88,17 @@ class Rows:
         _refuse(self.file, line, problem)
 
 
-def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> list[str]:
+def add_scores(
+    request: correlation_pb2.CorrelateScoresRequest, rows: Rows, tags: Sequence[str] = ()
+) -> list[str]:
     """Adds an item for each row that has a number in the column "human"; an empty cell is no score.
 
     The columns "id" and "item" name the row, also where they are numbers.
+
+    Args:
+        request: The request.
+        rows: The rows.
+        tags: The columns of clusters, groups and systems.
 
     Returns:
         What was left out, in words: columns without any number, rows without a human score.
@@ -102,7 +109,7 @@ def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> l
     cells: dict[str, dict[int, float | None]] = {}
     for line, row in rows.rows:
         for name, value in row.items():
-            if name not in _NAMES and value is not None and value != "":
+            if name not in _NAMES and name not in tags and value is not None and value != "":
                 cells.setdefault(name, {})[line] = number(value)
     columns = [name for name, values in cells.items() if any(value is not None for value in values.values())]
     for name in columns:
@@ -110,11 +117,12 @@ def add_scores(request: correlation_pb2.CorrelateScoresRequest, rows: Rows) -> l
             if value is None:
                 rows.refuse(line, f"has something other than a finite number in column {name!r}")
     people = cells.get("human", {})
-    for line, _ in rows.rows:
+    for line, row in rows.rows:
         if (human := people.get(line)) is not None:
             found = {name: cells[name].get(line) for name in columns if name != "human"}
             scores = {name: score for name, score in found.items() if score is not None}
-            request.items.add(human=human, scores=scores)
+            named = {name: value for name in tags if (value := _text(row.get(name)))}
+            request.items.add(human=human, scores=scores, tags=named)
     if len(request.items) < _LEAST_SCORED:
         rows.refuse(0, f'has {len(request.items)} rows with a number in column "human"; 2 are needed')
     left_out = [f"column {name!r}, which has no numbers" for name in cells if name not in columns]

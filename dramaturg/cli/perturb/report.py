@@ -34,7 +34,7 @@ from dramaturg.summaries.detection import (
 LEGEND = (
     "of judged: of the verdicts that decide; of all: abstentions count as not flagged; if passed: of judged\n"
     "of the scripts that passed untouched; J: of all, less the false alarms of all (Youden 1950).\n"
-    "Intervals are Wilson's (1927)."
+    "Intervals are Wilson's (1927), for the effective number of tasks."
 )
 """The legend of the tables."""
 
@@ -51,7 +51,7 @@ def report(
     RESULTS are results of "evaluate scripts" on the rows of "perturb write". For each category and rule:
     the share of scripts with the fault that fail its criterion (detection rate), the same for scripts
     that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are of the
-    verdicts that decide, with Wilson's interval.
+    verdicts that decide, with Wilson's interval for the effective number of tasks.
 
     Exit codes: 0 fine, 1 figures are missing, 2 wrong usage or results.
 

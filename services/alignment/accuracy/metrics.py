@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.accuracy.table import FIGURES, Outcome, Table
+from services.alignment.accuracy.table import FIGURES, SCALES, Outcome, Table
 from services.alignment.bootstrap import Array, Bootstrapped, Resampling, bootstrap
 from services.alignment.estimates import (
     Estimate,
@@ -17,6 +17,7 @@ from services.alignment.estimates import (
     mean_of_independent,
     proportion,
 )
+from services.alignment.jackknife import Scale
 
 MAX_CELLS = 20_000
 """The most cells of the confusion matrices of one group: labels x (labels + 1) x values of the macro tag."""
@@ -120,7 +121,7 @@ class _Reading:
         precision = self._share(hits, table.predicted(policy, place), "no item is predicted to have it")
         recall = self._share(hits, gold, "no item has it")
         having = table.count(table.gold(AbstentionPolicy.WRONG, place))
-        f1 = self._estimate(len(FIGURES) + place, "no answered item has it, or is predicted to")
+        f1 = self._estimate(len(FIGURES) + place, "no answered item has it, or is predicted to", Scale.SHARE)
         return LabelFigures(label, precision, recall.of(having), f1)
 
     def _share(self, hits: Array, inside: Array, undefined: str) -> Estimate:
@@ -147,10 +148,11 @@ class _Reading:
         return replace(error, lower=lower, upper=upper, interval_method=accuracy.interval_method)
 
     def _figure(self, name: str, undefined: str) -> Estimate:
-        return self._estimate(FIGURES.index(name), undefined)
+        return self._estimate(FIGURES.index(name), undefined, SCALES[name])
 
-    def _estimate(self, figure: int, undefined: str) -> Estimate:
-        return self._found.estimate(self._start + figure, self._count, undefined or _NO_ITEMS).of(self._total)
+    def _estimate(self, figure: int, undefined: str, scale: Scale) -> Estimate:
+        place, reason = self._start + figure, undefined or _NO_ITEMS
+        return self._found.estimate(place, self._count, reason, scale).of(self._total)
 
     def _unscored(self) -> str:
         if not self._table.scaled:

@@ -12,16 +12,18 @@ from scipy import sparse
 
 from services.alignment.accuracy.confusion import AbstentionPolicy, Confusions
 from services.alignment.bootstrap import Array, Index
+from services.alignment.jackknife import Scale
 
-FIGURES = (
-    "balanced_accuracy",
-    "macro_precision",
-    "macro_f1",
-    "mean_squared_error",
-    "macro_mse",
-    "cohen_kappa",
-)
-"""The figures of a policy, in the order in which they are computed; the F1 of each label follow."""
+SCALES = {
+    "balanced_accuracy": Scale.SHARE,
+    "macro_precision": Scale.SHARE,
+    "macro_f1": Scale.SHARE,
+    "mean_squared_error": Scale.POSITIVE,
+    "macro_mse": Scale.POSITIVE,
+    "cohen_kappa": Scale.CORRELATION,
+}
+"""The scale of each figure of a policy, in the order of computation; the F1 of each label follow."""
+FIGURES = tuple(SCALES)
 
 _TWO = 2
 _Row = tuple[tuple[int, int], ...]

@@ -24,6 +24,7 @@ from services.alignment.bootstrap import (
 )
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
+from services.alignment.jackknife import Scale
 
 MAX_PAIRS = 20_000
 """The most pairs of annotators of one answer, over all its groups. 200 annotators make 19,900."""
@@ -111,7 +112,7 @@ def _measure_group(
 def _observed(pairable: Patterns, resampling: Resampling) -> Estimate:
     if not pairable.items:
         return absent(_NO_PAIR)
-    return _estimate(observed_agreement(pairable), pairable, _NO_PAIR, resampling)
+    return _estimate(observed_agreement(pairable), pairable, _NO_PAIR, resampling, Scale.SHARE)
 
 
 def _fleiss(patterns: Patterns, resampling: Resampling) -> Estimate:
@@ -137,10 +138,16 @@ def _ac1(patterns: Patterns, resampling: Resampling) -> Estimate:
     return _estimate(gwet_ac1(patterns), patterns, "the scale has one label only", resampling)
 
 
-def _estimate(statistic: Statistic, patterns: Patterns, undefined: str, resampling: Resampling) -> Estimate:
+def _estimate(
+    statistic: Statistic,
+    patterns: Patterns,
+    undefined: str,
+    resampling: Resampling,
+    scale: Scale = Scale.CORRELATION,
+) -> Estimate:
     width = len(patterns.categories)
     found = _bootstrap(statistic, patterns.multiplicities, patterns.cluster, patterns.row, resampling, width)
-    return found.estimate(0, patterns.items, undefined)
+    return found.estimate(0, patterns.items, undefined, scale)
 
 
 def _bootstrap(
@@ -187,5 +194,7 @@ def _pairs(sample: Sample, shared: list[tuple[int, int]], resampling: Resampling
         yield PairAgreement(
             sample.annotators[first],
             sample.annotators[second],
-            found.estimate(0, ours.size, "both gave every item the same label").of(sample.size),
+            found.estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION).of(
+                sample.size
+            ),
         )

@@ -11,6 +11,7 @@ from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling,
 from services.alignment.calibration.judgements import Judgements, Threshold, accuracy, find_threshold, ordered
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
+from services.alignment.jackknife import Scale
 
 MAX_GROUPS = 2000
 """The most groups of one answer."""
@@ -87,14 +88,18 @@ def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
     found = _bootstrap(used, places, design)
 
     def estimate(figure: int, undefined: str = "") -> Estimate:
-        return found.estimate(figure, count, undefined).of(total)
+        return found.estimate(figure, count, undefined, Scale.SHARE).of(total)
+
+    def gap(figure: int) -> Estimate:
+        # Biased upwards, and so are its resamples: no interval covers.
+        return Estimate(float(found.point[figure]), count).of(total)
 
     return Calibration(
         group=name,
         items=total,
         bins=[_bin(used.where(places == place), design) for place in np.unique(places)],
-        expected_error=estimate(_EXPECTED),
-        maximum_error=estimate(_MAXIMUM),
+        expected_error=gap(_EXPECTED),
+        maximum_error=gap(_MAXIMUM),
         brier_score=estimate(_BRIER),
         discrimination=estimate(_AUC, "all answers are right, or all are wrong"),
         accuracy=accuracy(used, design.resampling.level, clustered=design.clustered).of(total),

@@ -27,8 +27,10 @@ SPARSE = (
 """The reason why a difference has no interval."""
 
 # The product of the effective numbers of differences above and below the median. Below it false GO of
-# Student's interval exceeds .03 in simulation (tests/services/alignment/comparison/test_difference_go_rates.py).
+# Student's interval exceeds .03 in simulation (test_difference_go_rates.py).
 _LEAST_BALANCE = 3.0
+# As many deviations of one side are enough without any on the other.
+_MANY = 100.0
 _TIED = 0.5
 _DRAWS = 20_000
 _FEWEST_DRAWS = 2_000
@@ -51,7 +53,8 @@ def is_sparse(differences: Array) -> bool:
         _effective_number(deviations[deviations > 0]),
         _effective_number(deviations[deviations < 0]),
     )
-    return above * below < _LEAST_BALANCE
+    # Numbers of equal deviations are whole; rounding must not take them below.
+    return above * below < _LEAST_BALANCE - 1e-9 and max(above, below) < _MANY
 
 
 def widened(estimate: Estimate, sums: Array, sizes: Array, level: float) -> Estimate:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from services.alignment.accuracy.confusion import AbstentionPolicy
-from services.alignment.comparison import paired
 from services.alignment.comparison.model import Design, Gate, PolicyComparison, RunComparison
 from services.alignment.estimates import Estimate
+from services.alignment.multiplicity import benjamini_hochberg, holm
 
 LowerBound = Callable[[RunComparison, AbstentionPolicy, float], float | None]
 """The lower bound of a comparison's difference under a policy at a level."""
@@ -52,15 +52,13 @@ def adjusted(found: Sequence[RunComparison], design: Design) -> list[RunComparis
         places = [place for place, one in enumerate(found) if one.decided is decided]
         for column in range(len(AbstentionPolicy)):
             ps = [policies[place][column].p for place in places]
-            for place, holm, discovery in zip(
-                places, paired.holm(ps), paired.benjamini_hochberg(ps), strict=True
-            ):
+            for place, step, rate in zip(places, holm(ps), benjamini_hochberg(ps), strict=True):
                 part = policies[place][column]
                 policies[place][column] = replace(
                     part,
-                    adjusted_p=holm,
-                    false_discovery_p=discovery,
-                    gate=gate(part.difference, holm, design.margin, design.resampling.level),
+                    adjusted_p=step,
+                    false_discovery_p=rate,
+                    gate=gate(part.difference, step, design.margin, design.resampling.level),
                 )
     return [replace(one, policies=policies[place]) for place, one in enumerate(found)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,29 +131,6 @@ def mean(sums: Array, sizes: Array, level: float, *, method: str, undefined: str
         return Estimate(value, count)
     reach = float(special.stdtrit(clusters - 1, 0.5 + level / 2)) * error
     return Estimate(value, count, value - reach, value + reach, interval_method=method, standard_error=error)
-
-
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """P-values adjusted for their number, step down (Holm 1979), in the order given; ``None`` is no test."""
-    tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
-    adjusted: list[float | None] = [None] * len(values)
-    highest = 0.0
-    for done, (value, place) in enumerate(tested):
-        highest = max(highest, min(1.0, (len(tested) - done) * value))
-        adjusted[place] = highest
-    return adjusted
-
-
-def benjamini_hochberg(values: Sequence[float | None]) -> list[float | None]:
-    """P-values adjusted for the false discovery rate (Benjamini and Hochberg 1995), in the order given."""
-    tested = sorted((value, place) for place, value in enumerate(values) if value is not None)
-    adjusted: list[float | None] = [None] * len(values)
-    lowest = 1.0
-    for rank in range(len(tested), 0, -1):
-        value, place = tested[rank - 1]
-        lowest = min(lowest, value * len(tested) / rank)
-        adjusted[place] = lowest
-    return adjusted
 
 
 def minimum_detectable_effect(error: float | None, level: float, power: float) -> float | None:

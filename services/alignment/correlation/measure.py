@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
 
-from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling, Statistic, bootstrap
+from services.alignment.bootstrap import MAX_DELETED, Array, Index, Resampling
 from services.alignment.correlation.coefficients import ScorePairs, each, pearson, williams_test
-from services.alignment.estimates import Estimate, absent, with_percentiles
+from services.alignment.correlation.influence import influences
+from services.alignment.correlation.levels import Levels
+from services.alignment.estimates import Estimate, absent
+from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
+from services.alignment.multiplicity import benjamini_hochberg, holm
 
 MIN_ITEMS = 3
 """With two items every correlation is -1 or 1."""
@@ -25,6 +29,12 @@ class Series:
     values: Array
     """Their scores, finite."""
 
+    def among(self, chosen: Index) -> Series:
+        """The scores of some items, ascending, which are renumbered from 0."""
+        places = np.searchsorted(chosen, self.items)
+        inside = (places < chosen.size) & (chosen[np.minimum(places, chosen.size - 1)] == self.items)
+        return Series(places[inside], self.values[inside])
+
 
 @dataclass(frozen=True)
 class MeasureCorrelation:
@@ -34,6 +44,10 @@ class MeasureCorrelation:
     pearson: Estimate
     spearman: Estimate
     kendall: Estimate
+    summary_level: Sequence[Estimate] = ()
+    """The mean over clusters of the three correlations within each; empty without clusters."""
+    system_level: Sequence[Estimate] = ()
+    """The three correlations of the systems' means; empty without systems."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class CorrelationDifference:
     williams_t: Estimate
     williams_p: float | None
     kendall_difference: Estimate
+    holm_p: float | None = None
+    false_discovery_p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,29 +71,37 @@ class Correlations:
     differences: Sequence[CorrelationDifference]
 
 
-def correlate(human: Array, measures: Mapping[str, Series], resampling: Resampling) -> Correlations:
+def correlate(
+    human: Array, measures: Mapping[str, Series], resampling: Resampling, levels: Levels | None = None
+) -> Correlations:
     """Correlates measures with human scores over the items they score, and every two over their common items.
 
-    Measures of the same items share their resamples, so that differences are paired. Equal items in another
-    order give equal figures and intervals.
+    Equal items in another order give equal figures and intervals.
 
     Args:
         human: The human score of each item, finite.
         measures: The measures by name.
         resampling: How intervals are made.
+        levels: The clusters and systems of the items. Default: all items are independent.
     """
+    levels = levels or Levels.independent(human.size)
     correlations: list[MeasureCorrelation] = []
     differences: list[CorrelationDifference] = []
     for plan in _plans(measures, resampling):
         resampling.checkpoint()
         sample = _Sample(
-            human, {name: measures[name] for name in sorted(plan.members)}, plan.items, resampling
+            human, {name: measures[name] for name in sorted(plan.members)}, plan.items, resampling, levels
         )
         correlations += [sample.correlation(name) for name in plan.alone]
         differences += [sample.difference(first, second) for first, second in plan.paired]
+    ps = [one.williams_p for one in differences]
+    adjusted = zip(differences, holm(ps), benjamini_hochberg(ps), strict=True)
     return Correlations(
         sorted(correlations, key=lambda one: one.measure),
-        sorted(differences, key=lambda one: (one.first, one.second)),
+        sorted(
+            (replace(one, holm_p=step, false_discovery_p=rate) for one, step, rate in adjusted),
+            key=lambda one: (one.first, one.second),
+        ),
     )
 
 
@@ -114,27 +138,36 @@ class _Sample:
     """A set of items with human scores and the measures that score all of them."""
 
     def __init__(
-        self, human: Array, measures: Mapping[str, Series], items: Index, resampling: Resampling
+        self,
+        human: Array,
+        measures: Mapping[str, Series],
+        items: Index,
+        resampling: Resampling,
+        levels: Levels,
     ) -> None:
         columns = [series.values[np.searchsorted(series.items, items)] for series in measures.values()]
-        # Resamples must not depend on the order of the items.
+        # Sums must not depend on the order of the items.
         order = np.lexsort([*reversed(columns), human[items]])
         self._human = human[items][order]
         self._columns = {name: column[order] for name, column in zip(measures, columns, strict=True)}
         self._resampling = resampling
         self._total = human.size
-        self._taus: dict[str, tuple[float, Array]] = {}
-        self._with_human: dict[str, float] = {}
+        self._levels = levels.at(items[order])
+        self._found: dict[str, _Coefficients] = {}
 
     def correlation(self, name: str) -> MeasureCorrelation:
         count, reason = self._human.size, self._undefined(name)
         if reason:
-            return MeasureCorrelation(name, *(absent(reason, count).of(self._total) for _ in range(3)))
-        pairs = ScorePairs(self._human, self._columns[name])
-        found = self._bootstrap(each(pairs.pearson, pairs.spearman, pairs.kendall))
-        self._taus[name] = float(found.point[2]), found.replicates[:, 2]
-        estimates = [found.estimate(figure, count, "the scores vary too little") for figure in range(3)]
-        return MeasureCorrelation(name, *(estimate.of(self._total) for estimate in estimates))
+            nothing = absent(reason, count).of(self._total)
+            return MeasureCorrelation(name, nothing, nothing, nothing)
+        found = self._coefficients(name)
+        pearson_, spearman, kendall = (
+            self._interval(float(value), pseudo, Scale.CORRELATION).of(self._total)
+            for value, pseudo in zip(found.values, found.pseudo.T, strict=True)
+        )
+        level, resampled = self._resampling.level, bool(self._resampling.resamples)
+        summary, system = self._levels.measure(self._human, self._columns[name], level, resampled=resampled)
+        return MeasureCorrelation(name, pearson_, spearman, kendall, summary, system)
 
     def difference(self, first: str, second: str) -> CorrelationDifference:
         self._resampling.checkpoint()
@@ -143,16 +176,25 @@ class _Sample:
             nothing = absent(reason, count).of(self._total)
             return CorrelationDifference(first, second, nothing, None, nothing)
         t, p = self._williams(first, second)
-        (one, ones), (other, others) = self._tau(first), self._tau(second)
-        difference = with_percentiles(one - other, count, ones - others, self._resampling.level)
+        one, other = self._coefficients(first), self._coefficients(second)
+        value, pseudo = one.values[2] - other.values[2], one.pseudo[:, 2] - other.pseudo[:, 2]
+        difference = self._interval(float(value), pseudo, Scale.REAL)
         return CorrelationDifference(first, second, t.of(self._total), p, difference.of(self._total))
+
+    def _interval(self, value: float, pseudo: Array, scale: Scale) -> Estimate:
+        if not self._resampling.resamples:
+            return Estimate(value, self._human.size)
+        return with_jackknife(value, self._human.size, pseudo, self._resampling.level, scale)
 
     def _williams(self, first: str, second: str) -> tuple[Estimate, float | None]:
         count = self._human.size
         if count < MIN_WILLIAMS_ITEMS:
             return absent(f"{count} items are fewer than {MIN_WILLIAMS_ITEMS}", count), None
+        if self._levels.clustered:
+            return absent("the items are clustered, and the test is for independent ones", count), None
         between = pearson(self._columns[first], self._columns[second])
-        found = williams_test(self._r(first), self._r(second), between, count)
+        ones, others = (float(self._coefficients(name).values[0]) for name in (first, second))
+        found = williams_test(ones, others, between, count)
         if found is None:
             return absent(f"{first} and {second} determine each other", count), None
         return Estimate(found.t, count), found.p
@@ -166,18 +208,31 @@ class _Sample:
         column = self._columns[name]
         return f"all scores of {name} are equal" if column.min() == column.max() else ""
 
-    def _tau(self, name: str) -> tuple[float, Array]:
-        """Kendall's tau of a measure with human scores, and its replicates."""
-        if name not in self._taus:
-            pairs = ScorePairs(self._human, self._columns[name])
-            found = self._bootstrap(each(pairs.kendall))
-            self._taus[name] = float(found.point[0]), found.replicates[:, 0]
-        return self._taus[name]
+    def _coefficients(self, name: str) -> _Coefficients:
+        if name not in self._found:
+            self._resampling.checkpoint()
+            self._found[name] = _coefficients(
+                self._human, self._columns[name], self._levels.clusters(), self._resampling
+            )
+        return self._found[name]
 
-    def _r(self, name: str) -> float:
-        if name not in self._with_human:
-            self._with_human[name] = pearson(self._human, self._columns[name])
-        return self._with_human[name]
 
-    def _bootstrap(self, statistic: Statistic) -> Bootstrapped:
-        return bootstrap(statistic, np.ones(self._human.size, np.intp), self._resampling)
+@dataclass(frozen=True)
+class _Coefficients:
+    values: Array
+    """Pearson's r, Spearman's rho, Kendall's tau-b."""
+    pseudo: Array
+    """The pseudo-values of each item or cluster: units x 3."""
+
+
+def _coefficients(human: Array, column: Array, clusters: Index, resampling: Resampling) -> _Coefficients:
+    values, influence = influences(human, column)
+    units = int(clusters.max()) + 1
+    if max(units, human.size) > MAX_DELETED:
+        sums = np.stack([np.bincount(clusters, part, units) for part in influence.T], axis=1)
+        return _Coefficients(values, values + units / human.size * sums)
+    pairs = ScorePairs(human, column)
+    inside = 1.0 - (np.arange(units)[:, np.newaxis] == clusters)
+    resampling.checkpoint()
+    deleted = each(pairs.pearson, pairs.spearman, pairs.kendall)(inside)
+    return _Coefficients(values, pseudo_values(values, deleted, units))

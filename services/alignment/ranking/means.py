@@ -8,7 +8,8 @@ import numpy as np
 from scipy import sparse, stats
 
 from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
-from services.alignment.estimates import Estimate, absent, with_percentiles
+from services.alignment.estimates import Estimate, absent
+from services.alignment.jackknife import Scale
 
 # Means of the same scores in another order differ by rounding; they are a tie. Digits of the largest mean.
 _DIGITS = 12
@@ -96,7 +97,7 @@ class Means:
         self.totals: Index = np.bincount(rows.system, minlength=systems)
         self._errors = _standard_errors(values, rows.system[scored], items, systems) if parts == 1 else None
         found = bootstrap(self._statistic, np.ones(drawn.size, np.intp), resampling, width=shape[1])
-        self.point, self.replicates = found.point, found.replicates
+        self._found, self.point = found, found.point
         self.known = ~np.isnan(self.point)
 
     def estimate(self, system: int) -> Estimate:
@@ -104,9 +105,14 @@ class Means:
         if not self.known[system]:
             reason = "it has no score for a part of the items" if count else "it has no score"
             return absent(reason, count).of(total)
-        mean = with_percentiles(float(self.point[system]), count, self.replicates[:, system], self.level)
+        mean = self._found.estimate(system, count, "", Scale.REAL)
         error = None if self._errors is None else self._errors[system]
         return Estimate(mean.value, count, mean.lower, mean.upper, "", mean.interval_method, total, error)
+
+    @property
+    def replicates(self) -> Array:
+        """Resamples x systems."""
+        return self._found.replicates
 
     def ranks(self) -> tuple[Array, Array]:
         """The ranks of the systems with a mean, and those in each resample where all of them have one."""
@@ -124,7 +130,7 @@ class Means:
         found = taus(np.broadcast_to(point, replicates.shape), replicates)
         if np.isnan(found).all():
             return absent(ONE_TIE, count)
-        return with_percentiles(float(np.nanmean(found)), count, found, self.level)
+        return Estimate(float(np.nanmean(found)), count)
 
     def _statistic(self, weights: Array) -> Array:
         sums, counts = (

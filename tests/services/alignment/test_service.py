@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import grpc
 import pytest
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2, text_pb2
+from dramaturg.api.alignment.v1 import accuracy_pb2, agreement_pb2, correlation_pb2, ranking_pb2, text_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED, ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
 from dramaturg.service.errors import from_rpc_error
@@ -113,7 +113,7 @@ async def test_agreement_by_group(alignment: AlignmentServiceAsyncStub) -> None:
         whole.pairs[0].cohen_kappa,
     ):
         assert estimate.lower <= estimate.value <= estimate.upper
-        assert estimate.interval_method == "bootstrap-percentile"
+        assert estimate.interval_method.startswith("jackknife, student's t")
     assert whole.observed_agreement.value == pytest.approx(26 / 30)
     assert sum(whole.majority_labels.values()) == 30
 
@@ -307,7 +307,7 @@ class Endless:
     def __init__(self) -> None:
         self.started, self.stopped = threading.Event(), threading.Event()
 
-    def __call__(self, human: object, measures: object, resampling: Resampling) -> NoReturn:
+    def __call__(self, human: object, measures: object, resampling: Resampling, levels: object) -> NoReturn:
         self.run(resampling.checkpoint)
 
     def run(self, checkpoint: Checkpoint) -> NoReturn:
@@ -353,9 +353,10 @@ async def test_a_deadline_ends_the_work(open_alignment: OpenAlignment, endless: 
 
 
 async def test_what_is_computed_does_not_hold_up_the_others(alignment: AlignmentServiceAsyncStub) -> None:
-    heavy = scored_items(4000, measures=4)
-    heavy.resample_count = 20_000
-    call = alignment.CorrelateScores(heavy)
+    heavy = ranking_pb2.RankSystemsRequest(resample_count=20_000)
+    for index in range(8000):
+        heavy.items.add(id=str(index), system=f"s{index % 40}", scores={"a": index % 7, "b": index % 5})
+    call = alignment.RankSystems(heavy)
     try:
         for _ in range(5):
             assert (await alignment.ScoreText(length_request(), timeout=30)).scores

@@ -94,8 +94,9 @@ def test_a_calibrated_judge_and_one_that_is_too_sure() -> None:
     assert (calibrated(honest).expected_error.value or 0) < 0.03
     found = calibrated(sure, resample_count=200)
     assert found.expected_error.value == pytest.approx(0.17, abs=0.03)
-    assert found.expected_error.lower is not None
-    assert found.expected_error.lower > 0.1
+    # Resamples of the error are biased like the error itself.
+    assert found.expected_error.lower is None
+    assert found.brier_score.lower is not None
 
 
 def test_bins_of_equal_count() -> None:

@@ -25,6 +25,7 @@ from services.alignment.comparison.compare import compare
 from services.alignment.comparison.decision import gate, together
 from services.alignment.comparison.model import Compared, Gate
 from services.alignment.estimates import Estimate
+from services.alignment.multiplicity import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -110,7 +111,7 @@ def test_drawn_permutations_agree_with_scipy() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1)), max_size=8))
 def test_holm_agrees_with_its_definition(values: list[float | None]) -> None:
-    adjusted = paired.holm(values)
+    adjusted = holm(values)
     tested = [value for value in values if value is not None]
     for value, found in zip(values, adjusted, strict=True):
         if value is None:
@@ -122,7 +123,7 @@ def test_holm_agrees_with_its_definition(values: list[float | None]) -> None:
 
 
 def test_holm_of_a_worked_example() -> None:
-    assert paired.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 @given(st.lists(st.integers(0, 5).map(float), min_size=2, max_size=30))
@@ -360,14 +361,14 @@ def test_groups_that_are_not_decided_cost_no_power() -> None:
     assert not any(one.decided for one in groups)
     assert whole.policies[0].adjusted_p == whole.policies[0].p
     ps = [one.policies[0].p for one in groups]
-    assert [one.policies[0].adjusted_p for one in groups] == paired.holm(ps)
+    assert [one.policies[0].adjusted_p for one in groups] == holm(ps)
     assert [one.policies[0].corrected_gate for one in groups] == [None] * 7
 
 
 def test_benjamini_hochberg_agrees_with_scipy() -> None:
     values = [0.01, 0.04, 0.03, 0.005, 0.5]
-    assert paired.benjamini_hochberg(values) == pytest.approx(stats.false_discovery_control(values))
-    assert paired.benjamini_hochberg([None, 0.2]) == [None, 0.2]
+    assert benjamini_hochberg(values) == pytest.approx(stats.false_discovery_control(values))
+    assert benjamini_hochberg([None, 0.2]) == [None, 0.2]
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ def test_the_gate_goes_by_all_items_or_by_each_group() -> None:
     assert len(each.reasons) == 2
     assert [one.decided for one in each.comparisons] == [False, True, True]
     ps = [one.policies[0].adjusted_p for one in each.comparisons[1:]]
-    assert ps == paired.holm([one.policies[0].p for one in each.comparisons[1:]])
+    assert ps == holm([one.policies[0].p for one in each.comparisons[1:]])
 
 
 async def test_comparison_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:

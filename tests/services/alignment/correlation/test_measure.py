@@ -15,6 +15,8 @@ from scipy import stats
 from services.alignment.bootstrap import Resampling
 from services.alignment.correlation import coefficients
 from services.alignment.correlation.coefficients import ScorePairs, williams_test
+from services.alignment.correlation.influence import dominated, influences
+from services.alignment.correlation.levels import Levels
 from services.alignment.correlation.measure import Correlations, Series, correlate
 from services.alignment.workers import Abandoned
 
@@ -215,16 +217,6 @@ def test_large_offsets_do_not_wash_out_the_correlation() -> None:
     assert moved.kendall.value == plain.kendall.value
 
 
-def test_intervals_come_from_the_seed() -> None:
-    human, measure, _ = drawn(40, rounded=False)
-    one, same, other = (
-        correlations(human.tolist(), resamples=300, seed=seed, m=measure.tolist()).measures[0]
-        for seed in (1, 1, 2)
-    )
-    assert one == same
-    assert one.pearson != other.pearson
-
-
 def test_intervals_agree_with_an_independent_bootstrap() -> None:
     human, measure, _ = drawn(60, rounded=True)
     (found,) = correlations(human.tolist(), resamples=8000, m=measure.tolist()).measures
@@ -239,12 +231,12 @@ def test_intervals_agree_with_an_independent_bootstrap() -> None:
         values = [reference(human[pick], measure[pick])[0] for pick in picks]
         estimate = getattr(found, name)
         assert (estimate.lower, estimate.upper) == pytest.approx(
-            np.quantile(values, [0.025, 0.975]), abs=0.02
+            np.quantile(values, [0.025, 0.975]), abs=0.04
         )
 
 
 def test_the_work_can_be_ended_between_chunks() -> None:
-    human, measure, _ = drawn(3000, rounded=False)
+    human, measure, _ = drawn(300, rounded=False)
     passed = 0
 
     def checkpoint() -> None:
@@ -253,10 +245,59 @@ def test_the_work_can_be_ended_between_chunks() -> None:
         if passed > 3:
             raise Abandoned
 
-    series = {"m": Series(np.arange(3000), measure)}
+    series = {name: Series(np.arange(300), measure) for name in "abc"}
     with pytest.raises(Abandoned):
         correlate(human, series, Resampling(20_000, 1, 0.95, checkpoint))
     assert passed == 4
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_influence_of_items_is_that_of_deleting_them(rounded: bool) -> None:
+    human, measure, _ = drawn(250, rounded=rounded)
+    values, found = influences(human, measure)
+    references: list[Any] = [stats.pearsonr, stats.spearmanr, stats.kendalltau]
+    for place, reference in enumerate(references):
+        whole = reference(human, measure)[0]
+        assert values[place] == pytest.approx(whole, abs=1e-12)
+        deleted = [
+            reference(np.delete(human, item), np.delete(measure, item))[0] for item in range(human.size)
+        ]
+        pseudo = (human.size - 1) * (whole - np.array(deleted))
+        assert found[:, place] == pytest.approx(pseudo, abs=0.1)
+        assert found[:, place].std() == pytest.approx(pseudo.std(), rel=0.02)
+
+
+def test_counts_of_a_quadrant_are_those_of_its_definition() -> None:
+    generator = np.random.default_rng(3)
+    first, second = generator.integers(0, 9, (2, 200))
+    ordered = np.sort(first)
+    prefix = np.searchsorted(ordered, first, side="left")
+    found = dominated(prefix, first, second, second)
+    expected = [int(((first < x) & (second < y)).sum()) for x, y in zip(first, second, strict=True)]
+    assert found.tolist() == expected
+
+
+def test_clusters_widen_intervals() -> None:
+    generator = np.random.default_rng(5)
+    document = np.repeat(generator.normal(size=40), 10)
+    human = document + 0.5 * generator.normal(size=400)
+    measure = document + 0.5 * generator.normal(size=400)
+    series = {"m": Series(np.arange(400), measure)}
+    cluster = np.repeat(np.arange(40), 10)
+    systems = np.tile(np.arange(10), 40)
+    alone = correlate(human, series, Resampling(1, 1, 0.95, lambda: None)).measures[0]
+    levels = Levels(cluster, systems, clustered=True, systems=True)
+    together = correlate(human, series, Resampling(1, 1, 0.95, lambda: None), levels).measures[0]
+    assert together.pearson.value == alone.pearson.value
+    widths = [(one.pearson.upper or 0) - (one.pearson.lower or 0) for one in (together, alone)]
+    assert widths[0] > 1.3 * widths[1]
+    within = [stats.kendalltau(human[cluster == one], measure[cluster == one])[0] for one in range(40)]
+    assert together.summary_level[2].value == pytest.approx(np.mean(within))
+    low, high = stats.t.interval(0.95, 39, np.mean(within), stats.sem(within))
+    assert (together.summary_level[2].lower, together.summary_level[2].upper) == pytest.approx((low, high))
+    means = [[column[systems == one].mean() for one in range(10)] for column in (human, measure)]
+    assert together.system_level[0].value == pytest.approx(stats.pearsonr(*means)[0])
+    assert (together.system_level[0].lower or 1) < (together.system_level[0].value or 0)
 
 
 @pytest.mark.slow
