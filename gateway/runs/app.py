@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+
+import sqlalchemy as sa
 
 from dramaturg.api.evaluation.v1 import run_service_pb2, run_service_pb2_grpc
 from dramaturg.service.contract import Contract
@@ -26,7 +28,7 @@ async def serve_runs(
     """Opens the store and the engine, yields the contract, and closes them in reverse order.
 
     Raises:
-        SettingsError: The store is unavailable.
+        SettingsError: The store is unavailable, for example on a full disk.
     """
     try:
         store = await asyncio.to_thread(open_store, settings.url)
@@ -36,7 +38,13 @@ async def serve_runs(
     engine = RunEngine(settings, store, evaluations, notifier)
     servicer = RunServicer(store, engine, evaluations.registry, settings.dataset_access, notifier)
     try:
-        async with quotas.spending.persisted(store), engine.open():
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(quotas.spending.persisted(store))
+            try:
+                await stack.enter_async_context(engine.open())
+            except (StoreError, sa.exc.SQLAlchemyError, OSError) as error:
+                reason = getattr(error, "orig", None) or error
+                raise SettingsError(f"runs.url: the workflow engine cannot start: {reason}") from error
             yield Contract.make(
                 run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
                 run_service_pb2_grpc.add_RunServiceServicer_to_server,

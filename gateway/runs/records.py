@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.judge.usage import total_usage
 from dramaturg.results.coverage import coverage
 from dramaturg.results.sums import ModelSums as ModelSums
 
@@ -94,8 +95,9 @@ class Spending:
 
     @classmethod
     def of(cls, usage: Usage) -> Spending:
-        """The tokens and cost of a usage."""
-        return cls(usage.prompt_token_count + usage.completion_token_count, usage.cost_usd)
+        """The tokens and cost of a usage, bounded as in ``dramaturg.judge.usage``."""
+        bounded = total_usage([usage])
+        return cls(bounded.prompt_token_count + bounded.completion_token_count, bounded.cost_usd)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class ScriptsEvaluation(Evaluation):
             task=request.task,
             tags=request.tags,
             gold_answer=gold_answer,
-            usage=usages[0] if len(usages) == 1 else total_usage(usages),
+            usage=total_usage(usages),
             mechanism=self._plan.mechanism,
         )
         for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True)):

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -82,9 +82,10 @@ def lock_file(engine: sa.Engine, name: str) -> IO[str]:
             f"the run store {name} is in use{f' by process {owner}' if owner else ''}: "
             "a SQLite file serves one gateway at a time; several share a store on PostgreSQL (postgresql://...)"
         ) from error
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
+    # The number is for the message above alone: a full disk has no room for it.
+    with suppress(OSError):
+        lock.truncate(0)
+        os.write(lock.fileno(), f"{os.getpid()}\n".encode())
     return lock
 
 

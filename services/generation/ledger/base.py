@@ -82,7 +82,7 @@ class Ledger(Protocol):
             LedgerUnavailableError: The store does not answer.
         """
 
-    def record_call(self, fingerprint: str) -> int:
+    async def record_call(self, fingerprint: str) -> int:
         """Records durably that a call is about to be sent, and returns its number.
 
         Raises:

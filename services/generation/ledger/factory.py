@@ -59,10 +59,7 @@ async def _open(url: str, spools: Path) -> tuple[Ledger, Callable[[], Awaitable[
         raise LedgerError(f"the ledger's URL must be {_FORMS}")
     file = SqliteLedger(_file(url))
 
-    async def renew() -> None:
-        file.renew()
-
-    return file, renew
+    return file, file.beat
 
 
 def _file(url: str) -> Path | None:

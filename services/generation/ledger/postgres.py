@@ -101,7 +101,7 @@ class PostgresLedger(Ledger):
     async def _look_up(self, fingerprints: list[str]) -> Mapping[str, str]:
         return await _with_retries(lambda: self._store.look_up(fingerprints), self._store.place)
 
-    def record_call(self, fingerprint: str) -> int:
+    async def record_call(self, fingerprint: str) -> int:
         """Records the call in the spool. Raises LedgerUnavailableError where the spool cannot be written."""
         number = next(self._numbers)
         sent = Sent(fingerprint, time.time())

@@ -7,9 +7,10 @@ import itertools
 import logging
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from services.generation import records
 from services.generation.calls import Purchase
@@ -56,15 +57,22 @@ _MIGRATIONS = (
     """,
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
+LOCK_SECONDS = 5.0
+"""How long writes wait for the lock of another process."""
+_FIRST_WAIT_SECONDS = 0.005
+_MAX_WAIT_SECONDS = 0.1
+
+Result = TypeVar("Result")
 
 
 class SqliteLedger(Ledger):
     """A ledger in one SQLite file, or in memory.
 
     Each read or write blocks the event loop for tens of microseconds, so no caller receives a completion that
-    is not yet committed. With ``synchronous=NORMAL`` in WAL mode a commit survives the death of the process;
-    the last commits before a power loss may be lost, and the file stays consistent (SQLite documentation,
-    "Write-Ahead Logging").
+    is not yet committed. While another process holds the write lock, writes wait without blocking the loop,
+    at most ``LOCK_SECONDS``. With ``synchronous=NORMAL`` in WAL mode a commit survives the death of the
+    process; the last commits before a power loss may be lost, and the file stays consistent (SQLite
+    documentation, "Write-Ahead Logging").
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -77,12 +85,16 @@ class SqliteLedger(Ledger):
         self._process = Process.this()
         self._numbers = itertools.count(1)
         self._writable = True
+        self._unwritten: list[tuple[str, Sequence[tuple[object, ...]]]] = []
+        """Changes that wait for the lock, in order."""
+        self._writer: asyncio.Task[None] | None = None
         where = ":memory:" if path is None else str(path)
         try:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(where, isolation_level=None, timeout=5.0)
+            self._connection = sqlite3.connect(where, isolation_level=None, timeout=LOCK_SECONDS)
             self._prepare(where)
+            self._connection.execute("PRAGMA busy_timeout=0")
         except (sqlite3.Error, OSError) as error:
             raise LedgerError(f"the ledger {where} cannot be used: {error}") from error
 
@@ -108,8 +120,11 @@ class SqliteLedger(Ledger):
                     run("DELETE FROM processes WHERE id = ?", (known,))
         self.renew()
 
-    def renew(self) -> None:
+    async def beat(self) -> None:
         """Renews the lease of this process. Raises sqlite3.Error where the file cannot be written."""
+        await self._when_unlocked(self.renew)
+
+    def renew(self) -> None:
         process = self._process
         self._connection.execute(
             "INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?, ?)",
@@ -119,35 +134,43 @@ class SqliteLedger(Ledger):
     async def get(self, fingerprint: str) -> tuple[Purchase, ...]:
         """Returns the calls stored for the request, marked as cached. Empty: none are stored."""
         try:
-            row = self._connection.execute(
-                "SELECT purchases FROM completions WHERE fingerprint = ?", (fingerprint,)
-            ).fetchone()
+            row = await self._when_unlocked(
+                lambda: self._connection.execute(
+                    "SELECT purchases FROM completions WHERE fingerprint = ?", (fingerprint,)
+                ).fetchone()
+            )
         except sqlite3.Error as error:
             raise LedgerUnavailableError(f"the ledger cannot be read: {error}") from error
         return () if row is None else records.from_text(row[0])
 
-    def record_call(self, fingerprint: str) -> int:
+    async def record_call(self, fingerprint: str) -> int:
         """Records the call in its own transaction."""
         number = next(self._numbers)
-        error = self._write(
-            "INSERT INTO calls (process, number, fingerprint, sent_at) VALUES (?, ?, ?, ?)",
-            [(self._process.id, number, fingerprint, time.time())],
-        )
-        if error is not None:
+        row = self._process.id, number, fingerprint, time.time()
+        statement = "INSERT INTO calls (process, number, fingerprint, sent_at) VALUES (?, ?, ?, ?)"
+        try:
+            await self._when_unlocked(lambda: self._connection.execute(statement, row))
+        except sqlite3.Error as error:
+            self._report(error)
             raise LedgerUnavailableError(
                 f"the ledger cannot be written, so no completions are bought: {error}"
             ) from error
+        self._writable = True
         return number
 
     async def put(self, fingerprint: str, purchases: Sequence[Purchase]) -> None:
         """Stores the calls. Raises OSError where the file cannot be written, for example on a full disk."""
         kept = fingerprint, time.time(), records.to_text(purchases)
         settled = [(self._process.id, number) for number in records.call_numbers(purchases)]
-        try:
+
+        def write() -> None:
             with self._connection:  # commits at the end, or rolls back
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute("INSERT OR REPLACE INTO completions VALUES (?, ?, ?)", kept)
                 self._connection.executemany(_SETTLE, settled)
+
+        try:
+            await self._when_unlocked(write)
         except sqlite3.Error as error:
             raise OSError(f"the ledger could not store a completion: {error}") from error
 
@@ -160,17 +183,55 @@ class SqliteLedger(Ledger):
             [(self._process.id, number) for number in call_numbers],
         )
 
-    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> sqlite3.Error | None:
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Writes changes now, or once the file is unlocked."""
+        self._unwritten.append((statement, rows))
+        if self._writer is not None:
+            return
         try:
-            self._connection.executemany(statement, rows)
+            self._write_waiting()
         except sqlite3.Error as error:
-            if self._writable:
-                LEDGER_FAILURES.add("record")
-                logger.error("the ledger cannot be written: %s", error)
-            self._writable = False
-            return error
+            if _is_locked(error):
+                self._writer = asyncio.create_task(self._write_later())
+            else:
+                self._give_up(error)
+
+    def _write_waiting(self) -> None:
+        while self._unwritten:
+            self._connection.executemany(*self._unwritten[0])
+            del self._unwritten[0]
         self._writable = True
-        return None
+
+    async def _write_later(self) -> None:
+        try:
+            await self._when_unlocked(self._write_waiting)
+        except sqlite3.Error as error:
+            self._give_up(error)
+        finally:
+            self._writer = None
+
+    def _give_up(self, error: sqlite3.Error) -> None:
+        self._unwritten.clear()
+        self._report(error)
+
+    def _report(self, error: sqlite3.Error) -> None:
+        if self._writable:
+            LEDGER_FAILURES.add("record")
+            logger.error("the ledger cannot be written: %s", error)
+        self._writable = False
+
+    async def _when_unlocked(self, work: Callable[[], Result]) -> Result:
+        """Returns the result of a short transaction, repeated while another process has the lock."""
+        give_up = time.monotonic() + LOCK_SECONDS
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return work()
+            except sqlite3.Error as error:
+                if not _is_locked(error) or time.monotonic() + wait > give_up:
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
 
     async def status(self) -> LedgerStatus:
         """Counts completions and calls. A file is counted in a thread over a separate connection."""
@@ -184,7 +245,14 @@ class SqliteLedger(Ledger):
     async def close(self) -> None:
         """Closes the file. Calls of this process in flight count as lost from now on."""
         self._write("DELETE FROM processes WHERE id = ?", [(self._process.id,)])
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
         self._connection.close()
+
+
+def _is_locked(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 _SETTLE = "DELETE FROM calls WHERE process = ? AND number = ?"

@@ -81,9 +81,10 @@ def _reset(text: str | None, now: float) -> float | None:
         return _bounded(seconds)
     try:
         moment = datetime.fromisoformat(text.strip())
-    except ValueError:
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None
-    return _bounded((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now)
+    return _bounded(seconds - now)
 
 
 def duration(text: str) -> float | None:

@@ -36,7 +36,7 @@ class RecordingProvider(Provider):
         Raises:
             LedgerUnavailableError: The call cannot be recorded; nothing was sent.
         """
-        call_number = self._ledger.record_call(fingerprint(call, self.address))
+        call_number = await self._ledger.record_call(fingerprint(call, self.address))
         try:
             answer = await self._inner.complete(call, deadline)
         except BaseException as error:

@@ -42,6 +42,7 @@ _REASONING_PARTS = frozenset({"thinking", "reasoning", "reasoning_content", "red
 _COMPLETION_DETAILS = ("completion_tokens_details", "output_tokens_details")
 _PROMPT_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _MOST_TOKENS = 10**9
+_MOST_DIGITS = 10
 
 
 class MalformedResponseError(ValueError):
@@ -245,7 +246,7 @@ def _count(value: Any) -> int | None:
         return None
     if isinstance(value, str):
         value = value.strip()
-        if not value.isdecimal():
+        if not value.isdecimal() or len(value) > _MOST_DIGITS:
             return None
         value = int(value)
     if isinstance(value, float):
@@ -273,7 +274,7 @@ def _tokens(logprobs: Any, separated: Separated, notes: list[str]) -> tuple[Toke
         return ()
     try:
         tokens = tuple(map(_token, entries))
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         notes.append("log-probabilities unknown: they do not follow the protocol")
         return ()
     if not separated.reasoning:

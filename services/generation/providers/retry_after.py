@@ -28,10 +28,10 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
     if seconds is not None:
         return _bounded(seconds)
     try:
-        date = parsedate_to_datetime(value or "")
-    except ValueError:
+        moment = parsedate_to_datetime(value or "").timestamp()
+    except (ValueError, TypeError, OverflowError):
         return None
-    return _bounded(date.timestamp() - (time.time() if now is None else now))
+    return _bounded(moment - (time.time() if now is None else now))
 
 
 def _number(text: str | None) -> float | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+import sqlalchemy as sa
 
 from dramaturg.api.evaluation.v1.run_service_pb2 import ListRunsRequest
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
@@ -45,6 +47,20 @@ async def test_a_store_that_is_in_use_is_refused_by_name(tmp_path: Path) -> None
                 pass
     finally:
         store.close()
+
+
+@pytest.mark.parametrize("pages", [1, 20, 40, 44, 48, 52])
+async def test_a_gateway_that_starts_on_a_full_disk_says_so(tmp_path: Path, pages: int) -> None:
+    def bound(connection: Any, record: object) -> None:
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    sa.event.listen(sa.pool.Pool, "connect", bound)
+    try:
+        with pytest.raises(SettingsError, match=r"runs\.url: .*disk is full"):
+            async with App(GatewaySettings(), settings(tmp_path)).open():
+                pass
+    finally:
+        sa.event.remove(sa.pool.Pool, "connect", bound)
 
 
 async def test_a_gateway_of_a_single_command_leaves_the_users_runs_alone(

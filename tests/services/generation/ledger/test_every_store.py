@@ -25,14 +25,14 @@ from services.generation.ledger import open_ledger
 async def main(url, spools):
     async with open_ledger(url, Path(spools)) as ledger:
         for number in range(5):
-            kept = ledger.record_call(f"kept {number}")
+            kept = await ledger.record_call(f"kept {number}")
             answer = Answer("x", call_number=kept)
             await ledger.put(f"kept {number}", [Purchase(f"kept {number}", "p", "m", answer)])
-        refused = ledger.record_call("refused")
+        refused = await ledger.record_call("refused")
         ledger.settle([refused])
-        ledger.abandon([ledger.record_call("given up")])
+        ledger.abandon([await ledger.record_call("given up")])
         for number in range(3):
-            ledger.record_call(f"under way {number}")
+            await ledger.record_call(f"under way {number}")
         os.kill(os.getpid(), 9)
 
 asyncio.run(main(*sys.argv[1:]))
@@ -79,7 +79,7 @@ async def test_the_later_of_two_completions_stands(opened: Open) -> None:
 
 async def test_a_note_stands_until_its_call_is_kept_or_settled(opened: Open) -> None:
     async with opened() as ledger:
-        kept, refused, lost = (ledger.record_call(name) for name in ("kept", "refused", "lost"))
+        kept, refused, lost = [await ledger.record_call(name) for name in ("kept", "refused", "lost")]
         status = await ledger.status()
         assert (status.under_way, status.lost, status.abandoned) == (3, 0, 0)
         await ledger.put("kept", [bought("kept", call_number=kept)])
@@ -117,7 +117,7 @@ async def test_processes_share_what_they_keep(opened: Open) -> None:
     async with opened() as one:
         async with opened() as two:
             await one.put("f", [bought("f")])
-            mine = two.record_call("g")
+            mine = await two.record_call("g")
             assert (await one.status()).processes == 2
         assert (await one.status()).lost == 1, "two has left, and its call with it"
         assert mine == 1
@@ -143,6 +143,6 @@ async def test_a_store_that_cannot_be_used_is_named(address: str, named: str, tm
 
 async def test_a_ledger_in_memory_notes_too(tmp_path: Path) -> None:
     async with open_ledger("sqlite://", tmp_path) as ledger:
-        ledger.abandon([ledger.record_call("f")])
+        ledger.abandon([await ledger.record_call("f")])
         status = await ledger.status()
     assert (status.kind, status.abandoned, status.processes) == (LedgerKind.MEMORY, 1, 1)

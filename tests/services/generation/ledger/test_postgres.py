@@ -64,7 +64,7 @@ async def test_only_calls_that_take_long_are_told_to_the_database(
 ) -> None:
     monkeypatch.setattr(postgres, "LAG_SECONDS", 0.2)
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    quick, slow, given_up = (ledger.record_call(name) for name in ("quick", "slow", "given up"))
+    quick, slow, given_up = [await ledger.record_call(name) for name in ("quick", "slow", "given up")]
     await ledger.put("quick", [bought("quick", call_number=quick)])
     await until(lambda: posted(postgres_url) == 2)
     await ledger.put("slow", [bought("slow", call_number=slow)])
@@ -124,7 +124,7 @@ async def test_the_spool_is_rewritten_without_what_the_database_has(
 ) -> None:
     monkeypatch.setattr(postgres, "SPOOL_BYTES", 10_000)
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    under_way = ledger.record_call("under way")
+    under_way = await ledger.record_call("under way")
     for number in range(20):
         await ledger.put(f"f{number}", [bought(f"f{number}", "x" * 1000)])
     (spool,) = spools(tmp_path)
@@ -166,16 +166,16 @@ async def test_a_full_disk_stops_purchases_and_loses_no_answer_under_way(
     postgres_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = await PostgresLedger.open(postgres_url, tmp_path)
-    numbers = [ledger.record_call(f"f{number}") for number in range(3)]
+    numbers = [await ledger.record_call(f"f{number}") for number in range(3)]
     with full_disk():
         for number in numbers:
             await ledger.put(f"f{number}", [bought(f"f{number}", call_number=number)])
         for _ in range(3):
             with pytest.raises(LedgerUnavailableError, match="no completions are bought"):
-                ledger.record_call("another")
+                await ledger.record_call("another")
     await until(lambda: len(texts(postgres_url)) == 3)
     assert caplog.text.count("cannot be written") == 1
-    ledger.settle([ledger.record_call("another")])
+    ledger.settle([await ledger.record_call("another")])
     status = await ledger.status()
     assert (status.completions, status.under_way, status.lost, status.abandoned) == (3, 0, 0, 0)
     await ledger.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dramaturg.testing import until
 from services.generation.calls import Alternative, Answer, FinishReason, Purchase, Token, TokenCounts
-from services.generation.ledger import LedgerError, LedgerUnavailableError, SqliteLedger
+from services.generation.ledger import LedgerError, LedgerUnavailableError, SqliteLedger, sqlite
 
 ANSWER = Answer(
     text="text 好",
@@ -83,7 +86,7 @@ async def test_a_write_that_fails_is_an_error_of_the_system(tmp_path: Path) -> N
 async def test_a_completion_is_kept_together_with_the_end_of_its_note_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite3"
     ledger = SqliteLedger(path)
-    bought = replace(PURCHASE, answer=replace(ANSWER, call_number=ledger.record_call("f")))
+    bought = replace(PURCHASE, answer=replace(ANSWER, call_number=await ledger.record_call("f")))
     with closing(sqlite3.connect(path)) as other:
         other.execute("ALTER TABLE calls RENAME TO aside")
         with pytest.raises(OSError, match="no such table"):
@@ -111,7 +114,7 @@ async def test_a_ledger_of_version_1_is_read_and_brought_up_to_date(tmp_path: Pa
     for _ in range(2):
         ledger = SqliteLedger(path)
         assert (await ledger.get("f"))[0].answer.text == "old"
-        ledger.settle([ledger.record_call("g")])
+        ledger.settle([await ledger.record_call("g")])
         assert (await ledger.status()).completions == 1
         await ledger.close()
 
@@ -127,12 +130,50 @@ async def test_no_call_is_sent_while_a_full_disk_takes_no_record_and_it_is_logge
     recorded = 0
     with suppress(LedgerUnavailableError):
         for recorded in range(1000):
-            ledger.record_call(f"{recorded:064}")
+            await ledger.record_call(f"{recorded:064}")
     with pytest.raises(LedgerUnavailableError, match=r"no completions are bought: .*full"):
-        ledger.record_call("f" * 64)
+        await ledger.record_call("f" * 64)
     assert caplog.text.count("full") == 1
     assert await ledger.get("big") == ()
     assert (await ledger.status()).under_way == recorded
     ledger._connection.execute(f"PRAGMA max_page_count={pages + 100}")
-    ledger.record_call("f" * 64)
+    await ledger.record_call("f" * 64)
+    await ledger.close()
+
+
+async def test_the_lock_of_another_process_does_not_block_the_loop(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "l")
+    settled = await ledger.record_call("settled")
+    other = sqlite3.connect(tmp_path / "l", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    ledger.settle([settled])
+    writes = asyncio.gather(ledger.record_call("f"), ledger.put("g", [PURCHASE]), ledger.beat())
+    longest, last = 0.0, time.monotonic()
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    assert not writes.done()
+    assert await ledger.get("g") == ()
+    other.execute("COMMIT")
+    await writes
+    await until(lambda: ledger._writer is None)
+    assert longest < 0.5
+    assert (await ledger.get("g"))[0].answer.text == ANSWER.text
+    assert (await ledger.status()).under_way == 1, "the settled call is gone"
+    other.close()
+    await ledger.close()
+
+
+async def test_a_lock_that_stays_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOCK_SECONDS", 0.1)
+    ledger = SqliteLedger(tmp_path / "l")
+    other = sqlite3.connect(tmp_path / "l", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerUnavailableError, match=r"no completions are bought: .*locked"):
+        await ledger.record_call("f")
+    with pytest.raises(OSError, match="locked"):
+        await ledger.put("g", [PURCHASE])
+    other.execute("COMMIT")
+    other.close()
+    assert await ledger.record_call("f") > 0
     await ledger.close()

@@ -23,6 +23,8 @@ NOW = 1_791_800_000.0  # Mon, 12 Oct 2026 10:13:20 GMT
         ({"Retry-After": "nan"}, None),
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": ""}, None),
+        ({"Retry-After": "Mon, 99999999999999999999 Oct 2026 10:13:30 GMT"}, None),
+        ({"Retry-After": "Mon, 01 Jan 0001 00:00:00 +2359"}, 0),
         ({"Retry-After": "Mon, 12 Oct 2026 10:13:30 GMT"}, 10),
         ({"Retry-After": "Mon, 12 Oct 2026 10:13:10 GMT"}, 0),
         ({"retry-after-ms": "250", "Retry-After": "1"}, 0.25),
