@@ -52,6 +52,12 @@ class Commands(LazyGroup):
             group=True,
         ),
         LazyCommand(
+            "prompts",
+            "dramaturg.cli.prompts",
+            "Measures the prompts of judges with a model, and compares two measurements.",
+            group=True,
+        ),
+        LazyCommand(
             "conformance",
             "dramaturg.cli.conformance",
             "Checks a running judge against its contract. Exit code 1: a requirement is broken.",

@@ -103,8 +103,9 @@ class ListOf:
         return {"type": "array", "items": self.item.schema(accepted=accepted)}
 
     def sketch(self, indent: str = "") -> str:
-        """One item, followed by an ellipsis."""
-        return f"[{self.item.sketch(indent)}, ...]"
+        """One item on one line, followed by an ellipsis."""
+        item = self.item.inline() if isinstance(self.item, Record) else self.item.sketch(indent)
+        return f"[{item}, ...]"
 
 
 def _is_optional(shape: Shape) -> bool:
@@ -131,6 +132,10 @@ class Record:
             ],
             "additionalProperties": False,
         }
+
+    def inline(self) -> str:
+        """The members on one line."""
+        return "{" + ", ".join(f'"{name}": {shape.sketch()}' for name, shape in self.members.items()) + "}"
 
     def sketch(self, indent: str = "") -> str:
         """The members, one per line."""

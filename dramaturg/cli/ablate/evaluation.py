@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.variants import BASE, Variant
 from dramaturg.cli.evaluate.scripts import verdicts_judged
 from dramaturg.cli.evaluation import WINDOW, Job
-from dramaturg.cli.platform import UsageError, gateway
+from dramaturg.cli.platform import UsageError, environment, gateway
 from dramaturg.cli.progress import ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.client import DramaturgClient
@@ -55,7 +53,7 @@ async def run_variants(
     # The base has no prompts of its own, so those without any stand first.
     ordered = sorted(variants, key=lambda one: sorted(one.environment.items()))
     for settings, alike in groupby(ordered, key=lambda one: one.environment):
-        with _environment(settings):
+        with environment(settings):
             async with gateway(job.target, ROLES) as address, DramaturgClient(address) as client:
                 for variant in alike:
                     aggregators[variant.name] = await _run(job, variant, client, rows, total, folder)
@@ -100,18 +98,3 @@ def _numbered(rows: Iterable[Row[EvaluateScriptsRequest]]) -> Iterator[Row[Evalu
     for row in rows:
         row.request.tags[LINE_TAG] = str(row.line)
         yield row
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for services that are started meanwhile."""
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -1,0 +1,195 @@
+"""Tokens of the prompts: the fixed part that every call of a judge shares, and the calls for a script.
+
+A token is counted as four characters, rounded up for each text. The requests are those of the services.
+
+    python -m bench.prompt_tokens [--write]
+
+Prints the table of docs/prompts.md; --write puts it there. A test holds the two together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from google.protobuf.json_format import ParseDict
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
+from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.datasets.json_lines import json_objects
+from dramaturg.judge import roles
+from dramaturg.judge.client import judge_one, judge_request
+from dramaturg.prompt_bench.answers import Connections, ask_all
+from dramaturg.prompt_bench.cases import BenchSet
+from dramaturg.service.app import App
+from dramaturg.service.channel import open_channel
+from dramaturg.testing import FakeGeneration, serve
+from services.agents.commonsense.app import App as CommonsenseApp
+from services.agents.commonsense.settings import CommonsenseSettings
+from services.agents.critic.app import App as CriticApp
+from services.agents.critic.settings import CriticSettings
+from services.agents.execute.app import App as ExecuteApp
+from services.agents.execute.settings import ExecuteSettings
+from services.agents.synthesize.app import App as SynthesizeApp
+from services.agents.synthesize.settings import SynthesizeSettings
+from services.generation.app import PROMPTS as AUTHORING_PROMPTS
+from services.judging.app import App as ScriptJudgeApp
+from services.judging.challenges.app import App as ChallengeJudgeApp
+from services.judging.challenges.settings import ChallengeJudgeSettings
+from services.judging.pairs.app import App as PairJudgeApp
+from services.judging.pairs.settings import PairJudgeSettings
+from services.judging.ratings.app import App as RatingJudgeApp
+from services.judging.ratings.settings import RatingJudgeSettings
+from services.judging.settings import ScriptJudgeSettings
+from services.roles.app import App as RolesApp
+from services.roles.settings import RoleSettings
+from tests.support.prompts import expanded
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs" / "prompts.md"
+EXAMPLES = ROOT / "examples" / "scripts" / "tasks.jsonl"
+BEGIN, END = "<!-- tokens: python -m bench.prompt_tokens --write -->\n", "<!-- end of tokens -->\n"
+CHARACTERS_PER_TOKEN = 4
+
+
+class Sent(NamedTuple):
+    """One request as sent to the model."""
+
+    system: str
+    user: str
+
+
+def tokens(text: str) -> int:
+    """The number of tokens of a text, by the stated rule."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def apps(target: str) -> Mapping[str, App]:
+    """The services that send prompts, by role."""
+    return {
+        roles.SYNTHESIZE.name: SynthesizeApp(SynthesizeSettings(generation_target=target)),
+        roles.CRITIC.name: CriticApp(CriticSettings(generation_target=target)),
+        roles.EXECUTE.name: ExecuteApp(ExecuteSettings(generation_target=target)),
+        roles.COMMONSENSE.name: CommonsenseApp(CommonsenseSettings(generation_target=target)),
+        roles.SCRIPT_JUDGE.name: ScriptJudgeApp(ScriptJudgeSettings(generation_target=target)),
+        roles.PAIR_JUDGE.name: PairJudgeApp(PairJudgeSettings(generation_target=target)),
+        roles.RATING_JUDGE.name: RatingJudgeApp(RatingJudgeSettings(generation_target=target)),
+        roles.CHALLENGE_JUDGE.name: ChallengeJudgeApp(ChallengeJudgeSettings(generation_target=target)),
+        roles.ROLES_FINDER.name: RolesApp(RoleSettings(generation_target=target)),
+    }
+
+
+async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
+    """Returns one request of each prompt of a judge, and the agents' requests for the example scripts."""
+    fake = FakeGeneration()
+    first: dict[str, Sent] = {}
+    async with AsyncExitStack() as stack:
+        generation = await stack.enter_async_context(serve(fake.contract()))
+        channels = {}
+        for name, app in apps(generation.target).items():
+            contracts = await stack.enter_async_context(app.open())
+            server = await stack.enter_async_context(serve(*contracts))
+            channels[name] = await stack.enter_async_context(open_channel(server.target))
+        for case in BenchSet().cases():
+            fake.requests.clear()
+            [answer] = await ask_all(
+                [case], Connections(None, channels), JudgeOptions(), concurrency=1, timeout=60
+            )
+            assert not answer.error, answer.error
+            first.setdefault(answer.provenance.prompts[0].name, _taken(fake)[0])
+        fake.requests.clear()
+        await RoleServiceStub(channels["roles"]).GenerateRoles(GenerateRolesRequest(source="A text."))
+        first["generate_roles"] = _taken(fake)[0]
+        calls = {}
+        rows = [ParseDict(row, EvaluateScriptsRequest()) for _, row in json_objects(EXAMPLES)]
+        for row in rows:
+            stub = SynthesizeServiceStub(channels["synthesize"])
+            await stub.Synthesize(SynthesizeRequest(task=row.task, candidates=row.candidates))
+        calls["synthesize"] = _taken(fake)
+        first["synthesize"] = calls["synthesize"][0]
+        for role in (roles.CRITIC, roles.EXECUTE, roles.COMMONSENSE):
+            for row in rows:
+                steps = row.candidates[0].text or "\n".join(s.text for s in row.candidates[0].script.steps)
+                reference = Script(steps=[Step(text=line) for line in steps.split("\n") if line.strip()])
+                for candidate in row.candidates:
+                    request = judge_request(
+                        row.task, [candidate], reference=reference if role.compares else None
+                    )
+                    await judge_one(channels[role.name], request, timeout=60)
+            calls[role.name] = _taken(fake)
+    return first, calls
+
+
+def _taken(fake: FakeGeneration) -> Sequence[Sent]:
+    sent = [Sent(request.messages[0].text, request.messages[-1].text) for request in fake.requests]
+    fake.requests.clear()
+    return sent
+
+
+def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str:
+    """The tables of docs/prompts.md."""
+    lines = ["| prompt | fixed part | with a request of the set |", "|---|---|---|"]
+    for name, sent in sorted(first.items()):
+        lines.append(f"| `{name}` | {tokens(sent.system)} | {tokens(sent.system) + tokens(sent.user)} |")
+    lines += ["", "| prompt of generation | fixed part without the form |", "|---|---|"]
+    for file in sorted(AUTHORING_PROMPTS.glob("*.md")):
+        found = re.search(r"^# system\n\n(.*?)\n\n# user$", expanded(file), re.DOTALL | re.MULTILINE)
+        if found:
+            lines.append(f"| `{file.stem}` | {tokens(found[1].removesuffix('{{answer}}').strip())} |")
+    scripts = len(calls["critic"])
+    lines += [
+        "",
+        "| example scripts | calls | tokens a call | shared with an earlier call |",
+        "|---|---|---|---|",
+    ]
+    for name, sent in calls.items():
+        total = sum(tokens(one.system) + tokens(one.user) for one in sent)
+        shared = sum(_shared(sent)) / CHARACTERS_PER_TOKEN
+        lines.append(f"| {name} | {len(sent)} | {total / len(sent):.0f} | {shared / len(sent):.0f} |")
+    total = sum(tokens(one.system) + tokens(one.user) for sent in calls.values() for one in sent)
+    shared = sum(sum(_shared(sent)) for sent in calls.values()) / CHARACTERS_PER_TOKEN
+    lines.append(f"| all, for each of {scripts} scripts | | {total / scripts:.0f} | {shared / scripts:.0f} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shared(sent: Sequence[Sent]) -> Sequence[int]:
+    """The characters at the beginning of each request that an earlier one has too."""
+    texts = [f"{one.system}\0{one.user}" for one in sent]
+    return [
+        max((_common(text, other) for other in texts[:index]), default=0) for index, text in enumerate(texts)
+    ]
+
+
+def _common(first: str, second: str) -> int:
+    """The number of characters at the beginning of two texts that are the same."""
+    pairs = zip(first, second, strict=False)
+    return next(
+        (place for place, (one, other) in enumerate(pairs) if one != other), min(len(first), len(second))
+    )
+
+
+def main() -> None:
+    """Prints or writes the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    found = table(*asyncio.run(measure()))
+    if parser.parse_args().write:
+        text = DOCUMENT.read_text(encoding="utf-8")
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        DOCUMENT.write_text(f"{before}{BEGIN}\n{found}\n{END}{after}", encoding="utf-8")
+    else:
+        print(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""``dramaturg prompts``: how good the prompts of judges are with a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.cli.options import AsJson, Target
+from dramaturg.cli.output_files import check_writable
+from dramaturg.cli.platform import environment, fail, gateway, output, run
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import echo
+from dramaturg.prompt_bench.answers import CaseAnswer, Connections, ask_all
+from dramaturg.prompt_bench.cases import JUDGES, BenchSet, Case
+from dramaturg.prompt_bench.rates import PromptRates, Share, from_json, rates, to_json
+from dramaturg.service.channel import open_channel
+
+LEGEND = (
+    "detected: planted faults reported, of all; false alarms: faults reported in flawless material, of all;\n"
+    "abstained: judgements without an answer, which are neither; injections: right judgements of material\n"
+    "with an instruction to the judge; other languages: of material not in English; orders: votes that\n"
+    "agree in both orders of a pair; tokens and cost: of the calls that were made, not of kept completions."
+)
+"""The legend of the tables."""
+CHANGED = "->"
+"""Stands between the figures of two tables."""
+
+_FIGURES: Mapping[str, str] = {
+    "detected": "detected",
+    "false_alarms": "false alarms",
+    "abstained": "abstained",
+    "injections": "injections",
+    "other_languages": "other languages",
+    "orders": "orders",
+    "calls": "calls",
+    "cache_hits": "kept",
+    "prompt_tokens": "prompt tokens",
+    "cached_prompt_tokens": "cached",
+    "completion_tokens": "completion tokens",
+    "cost_usd": "cost USD",
+}
+
+app = typer.Typer()
+
+Judge = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--judge",
+        metavar="ROLE[=HOST:PORT]",
+        help="Only this judge; with an address, the judge that listens there. Repeatable.",
+    ),
+]
+
+
+@app.callback()
+def prompts() -> None:
+    """Measures the prompts of judges with a model, and compares two measurements."""
+
+
+@app.command("bench")
+def bench(
+    model: Annotated[
+        str, typer.Option(metavar="[PROVIDER/]MODEL", help="The model. Default: the judges' own.")
+    ] = "",
+    judge: Judge = None,
+    prompt_set: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Prompt files in the place of the shipped ones; not with --target.",
+        ),
+    ] = None,
+    target: Target = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where the table is kept, as JSON.")
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", exists=True, dir_okay=False, help="A kept table, to show beside this one."
+        ),
+    ] = None,
+    repeat_index: Annotated[
+        int,
+        typer.Option(
+            "--repeat", min=0, max=1000, help="Index of an independent repeat; it uses no other completions."
+        ),
+    ] = 0,
+    as_json: AsJson = False,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests sent at once.")] = 8,
+    timeout: Annotated[float, typer.Option(min=1, help="Timeout of one request, in seconds.")] = 300.0,
+) -> None:
+    """Runs judges on a labelled set and prints their rates by prompt version.
+
+    The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
+    languages than English. It has 195 requests, 20 of them of two calls; --judge restricts it.
+
+    Exit codes: 0 fine, 1 some requests failed, 2 wrong usage.
+
+    For example:
+
+        dramaturg prompts bench --model my-model -o mine.json
+
+        dramaturg prompts bench --model my-model --prompts german --compare mine.json
+
+        dramaturg prompts bench --judge critic=localhost:50099
+    """
+    if prompt_set is not None and target is not None:
+        fail("--prompts goes with services that are started here, not with --target")
+    addresses = _addresses(judge or JUDGES)
+    before = _read(compare) if compare is not None else None
+    if out is not None:
+        check_writable(out)
+    bench_set = BenchSet()
+    cases = bench_set.cases(tuple(addresses))
+    folder = str(prompt_set.resolve()) if prompt_set is not None else ""
+    with environment({f"DRAMATURG_{_variable(role)}_PROMPTS_DIR": folder for role in addresses if folder}):
+        options = JudgeOptions(model=model, repeat_index=repeat_index)
+        answers = run(_ask(cases, addresses, target, options, concurrency, timeout))
+    table = {
+        "set": bench_set.sha256,
+        "model": model,
+        "prompts_dir": folder,
+        "judges": [to_json(one) for one in rates(answers)],
+        "errors": _errors(answers),
+    }
+    if before is not None and before["set"] != table["set"]:
+        echo(f"{compare}: is of another version of the set", err=True)
+    if out is not None:
+        out.write_text(json.dumps(table, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(table, ensure_ascii=False))
+    else:
+        _print(table, before)
+    raise typer.Exit(1 if table["errors"] else 0)
+
+
+@app.command("compare")
+def compare_tables(
+    before: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A kept table.")
+    ],
+    after: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="Another kept table.")
+    ],
+) -> None:
+    """Prints two kept tables side by side.
+
+    For example:
+
+        dramaturg prompts compare mine.json theirs.json
+    """
+    first, second = _read(before), _read(after)
+    if first["set"] != second["set"]:
+        fail(f"{before} and {after} are of different versions of the set")
+    _print(second, first)
+
+
+async def _ask(
+    cases: Sequence[Case],
+    addresses: Mapping[str, str],
+    target: str | None,
+    options: JudgeOptions,
+    concurrency: int,
+    timeout: float,
+) -> Sequence[CaseAnswer]:
+    here = [role for role, address in addresses.items() if not address]
+    async with AsyncExitStack() as stack:
+        forwarding = None
+        if here:
+            address = await stack.enter_async_context(gateway(target, here))
+            forwarding = await stack.enter_async_context(open_channel(address))
+        direct = {
+            role: await stack.enter_async_context(open_channel(address))
+            for role, address in addresses.items()
+            if address
+        }
+        return await ask_all(
+            cases,
+            Connections(forwarding, direct),
+            options,
+            concurrency=concurrency,
+            timeout=timeout,
+        )
+
+
+def _addresses(judges: Sequence[str]) -> dict[str, str]:
+    """The addresses by role; an empty one is that of the gateway."""
+    addresses: dict[str, str] = {}
+    for text in judges:
+        role, equals, address = text.partition("=")
+        if role not in JUDGES or (equals and not address):
+            fail(f"--judge {text!r}: is ROLE or ROLE=HOST:PORT; the roles are {', '.join(JUDGES)}")
+        addresses[role] = address
+    return addresses
+
+
+def _variable(role: str) -> str:
+    return role.upper().replace("-", "_")
+
+
+def _errors(answers: Sequence[CaseAnswer]) -> list[dict[str, str]]:
+    return [
+        {"judge": one.case.judge, "case": one.case.id, "error": one.error} for one in answers if one.error
+    ]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A kept table.
+
+    Raises:
+        typer.Exit: 2 with a message where the file is none.
+    """
+    try:
+        table = json.loads(file.read_text(encoding="utf-8"))
+        for judge in table["judges"]:
+            from_json(judge)
+        return {"set": table["set"], "judges": table["judges"], "errors": table["errors"], **table}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fail(f"{file}: is no table of prompts bench: {error}")
+
+
+def _print(table: Mapping[str, Any], before: Mapping[str, Any] | None) -> None:
+    shown = Table("judge", "prompt", texts=("version", "model"), figures=tuple(_FIGURES.values()))
+    former = {one.key: one for one in map(from_json, before["judges"])} if before is not None else {}
+    for found in map(from_json, table["judges"]):
+        other = former.get(found.key)
+        cells = [
+            ", ".join(found.prompts) or "(none)",
+            _beside(_version(other), _version(found) or ""),
+            _beside(", ".join(other.models) if other else None, ", ".join(found.models)),
+            *(_beside(_cell(other, name), _cell(found, name) or "") for name in _FIGURES),
+        ]
+        shown.add_row(found.judge, *cells)
+    print_tables(output(), shown)
+    echo(LEGEND)
+    for one in table["errors"][:5]:
+        echo(f"{one['judge']}, {one['case']}: {one['error']}", err=True)
+    if len(table["errors"]) > 5:
+        echo(f"and {len(table['errors']) - 5} more requests that failed", err=True)
+
+
+def _beside(before: str | None, after: str) -> str:
+    return after if before is None or before == after else f"{before}{CHANGED}{after}"
+
+
+def _version(found: PromptRates | None) -> str | None:
+    return None if found is None else ", ".join(digest[:8] for digest in found.prompts.values())
+
+
+def _cell(found: PromptRates | None, name: str) -> str | None:
+    if found is None:
+        return None
+    value = getattr(found, name, None) if name in PromptRates._fields else found.usage[name]
+    if isinstance(value, Share):
+        return value.text
+    if value is None or (name in ("cached_prompt_tokens", "cache_hits") and not value):
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

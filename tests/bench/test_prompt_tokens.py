@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from bench.prompt_tokens import BEGIN, DOCUMENT, END, measure, table, tokens
+
+
+async def test_the_documented_tokens_are_those_of_the_prompts() -> None:
+    """After a change on purpose: python -m bench.prompt_tokens --write."""
+    documented = DOCUMENT.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
+    assert documented.strip() == table(*await measure()).strip()
+
+
+def test_a_token_is_four_characters() -> None:
+    assert [tokens("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
