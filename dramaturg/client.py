@@ -184,18 +184,23 @@ class DramaturgClient:
         """The channel to the gateway, for stubs of the services that it forwards calls to."""
         return self._channel
 
-    async def list_judges(self, role: str = "", *, timeout: float | None = None) -> Sequence[Judge]:
+    async def list_judges(
+        self, role: str = "", *, model_checked: bool = False, timeout: float | None = None
+    ) -> Sequence[Judge]:
         """Lists the registered judges of a role, or of all roles, with their health.
 
         Args:
             role: The role. Empty: all roles.
+            model_checked: Whether each judge checks its model. Buys nothing.
             timeout: The timeout of the call, in seconds.
 
         Raises:
             ServiceError: The gateway failed.
         """
         try:
-            response = await self._judges.ListJudges(ListJudgesRequest(role=role), timeout=timeout)
+            response = await self._judges.ListJudges(
+                ListJudgesRequest(role=role, model_checked=model_checked), timeout=timeout
+            )
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         return response.judges

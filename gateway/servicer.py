@@ -80,7 +80,9 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         if request.role and request.role not in self._registry.roles:
             raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
-        return ListJudgesResponse(judges=await asyncio.gather(*map(self._directory.inspect, judges)))
+        checked = request.model_checked
+        inspected = (self._directory.inspect(judge, model_checked=checked) for judge in judges)
+        return ListJudgesResponse(judges=await asyncio.gather(*inspected))
 
     async def CheckJudge(self, request: CheckJudgeRequest, context: ServicerContext) -> CheckJudgeResponse:
         """Asks one judge."""

@@ -9,13 +9,12 @@ from typing import Any
 import typer
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
-from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_OK
+from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.providers import check_provider
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
-from dramaturg.judge.protocols import CALLS_MODELS
 
 app = typer.Typer()
 
@@ -28,10 +27,10 @@ def judges(
     target: Target = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lists the registered judges with identity and health.
+    """Lists the registered judges with identity, health and model.
 
-    A judge that does not answer is listed with its error; the exit code is 0. Without --target the line below
-    the table says which model judges use that name none, and whether its provider answers.
+    The model is that of requests that name none. Whether its provider answers is checked without a paid call.
+    A judge that does not answer is listed with its error; the exit code is 0.
 
     For example:
 
@@ -45,24 +44,13 @@ def judges(
         typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
         print_tables(output(), _table(listed))
-        if target is None and any(CALLS_MODELS in judge.identity.capabilities for judge in listed):
-            typer.echo(run(_default_model()))
-
-
-async def _default_model() -> str:
-    """The model of judges that name none, and whether its provider answers. Buys nothing."""
-    try:
-        checked = await check_provider(None, "", (), TIMEOUT)
-    except ServiceError as error:
-        return f"Model of the judges that call one: none: {error.message}"
-    found = checked.features[0]
-    state = "answers" if found.status == FEATURE_STATUS_OK else f"fails: {found.detail} {found.remedy}"
-    return f"Model of the judges that call one: {checked.provider}/{checked.model}, whose provider {state}"
+        for words in dict.fromkeys(filter(None, map(_model_error, listed))):
+            echo(words)
 
 
 async def _list(target: str | None) -> Sequence[Judge]:
     async with gateway(target) as address, DramaturgClient(address) as client:
-        return await client.list_judges(timeout=TIMEOUT)
+        return await client.list_judges(model_checked=True, timeout=TIMEOUT)
 
 
 def _describe(judge: Judge) -> dict[str, Any]:
@@ -78,12 +66,17 @@ def _describe(judge: Judge) -> dict[str, Any]:
         "version": judge.identity.version if known else None,
         "criteria": list(judge.identity.criteria),
         "capabilities": list(judge.identity.capabilities),
+        "model": _model(judge) or None,
+        "model_answers": _model_answers(judge),
+        "model_error": _model_error(judge),
         "latency_seconds": judge.latency.ToNanoseconds() / 1e9,
     }
 
 
 def _table(listed: Sequence[Judge]) -> Table:
-    table = Table("role", "judge", texts=("default", "health", "implementation", "target", "error"))
+    table = Table(
+        "role", "judge", texts=("default", "health", "model", "answers", "implementation", "target", "error")
+    )
     for judge in listed:
         health = _health(judge)
         table.add_row(
@@ -91,12 +84,35 @@ def _table(listed: Sequence[Judge]) -> Table:
             judge.name,
             "yes" if judge.default_for_role else "",
             health,
+            _model(judge),
+            {True: "yes", False: "no", None: ""}[_model_answers(judge)],
             f"{judge.identity.name} {judge.identity.version}".strip(),
             judge.target,
             judge.error,
-            style="" if health == "SERVING" else "red",
+            style="" if health == "SERVING" and _model_answers(judge) is not False else "red",
         )
     return table
+
+
+def _model(judge: Judge) -> str:
+    check = judge.model_check
+    return f"{check.provider}/{check.model}" if judge.HasField("model_check") else ""
+
+
+def _model_answers(judge: Judge) -> bool | None:
+    """Whether the model of a judge answers. None: the judge calls none, or it was not checked."""
+    if judge.model_error:
+        return False
+    if not judge.HasField("model_check"):
+        return None
+    return all(found.status != FEATURE_STATUS_FAILED for found in judge.model_check.features)
+
+
+def _model_error(judge: Judge) -> str:
+    """The words of a provider that fails, with the remedy. Empty: it answers, or is not known."""
+    failed = (found for found in judge.model_check.features if found.status == FEATURE_STATUS_FAILED)
+    words = next((f"{_model(judge)}: {found.detail}. {found.remedy}".strip() for found in failed), "")
+    return words or judge.model_error
 
 
 def _health(judge: Judge) -> str:

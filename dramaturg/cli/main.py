@@ -43,7 +43,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "judges",
             "dramaturg.cli.judges",
-            "Lists the registered judges with identity and health.",
+            "Lists the registered judges with identity, health and model.",
         ),
         LazyCommand(
             "providers",

@@ -10,6 +10,8 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_CALL_REJECTED,
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
+    ABSTAIN_REASON_NOT_APPLICABLE,
+    ABSTAIN_REASON_NOT_SUPPORTED,
     ABSTAIN_REASON_PROVIDER_UNAVAILABLE,
 )
 from dramaturg.results.abstentions import judgement_reasons
@@ -17,7 +19,7 @@ from dramaturg.service.errors import ServiceError
 
 HINT = "The first sample could not be judged, so no other was started. `dramaturg providers check` says more."
 
-_LASTING = frozenset(
+MODEL_FAILURES = frozenset(
     {
         error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
         error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED,
@@ -26,6 +28,8 @@ _LASTING = frozenset(
         error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED,
     }
 )
+"""The reasons of errors that mean that a model cannot be called."""
+_NOT_ASKED = frozenset({ABSTAIN_REASON_NOT_APPLICABLE, ABSTAIN_REASON_NOT_SUPPORTED})
 _UNCALLABLE = frozenset(
     {
         ABSTAIN_REASON_JUDGE_UNAVAILABLE,
@@ -47,7 +51,8 @@ def check_first_result(result: Message) -> None:
     Raises:
         ModelsUnavailableError: Every judgement abstains because its judge or model cannot be called.
     """
-    abstentions = list(judgement_reasons(result))
+    # Other reasons need no answer of a model.
+    abstentions = [found for found in judgement_reasons(result) if found.reason not in _NOT_ASKED]
     if abstentions and all(reason in _UNCALLABLE for reason, _ in abstentions):
         words = next((said for _, said in abstentions if _OF_PROVIDER.search(said)), "")
         if words:
@@ -65,5 +70,5 @@ def check_first_error(error: ServiceError) -> None:
     Raises:
         ModelsUnavailableError: No model can be called.
     """
-    if error.reason in _LASTING:
+    if error.reason in MODEL_FAILURES:
         raise ModelsUnavailableError(error.message)

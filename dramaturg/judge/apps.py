@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -53,7 +54,7 @@ class JudgeApp(ABC, Generic[SettingsT]):
                 max_output_tokens=settings.max_output_tokens,
                 temperature=settings.temperature,
             )
-            yield [self.llm(asker, library)]
+            yield [replace(self.llm(asker, library), check_model=asker.check_model)]
 
     @abstractmethod
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:

@@ -17,11 +17,13 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1.generation_service_pb2 import (
+    CheckProviderRequest,
     Completion,
     GenerateBatchRequest,
     GenerateBatchResponse,
     GenerateRequest,
     JsonFormat,
+    ProviderCheck,
 )
 from dramaturg.judge import abstentions, answers
 from dramaturg.judge.abstentions import Abstention
@@ -29,6 +31,7 @@ from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
 from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.prompts import Prompt
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, merge_streams, split_by_size
+from dramaturg.service import context
 from dramaturg.service.errors import ServiceError, downstream, from_error_status
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ Parsed = TypeVar("Parsed")
 
 ANSWER_PLACEHOLDER = "answer"
 """The placeholder of the form's instruction, required in every prompt."""
+CHECK_SHARE = 0.8
+"""The share of the time left that a check of a model may take, so that its failure is reported in time."""
 MAX_BATCH = 200
 """The maximum number of requests of a batch (``generation.v1.GenerateBatchRequest``)."""
 
@@ -173,6 +178,25 @@ class Asker:
                     yield index, _abstained(question, completion)
                 except ServiceError as error:
                     yield index, error
+
+    async def check_model(self, model: str) -> ProviderCheck:
+        """Checks the address, the credentials and the name of a model. Buys nothing.
+
+        Args:
+            model: The model. Empty: that of questions whose options name none.
+
+        Raises:
+            ServiceError: The call failed (see ``dramaturg.service.errors.downstream``).
+        """
+        remaining = context.remaining()
+        timeout = None if remaining is None else CHECK_SHARE * remaining
+        try:
+            response = await self._stub.CheckProvider(
+                CheckProviderRequest(model=model or self._model), timeout=timeout
+            )
+        except grpc.aio.AioRpcError as error:
+            raise downstream(error, _GENERATION) from error
+        return response.check
 
     def _request(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
+from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service.gate import OPEN_GATE, Gate
 from dramaturg.service.health import ContractHealth
@@ -52,6 +53,10 @@ class Contract:
     """The admission rule of the deployment, for example a quota."""
     health: ContractHealth = field(default_factory=ContractHealth)
     """The health that is reported for the contract until the server stops."""
+    check_model: Callable[[str], Awaitable[ProviderCheck]] | None = None
+    """Checks the named model, or that of requests that name none (``IdentityService.CheckModel``). None: the
+    service calls no model.
+    """
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """The number of items in a request, by the method's name. Items count against
     ``server.max_concurrent_calls`` and are given to the gate; a request of any other method counts as one.

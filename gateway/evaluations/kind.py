@@ -108,6 +108,15 @@ class RunKind(EvaluationKind):
     def _apply_options(self, request: Any, spec: RunSpec) -> None:
         """Sets the fields of a row that the options of the kind set."""
 
+    def plan_row(self, request: Any, spec: RunSpec, context: EvaluationContext) -> Evaluation:
+        """Plans a row to which the spec was applied, before any call.
+
+        Raises:
+            ServiceError: The row is invalid.
+        """
+        del spec
+        return self.plan(request, context)
+
     async def evaluate(
         self, request: Any, spec: RunSpec, repeat_offset: int, context: EvaluationContext
     ) -> Message:

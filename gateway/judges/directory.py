@@ -13,12 +13,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
-from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, Identity
+from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
+from dramaturg.api.identity.v1.identity_service_pb2 import (
+    CheckModelRequest,
+    CheckModelResponse,
+    GetIdentityRequest,
+    Identity,
+)
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
-from dramaturg.judge.protocols import ANY_CRITERION
+from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
+from dramaturg.service.errors import ServiceError, from_rpc_error
 from gateway.judges.registry import Judge
 
+MODEL_CHECK_SECONDS = 10.0
+"""The timeout of a check of a model."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
@@ -63,8 +72,34 @@ class JudgeDirectory:
         # Cancelling one caller must not cancel the shared call.
         return await asyncio.shield(task)
 
-    async def inspect(self, judge: Judge) -> JudgeEntry:
-        """Requests the identity and health of a judge. Failures of the judge are part of the result."""
+    async def check_model(self, judge: Judge, model: str = "") -> ProviderCheck | None:
+        """Checks the model of a judge; None where the judge calls none, or does not know the method.
+
+        Args:
+            judge: The judge.
+            model: The model. Empty: that of requests that name none.
+
+        Raises:
+            ServiceError: The judge does not answer, or has no model.
+        """
+        request = CheckModelRequest(contract=judge.role.contract, model=model)
+        try:
+            response: CheckModelResponse | None = await IdentityServiceStub(judge.channel).CheckModel(
+                request, timeout=MODEL_CHECK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise from_rpc_error(error) from error
+        return response.check if response is not None and response.HasField("check") else None
+
+    async def inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
+        """Requests the identity and health of a judge. Failures of the judge are part of the result.
+
+        Args:
+            judge: The judge.
+            model_checked: Whether its model is checked.
+        """
         started = time.perf_counter()
         identity, status = await asyncio.gather(
             self._ask_identity(judge), self._ask_health(judge), return_exceptions=True
@@ -81,6 +116,14 @@ class JudgeDirectory:
         if isinstance(identity, Identity):
             entry.identity.CopyFrom(identity)
         entry.latency.FromNanoseconds(round((time.perf_counter() - started) * 1e9))
+        if model_checked and isinstance(identity, Identity) and CALLS_MODELS in identity.capabilities:
+            try:
+                check = await self.check_model(judge)
+            except ServiceError as error:
+                entry.model_error = f"{error.code.name}: {error.message}"
+            else:
+                if check is not None:
+                    entry.model_check.CopyFrom(check)
         return entry
 
     async def _remember(self, judge: Judge) -> Identity | None:

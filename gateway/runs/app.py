@@ -16,6 +16,7 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.service.preflight import Preflight
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import StoreError, open_store
@@ -36,7 +37,8 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
-    servicer = RunServicer(store, engine, evaluations.registry, settings.dataset_access, notifier)
+    preflight = Preflight(evaluations.context, settings.dataset_access)
+    servicer = RunServicer(store, engine, evaluations.registry, settings.dataset_access, notifier, preflight)
     try:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(quotas.spending.persisted(store))

@@ -30,6 +30,7 @@ from gateway.runs.service.comparison import compare_runs
 from gateway.runs.service.event_stream import watch
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import RunPages
+from gateway.runs.service.preflight import Preflight
 from gateway.runs.service.report_cache import ReportCache
 from gateway.runs.service.validation import check_spec
 from gateway.runs.store.base import RunStore
@@ -47,6 +48,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         registry: The registered judges.
         access: The datasets that may be read.
         notifier: Notifies streams in this process of changes.
+        preflight: Checks runs before they are created. None: they are not checked.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         registry: Registry,
         access: DatasetAccess,
         notifier: ChangeNotifier | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._access = access
+        self._preflight = preflight
         self._notifier = notifier or ChangeNotifier()
         self._caller = ServiceCaller()
         self._lookup = RunLookup(store, self._caller)
@@ -74,6 +78,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     async def CreateRun(self, request: pb.CreateRunRequest, context: ServicerContext) -> pb.CreateRunResponse:
         check_spec(request.spec, self._registry)
         check_dataset(request.spec.dataset, self._access)
+        if self._preflight is not None:
+            await self._preflight.check(request.spec)
         run = await self._changes.create(request, tenant_of(context))
         return pb.CreateRunResponse(run=await self._lookup.describe(run))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -66,11 +67,12 @@ class App:
             patience = DeadlinePolicy(settings.maximum_seconds, settings.deadline_reserve_seconds)
             generator = Generator(completer, patience, max_batch_requests=settings.max_batch_requests)
             author = Author(generator)
-            yield [
+            servicer = GenerationServicer(generator, registry, ledger)
+            contracts = [
                 Contract.make(
                     generation_service_pb2.DESCRIPTOR.services_by_name["GenerationService"],
                     generation_service_pb2_grpc.add_GenerationServiceServicer_to_server,
-                    GenerationServicer(generator, registry, ledger),
+                    servicer,
                     name="generation",
                     version=release,
                     description="Completes conversations with the models of the configured providers.",
@@ -96,6 +98,7 @@ class App:
                     capabilities=[CALLS_MODELS],
                 ),
             ]
+            yield [replace(contract, check_model=servicer.check_model) for contract in contracts]
 
 
 def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:

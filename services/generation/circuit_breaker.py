@@ -31,6 +31,11 @@ class CircuitBreaker:
         self.is_open = False
         """Whether calls are currently stopped."""
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether the provider ever answered."""
+        return self._worked_at > -math.inf
+
     def check(self, provider: str, now: float) -> None:
         """Admits a call, as a probe where calls are stopped.
 

@@ -154,11 +154,25 @@ async def _connection(provider: Provider, model: str, deadline: Deadline) -> Fin
         return await _unlisted(provider, model, fault, deadline)
     if model in models or f"models/{model}" in models:
         return Finding(Feature.CONNECTION, Works.OK, f"{len(models)} models, this one among them")
+    if (refusal := await _model_unknown(provider, model, deadline)) is not None:
+        return _failed(Feature.CONNECTION, refusal)
     close = get_close_matches(model, models, 3)
     hint = f"; the closest are {', '.join(close)}" if close else ""
     detail = f"the provider lists {len(models)} models and not this one{hint}"
     remedy = "Correct the model's name if calls fail; some providers list not all of their models."
     return Finding(Feature.CONNECTION, Works.OK, detail, remedy)
+
+
+async def _model_unknown(provider: Provider, model: str, deadline: Deadline) -> ProviderError | None:
+    """The refusal of a model that the provider does not list, by a request without messages."""
+    try:
+        async with asyncio.timeout(timeout(deadline)):
+            await provider.complete(Call(model, ()), deadline)
+    except ProviderError as fault:
+        return fault if fault.kind is FailureKind.MODEL_UNKNOWN else None
+    except TimeoutError:
+        pass
+    return None
 
 
 async def _unlisted(provider: Provider, model: str, fault: ProviderError, deadline: Deadline) -> Finding:

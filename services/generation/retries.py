@@ -24,6 +24,10 @@ from services.generation.providers.base import Provider
 logger = logging.getLogger(__name__)
 
 
+UNREACHABLE_ATTEMPTS = 3
+"""The maximum number of attempts of a call to a provider that was never reached."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The limits of retries. All times are in seconds."""
@@ -97,8 +101,10 @@ class RetryingProvider(Provider):
                 answer.retried += retried
                 return answer
             transient += fault.kind is FailureKind.TRANSIENT
+            unreachable = not fault.status and not self._breaker.has_worked
+            attempts = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
             wait = self._wait(fault, retried, call.model)
-            exhausted = transient >= self._policy.transient_attempts or (
+            exhausted = transient >= min(attempts, self._policy.transient_attempts) or (
                 self._breaker.is_open and fault.kind is FailureKind.TRANSIENT
             )
             if exhausted or not fault.passes or wait >= deadline.remaining():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -19,6 +19,8 @@ from services.generation.statuses import DOMAIN_ERRORS, service_error
 
 CHECK_SECONDS = 120.0
 """The longest that a check without a deadline takes."""
+CHECK_SHARE = 0.95
+"""The share of the time left that a check may take, so that its failures are reported in time."""
 
 
 class GenerationServicer(pb_grpc.GenerationServiceServicer):
@@ -57,13 +59,19 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
 
     async def CheckProvider(self, request: pb.CheckProviderRequest, context: Any) -> pb.CheckProviderResponse:
         del context
-        features = decode_features(request.features)
-        deadline = Until(context_remaining() or CHECK_SECONDS)
+        return pb.CheckProviderResponse(check=await self._check(request.model, request.features))
+
+    async def check_model(self, model: str) -> pb.ProviderCheck:
+        """Checks the connection to a model. Buys nothing."""
+        return await self._check(model, ())
+
+    async def _check(self, model: str, features: Sequence[pb.ProviderFeature.ValueType]) -> pb.ProviderCheck:
+        wanted = decode_features(features)
+        deadline = Until(CHECK_SHARE * (context_remaining() or CHECK_SECONDS))
         try:
-            check = await self._checker.check(request.model, features, deadline)
+            return encode_check(await self._checker.check(model, wanted, deadline))
         except DOMAIN_ERRORS as error:
             raise service_error(error) from error
-        return pb.CheckProviderResponse(check=encode_check(check))
 
     async def GetLedgerStatus(
         self, request: pb.GetLedgerStatusRequest, context: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
@@ -54,7 +55,8 @@ class App:
                 temperature=settings.temperature,
             )
             embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
-            yield [_contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))]
+            contract = _contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))
+            yield [replace(contract, check_model=asker.check_model)]
 
 
 def _contract(servicer: RoleServicer) -> Contract:

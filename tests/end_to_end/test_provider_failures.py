@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget
 from dramaturg.client import DramaturgClient
+from dramaturg.service.errors import ServiceError
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from gateway.launch.platform import Platform
 from gateway.runs.settings import RunsSettings
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.openai_server import Answer, Body, OpenAIServer
+from tests.support.ports import free_port
+from tests.support.scripted_model import approve
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -69,7 +73,7 @@ async def test_a_provider_that_fails_for_ever_is_called_twelve_times_for_a_sampl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        OpenAIServer(broken) as server,
+        OpenAIServer(broken, models=("m",)) as server,
         platform(server, tmp_path, monkeypatch, outage_timeout_seconds=5) as client,
     ):
         run = await ended(client, 1)
@@ -83,7 +87,7 @@ async def test_a_provider_that_fails_for_ever_pauses_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        OpenAIServer(broken) as server,
+        OpenAIServer(broken, models=("m",)) as server,
         platform(server, tmp_path, monkeypatch, outage_timeout_seconds=0) as client,
     ):
         run = await ended(client, 100)
@@ -92,3 +96,111 @@ async def test_a_provider_that_fails_for_ever_pauses_a_run(
         assert "the model server is out of memory" in run.state_reason
         assert calls <= MAX_CALLS * (run.progress.succeeded_count + run.progress.running_count)
         await client.runs.cancel(run.id)
+
+
+@asynccontextmanager
+async def misconfigured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> AsyncIterator[tuple[OpenAIServer, DramaturgClient]]:
+    """A platform with a provider whose configuration is wrong in one place."""
+    async with OpenAIServer(api_key="right", models=("m",)) as server:
+        monkeypatch.setenv("KEY", change.get("key", "right"))
+        url = server.base_url
+        if change.get("url") == "no-path":
+            url = url.removesuffix("/v1")
+        if change.get("url") == "dead":
+            url = f"http://127.0.0.1:{free_port()}/v1"
+        configuration = folder / "dramaturg.toml"
+        configuration.write_text(
+            f'[generation.providers.p]\nbase_url = "{url}"\ndefault_model = "{change.get("model", "m")}"\n'
+            'api_key_env = "KEY"\n'
+        )
+        monkeypatch.setenv("DRAMATURG_CONFIG", str(configuration))
+        monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
+        runs = RunsSettings(enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_timeout_seconds=1)
+        async with (
+            Platform(AGENTS, runs=runs).open() as contracts,
+            Server(contracts, ServerSettings.loopback(drain_grace_seconds=1)) as gateway,
+            DramaturgClient(gateway.target) as client,
+        ):
+            yield server, client
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "words"),
+    [
+        ({"key": "wrong"}, "PROVIDER_UNAUTHENTICATED", "Incorrect API key"),
+        ({"url": "no-path"}, "PROVIDER_ADDRESS_INVALID", "404"),
+        ({"url": "dead"}, "PROVIDER_UNAVAILABLE", "127.0.0.1"),
+    ],
+)
+async def test_a_run_whose_models_cannot_be_called_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str], reason: str, words: str
+) -> None:
+    async with misconfigured(tmp_path, monkeypatch, change) as (server, client):
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(3))))
+        begun = time.monotonic()
+        with pytest.raises(ServiceError) as refused:
+            await client.runs.create(spec)
+        assert time.monotonic() - begun < 10
+        assert refused.value.reason_name == f"ERROR_REASON_{reason}"
+        assert words in refused.value.message
+        assert not [one for one in server.requests if one.body.get("messages")]
+        listed = await client.list_judges(model_checked=True)
+        failing = {
+            judge.role for judge in listed if judge.name == "llm" and judge.model_check.features[0].detail
+        }
+        assert failing == set(AGENTS)
+        assert {judge.model_check.model for judge in listed if judge.name == "llm"} == {"m"}
+
+
+async def test_a_model_that_the_provider_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def respond(body: Body) -> Answer:
+        return Answer(f"The model `{body['model']}` does not exist", status=404, error_code="model_not_found")
+
+    async with OpenAIServer(respond) as server, platform(server, tmp_path, monkeypatch) as client:
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(1))))
+        with pytest.raises(ServiceError, match="The model `m` does not exist") as refused:
+            await client.runs.create(spec)
+        assert refused.value.reason_name == "ERROR_REASON_MODEL_UNKNOWN"
+        assert not [one for one in server.requests if one.body.get("messages")]
+
+
+async def test_a_money_budget_needs_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        OpenAIServer(approve, models=("m",)) as server,
+        platform(server, tmp_path, monkeypatch) as client,
+    ):
+        budget = RunBudget(max_cost_usd=1)
+        spec = scripts_spec(dataset=Dataset(content=lines(script_rows(1))), budget=budget)
+        with pytest.raises(ServiceError, match="that of p/m is unknown") as refused:
+            await client.runs.create(spec)
+        assert [one.field for one in refused.value.violations] == ["spec.budget.max_cost_usd"]
+        spec.budget.Clear()
+        spec.budget.max_token_count = 10**9
+        assert (await client.runs.create(spec)).id
+
+
+async def test_rows_that_cannot_be_planned_refuse_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        OpenAIServer(approve, models=("m",)) as server,
+        platform(server, tmp_path, monkeypatch) as client,
+    ):
+        rows: list[Any] = script_rows(3, candidates=2)
+        for row in rows[:2]:
+            row.candidates[1].id = row.candidates[0].id
+        twice = scripts_spec(dataset=Dataset(content=lines(rows[:2])), models=["m"])
+        with pytest.raises(ServiceError, match=r"no row can be evaluated; line 1: candidates\[1\]"):
+            await client.runs.create(twice)
+        assert not [one for one in server.requests if one.body.get("messages")]
+        once = scripts_spec(dataset=Dataset(content=lines(rows)))
+        run = await client.runs.create(once)
+        async for _ in client.runs.watch(run.id):
+            pass
+        run = await client.runs.get(run.id)
+        assert dict(run.progress.failures_by_reason) == {"FIELD_INVALID": 2}
+        assert run.outcome == run_pb2.RUN_OUTCOME_LOW_COVERAGE

@@ -9,6 +9,7 @@ import grpc
 import typer
 
 from dramaturg.cli.platform import fail, run
+from dramaturg.cli.unavailable_models import MODEL_FAILURES
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.run_client import RunClient
 
@@ -38,7 +39,8 @@ def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
     """Does something with the runs of a gateway.
 
     Raises:
-        typer.Exit: With a message: 2 where the gateway refused it, 1 where it did not answer.
+        typer.Exit: With a message: 2 where the gateway refused it, 1 where the gateway or a model did not
+            answer.
     """
 
     async def connected() -> Result:
@@ -48,6 +50,8 @@ def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
     try:
         return run(connected())
     except ServiceError as error:
+        if error.reason in MODEL_FAILURES:
+            fail(f"{target}: {error.message}", 1)
         fail(_described(target, error), 2 if error.code in _REFUSALS else 1)
 
 

@@ -42,7 +42,7 @@ _EVALUATION = evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationServ
 
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
-    "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity"},
+    "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity CheckModel"},
     # All methods: each kind of evaluation has one.
     "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {JUDGES_READ: "ListJudges CheckJudge"},

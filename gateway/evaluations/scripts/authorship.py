@@ -7,7 +7,7 @@ verdicts if there is a script, with an abstention for each criterion otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -80,19 +80,32 @@ async def write_scripts(
     if violations := list(check_alone(chosen, (AUTHOR,))):
         raise invalid_fields(violations)
     (assignment,) = select_judges(chosen, (AUTHOR,), registry, "")
-    taken = {candidate.id for candidate in request.candidates}
+    names = _candidate_ids(request, spec)
 
     async def write(model: str) -> WrittenScript:
         options = writing_options(spec, model, repeat_offset)
         asked = WriteScriptRequest(task=request.task, options=options)
         stub = AuthoringServiceStub(assignment.judge.channel)
         answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
-        name = f"{model} (written)" if model in taken else model
-        return _read(Candidate(id=name, model=model), assignment, answer)
+        return _read(Candidate(id=names[model], model=model), assignment, answer)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
     return [task.result() for task in tasks]
+
+
+def placeholders(request: EvaluateScriptsRequest, spec: RunSpec) -> Sequence[Candidate]:
+    """Candidates in place of those that the models will write, to plan a row before they are asked."""
+    return [
+        Candidate(id=name, model=model, text="1. A step.")
+        for model, name in _candidate_ids(request, spec).items()
+    ]
+
+
+def _candidate_ids(request: EvaluateScriptsRequest, spec: RunSpec) -> Mapping[str, str]:
+    """The ids of the candidates that models write, by model, unique within the row."""
+    taken = {candidate.id for candidate in request.candidates}
+    return {model: f"{model} (written)" if model in taken else model for model in spec.models}
 
 
 def writing_options(spec: RunSpec, model: str, repeat_offset: int) -> JudgeOptions:

@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE
 from dramaturg.results.scripts import SCRIPTS
 from gateway.evaluations.kind import EvaluationContext, RunKind
-from gateway.evaluations.scripts.authorship import add_scripts, write_scripts
+from gateway.evaluations.scripts.authorship import add_scripts, placeholders, write_scripts
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
 from gateway.evaluations.scripts.plan import plan_scripts
 from gateway.evaluations.scripts.summary import ScriptsKindSummary
@@ -50,12 +50,23 @@ class ScriptsKind(RunKind):
             if options.gold_answer_source != GOLD_ANSWER_SOURCE_GIVEN:
                 request.ClearField("gold_answer")
 
+    def plan_row(
+        self, request: EvaluateScriptsRequest, spec: RunSpec, context: EvaluationContext
+    ) -> ScriptsEvaluation:
+        if not spec.models:
+            return self.plan(request, context)
+        planned = EvaluateScriptsRequest()
+        planned.CopyFrom(request)
+        planned.candidates.extend(placeholders(request, spec))
+        return self.plan(planned, context)
+
     async def evaluate(
         self, request: EvaluateScriptsRequest, spec: RunSpec, repeat_offset: int, context: EvaluationContext
     ) -> ScriptsResult:
         if not spec.models:
             result: ScriptsResult = await self.plan(request, context).result()
             return result
+        self.plan_row(request, spec, context)
         scripts = await write_scripts(request, spec, repeat_offset, context.registry, context.timeouts)
         request.candidates.extend(script.candidate for script in scripts if script.is_judgeable)
         if request.candidates:

@@ -19,6 +19,11 @@ DEFAULT_ATTEMPTS = 3
 DEFAULT_SAMPLE_SECONDS = 600.0
 """Of RunPolicy.sample_timeout."""
 
+MAX_UNKNOWN_SHARE = 0.1
+"""The share of calls of unknown cost or size above which a budget cannot be kept."""
+MIN_UNKNOWN_CALLS = 3
+"""The least number of such calls."""
+
 FIRST_DELAY_SECONDS = 1.0
 """The delay after the first failure outside the samples; doubled with each one."""
 MAX_DELAY_SECONDS = 30.0
@@ -68,15 +73,42 @@ def too_many_abstained(policy: RunPolicy, counts: Counts) -> str:
 
 
 def budget_reached(budget: RunBudget, usage: Usage) -> str:
-    """The limit of the budget that is reached. Empty: none."""
-    if budget.max_cost_usd and usage.cost_usd >= budget.max_cost_usd:
-        return f"the budget of {budget.max_cost_usd:.2f} USD is reached"
-    tokens = usage.prompt_token_count + usage.completion_token_count
-    if budget.max_token_count and tokens >= budget.max_token_count:
-        return f"the budget of {budget.max_token_count} tokens is reached"
+    """The limit of the budget that is reached, or that cannot be kept. Empty: none.
+
+    Calls without a price or without token counts are estimated by the mean of the others. With too many of
+    them the budget cannot be kept.
+    """
+    calls = usage.provider_call_count
+    if budget.max_cost_usd:
+        name = f"the budget of {budget.max_cost_usd:.2f} USD"
+        if _too_many(usage.unpriced_call_count, calls):
+            return (
+                f"{name} cannot be kept: the price of {usage.unpriced_call_count} of {calls} calls is unknown"
+            )
+        if _extrapolated(usage.cost_usd, usage.unpriced_call_count, calls) >= budget.max_cost_usd:
+            return f"{name} is reached"
+    if budget.max_token_count:
+        name = f"the budget of {budget.max_token_count} tokens"
+        if _too_many(usage.unmetered_call_count, calls):
+            unmetered = usage.unmetered_call_count
+            return (
+                f"{name} cannot be kept: the provider stated no token counts of {unmetered} of {calls} calls"
+            )
+        tokens = usage.prompt_token_count + usage.completion_token_count
+        if _extrapolated(tokens, usage.unmetered_call_count, calls) >= budget.max_token_count:
+            return f"{name} is reached"
     if budget.max_provider_call_count and usage.provider_call_count >= budget.max_provider_call_count:
         return f"the budget of {budget.max_provider_call_count} provider calls is reached"
     return ""
+
+
+def _too_many(unknown: int, calls: int) -> bool:
+    return unknown >= MIN_UNKNOWN_CALLS and unknown > MAX_UNKNOWN_SHARE * calls
+
+
+def _extrapolated(known: float, unknown: int, calls: int) -> float:
+    """A total of which some calls are unknown, estimated by the mean of the known ones."""
+    return known if calls <= unknown else known * calls / (calls - unknown)
 
 
 def _unexpected(by_reason: Mapping[str, int]) -> int:

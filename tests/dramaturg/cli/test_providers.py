@@ -76,5 +76,8 @@ def test_judges_says_which_model_they_use_and_whether_it_answers(monkeypatch: py
         assert not server.requests
     ill = CliRunner().invoke(app, ["judges"], env={"COLUMNS": "200"})
     assert (well.exit_code, ill.exit_code) == (0, 0)
-    assert "environment/test-model, whose provider answers" in well.stdout
-    assert "environment/test-model, whose provider fails: cannot be reached" in ill.stdout
+    critic = next(line for line in well.stdout.splitlines() if line.startswith("critic") and " llm " in line)
+    assert critic.split()[4:6] == ["environment/test-model", "yes"]
+    critic = next(line for line in ill.stdout.splitlines() if line.startswith("critic") and " llm " in line)
+    assert critic.split()[4:6] == ["environment/test-model", "no"]
+    assert ill.stdout.count("environment/test-model: cannot be reached") == 1

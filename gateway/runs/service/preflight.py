@@ -1,0 +1,179 @@
+"""Checks the first rows, the models and the budget of a run before it is created."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED, ProviderCheck
+from dramaturg.datasets import DatasetError
+from dramaturg.judge.roles import AUTHOR, EDGES
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from gateway.evaluations.kind import EvaluationContext
+from gateway.evaluations.kinds import run_kind
+from gateway.judges.registry import Judge
+from gateway.runs.datasets import DatasetAccess, SampleReader
+from gateway.runs.records import NewSample
+
+PLANNED_ROWS = 20
+"""The first valid rows that are planned."""
+
+_REFUSED = {
+    error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN: grpc.StatusCode.FAILED_PRECONDITION,
+    error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED: grpc.StatusCode.FAILED_PRECONDITION,
+    error_reason_pb2.ERROR_REASON_PROVIDER_CREDIT_EXHAUSTED: grpc.StatusCode.FAILED_PRECONDITION,
+    error_reason_pb2.ERROR_REASON_PROVIDER_ADDRESS_INVALID: grpc.StatusCode.FAILED_PRECONDITION,
+    error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+}
+"""The reasons for which a run is refused, with the codes of the refusal."""
+
+
+class ModelUse(NamedTuple):
+    """A model that a run calls through a judge."""
+
+    judge: Judge
+    model: str
+    """Empty: the judge's default."""
+
+
+class Preflight:
+    """Refuses runs of which no sample could be evaluated.
+
+    Judges that do not answer are no reason to refuse a run: they may be restarting.
+
+    Args:
+        context: The judges.
+        access: The datasets that may be read.
+    """
+
+    def __init__(self, context: EvaluationContext, access: DatasetAccess) -> None:
+        self._context = context
+        self._access = access
+
+    async def check(self, spec: RunSpec) -> None:
+        """Plans the first rows of a spec that carries them, and checks its models. Buys nothing.
+
+        Raises:
+            ServiceError: No row could be planned, with the error of the first; a model cannot be called, with
+                the words of its provider; or the price of a model is unknown and the budget limits the cost.
+        """
+        uses = await self._uses(spec)
+        checks = await asyncio.gather(*(self._check_model(use) for use in uses))
+        unpriced = [
+            f"{check.provider}/{check.model}"
+            for check in checks
+            if check is not None and not check.HasField("prompt_usd_per_million")
+        ]
+        if spec.budget.max_cost_usd and unpriced:
+            names = ", ".join(dict.fromkeys(unpriced))
+            said = (
+                f"needs the price of each model, and that of {names} is unknown: name a price table under "
+                "`prices` in the settings of the provider, or limit max_token_count"
+            )
+            raise invalid_fields([Violation("spec.budget.max_cost_usd", said)])
+
+    async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
+        """The models that the run calls, as far as they are known before its rows are read."""
+        rows = await asyncio.to_thread(self._first_rows, spec)
+        return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
+
+    def _first_rows(self, spec: RunSpec) -> Sequence[NewSample]:
+        if spec.dataset.WhichOneof("source") != "content":
+            return ()
+        rows: list[NewSample] = []
+        try:
+            for sample in SampleReader(spec, spec.dataset.content, self._access):
+                if sample.failure is None:
+                    rows.append(sample)
+                if len(rows) == PLANNED_ROWS:
+                    break
+        except DatasetError:
+            pass  # The run reports it.
+        return rows
+
+    def _named(self, spec: RunSpec) -> Iterator[ModelUse]:
+        """The judges that the spec names, with their models, and the models under test."""
+        registry = self._context.registry
+        for selection in spec.judges:
+            name = selection.judge
+            judge = registry.find(selection.role, name) if name else registry.default(selection.role)
+            writes = selection.role in _WRITERS and spec.models
+            if judge is not None and not writes:
+                yield ModelUse(judge, selection.model or spec.options.model)
+        named = {selection.role: selection.judge for selection in spec.judges if selection.judge}
+        author = (
+            registry.find(AUTHOR.name, named[AUTHOR.name])
+            if AUTHOR.name in named
+            else registry.default(AUTHOR.name)
+        )
+        if author is not None:
+            for model in spec.models:
+                yield ModelUse(author, model)
+
+    def _planned(self, spec: RunSpec, rows: Sequence[NewSample]) -> Sequence[ModelUse]:
+        """The judges and models of the first row that can be planned.
+
+        Raises:
+            ServiceError: No row can be.
+        """
+        kind = run_kind(spec)
+        refused: tuple[int, ServiceError] | None = None
+        for row in rows:
+            request: Any = kind.request_type.FromString(row.request)
+            kind.apply_spec(request, spec)
+            try:
+                accepted = kind.plan_row(request, spec, self._context).accepted()
+            except ServiceError as error:
+                refused = refused or (row.line, error)
+                continue
+            models = [*getattr(request, "models", ())]
+            uses = []
+            for selection in accepted.judges:
+                judge = self._context.registry.find(selection.role, selection.judge)
+                under_test = models if selection.role in _WRITERS else ()
+                if judge is not None:
+                    uses += [ModelUse(judge, model) for model in under_test or [selection.model]]
+            return uses
+        if refused is not None:
+            line, refusal = refused
+            where = f"spec.dataset: line {line}"
+            raise ServiceError(
+                refusal.code,
+                refusal.reason,
+                f"no row can be evaluated; line {line}: {refusal.message}",
+                metadata=refusal.metadata,
+                violations=[Violation(f"{where}: {field}", why) for field, why in refusal.violations],
+            )
+        return ()
+
+    async def _check_model(self, use: ModelUse) -> ProviderCheck | None:
+        judge = use.judge
+        try:
+            check = await self._context.directory.check_model(judge, use.model)
+        except ServiceError as error:
+            if error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN:
+                raise _refusal(judge, error.reason, error.message) from error
+            return None
+        for found in () if check is None else check.features:
+            if found.status == FEATURE_STATUS_FAILED and found.reason in _REFUSED:
+                raise _refusal(judge, found.reason, f"{found.detail}. {found.remedy}".strip())
+        return check
+
+
+_WRITERS = frozenset({AUTHOR.name, EDGES.name})
+"""The roles that call the models under test."""
+
+
+def _refusal(judge: Judge, reason: ErrorReason.ValueType, words: str) -> ServiceError:
+    return ServiceError(
+        _REFUSED[reason],
+        reason,
+        f"the judge {judge.name!r} of {judge.role.name} cannot call its model: {words}",
+        metadata={"role": judge.role.name, "judge": judge.name},
+    )
