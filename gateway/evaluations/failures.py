@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,13 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.roles import Role
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
+from gateway.evaluations.judge_answers import MAX_ANSWER_BYTES
+
+# Addresses as gRPC writes them ("ipv4:10.0.0.7:50051", "ipv6:[::1]:50051", "unix:/run/judge"), and HOST:PORT.
+_ADDRESS = re.compile(
+    r"\b(?:ipv[46]|dns|unix(?:-abstract)?|xds):\S+|\b(?:\d{1,3}\.){3}\d{1,3}(?::\d+)?\b|\[[0-9a-fA-F:]{2,45}\](?::\d+)?"
+    r"|\b[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}:\d{2,5}\b"
+)
 
 _REJECTED = (
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
@@ -63,7 +71,14 @@ def of_error(error: ServiceError, role: Role) -> Failure:
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
         return Failure(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, f"does not implement {role.contract}")
     reason = _BY_REASON.get(error.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
-    return Failure(reason, f"failed with {_name(error)}: {error.message}", error.retry_after)
+    return Failure(
+        reason, f"failed with {_name(error)}: {without_addresses(error.message)}", error.retry_after
+    )
+
+
+def too_large() -> Failure:
+    """The failure of a judge whose answer exceeds the limit of its size."""
+    return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"answered with more than {MAX_ANSWER_BYTES} bytes")
 
 
 def unanswered() -> Failure:
@@ -91,6 +106,11 @@ def abstain_all(
         verdicts=[abstained(criterion, failure.reason, rationale) for criterion in criteria],
         provenance=provenance,
     )
+
+
+def without_addresses(message: str) -> str:
+    """A message without network addresses, which are not disclosed to callers."""
+    return _ADDRESS.sub("(address)", message)
 
 
 def _name(error: ServiceError) -> str:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dramaturg.api.common.v1.decision_pb2 import Decision
-from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.generation.v1 import (
     authoring_service_pb2,
     authoring_service_pb2_grpc,
@@ -46,9 +46,8 @@ Method = Callable[[Any], Awaitable[Any]]
 Roles = Mapping[str, Mapping[str, Method]]
 """What each role answers, by method."""
 
-CALL = Provenance(
-    name="fake", usage=Usage(prompt_token_count=10, completion_token_count=2, provider_call_count=1)
-)
+_USAGE = Usage(prompt_token_count=10, completion_token_count=2, provider_call_count=1)
+CALL = Provenance(name="fake", usage=_USAGE, completions=[CompletionReference(usage=_USAGE)])
 """How an answer was made that cost one call."""
 
 _SERVICES: dict[str, tuple[Any, Callable[..., None]]] = {

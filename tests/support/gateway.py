@@ -9,7 +9,7 @@ from typing import Any
 
 from dramaturg.api.agents.v1 import synthesize_service_pb2, synthesize_service_pb2_grpc
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
@@ -41,7 +41,7 @@ def all_pass(role: str) -> Assessment:
     """PASS for every criterion of a role, bought with one call."""
     return Assessment(
         verdicts=[passed(criterion, rationale="Fine.") for criterion in criteria_of(role)],
-        provenance=Provenance(name=f"fake-{role}", usage=CALL),
+        provenance=Provenance(name=f"fake-{role}", usage=CALL, completions=[CompletionReference(usage=CALL)]),
     )
 
 

@@ -28,7 +28,8 @@ from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import Timeouts, judge_options, read_judge, record_answer
 from gateway.evaluations.concurrency import gather_all
-from gateway.evaluations.failures import Failure, abstain_all, of_error, unanswered
+from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered
+from gateway.evaluations.judge_answers import limit_answer
 from gateway.evaluations.scripts.plan import ScriptsPlan
 from gateway.evaluations.scripts.verdict_normalization import (
     expected_criteria,
@@ -184,6 +185,9 @@ class _Call:
         result = result_of(response)
         if isinstance(result, ServiceError):
             self._fail(candidate_id, of_error(result, self._assignment.role))
+            return
+        if not limit_answer(result, self._identity):
+            self._fail(candidate_id, too_large())
             return
         record_answer(self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]

@@ -17,9 +17,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
-
-CORRECTIONS = "gateway-corrections"
-"""The parameter of a provenance that lists the corrections of the judge's answer."""
+from gateway.evaluations.judge_answers import add_corrections
 
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 
@@ -84,7 +82,7 @@ def normalize(
         corrections.extend(_correct(settled.verdicts[-1], step_count))
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     if corrections:
-        settled.provenance.parameters[CORRECTIONS] = "; ".join(corrections)
+        add_corrections(settled.provenance, corrections)
     return settled
 
 
@@ -94,6 +92,8 @@ def _is_sound(verdict: Verdict, step_count: int) -> bool:
     if verdict.outcome not in (_DECIDED if not reasoned else (verdict_pb2.OUTCOME_ABSTAIN,)):
         return False
     if not (0.0 <= verdict.score <= 1.0 and 0.0 <= verdict.confidence <= 1.0):
+        return False
+    if verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS:
         return False
     return all(_are_steps(finding.step_indices, step_count) for finding in verdict.findings)
 
@@ -126,6 +126,13 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
             criterion,
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
             "The judge decided and abstained in one verdict.",
+        )
+    if first.outcome == verdict_pb2.OUTCOME_PASS and first.findings:
+        return abstained(
+            criterion,
+            verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
+            f"The judge passed the candidate and found faults. {first.rationale}".rstrip(),
+            first.findings,
         )
     if first.outcome == verdict_pb2.OUTCOME_ABSTAIN and not reasoned:
         return _unclear(criterion, f"The judge abstained without a reason. {first.rationale}".rstrip())

@@ -17,7 +17,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import CRITIC
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.evaluations.scripts.verdict_normalization import CORRECTIONS
+from gateway.evaluations.judge_answers import CORRECTIONS
 from tests.support.gateway import (
     Fake,
     agents,

@@ -13,7 +13,8 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import COMMONSENSE, CRITIC
 from dramaturg.judge.verdicts import passed
-from gateway.evaluations.scripts.verdict_normalization import CORRECTIONS, expected_criteria, normalize
+from gateway.evaluations.judge_answers import CORRECTIONS
+from gateway.evaluations.scripts.verdict_normalization import expected_criteria, normalize
 
 STEPS = 3
 UNSPECIFIED = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
@@ -112,8 +113,17 @@ def test_an_unknown_reason_of_a_newer_judge_is_kept() -> None:
     assert settled.verdicts[0].abstain_reason == 99
 
 
-def test_what_is_sound_stays_as_it_is() -> None:
+def test_a_pass_with_findings_is_contradictory() -> None:
     verdict = passed("executable")
+    verdict.findings.add(step_indices=[0])
+    (settled,) = normalize(Assessment(verdicts=[verdict]), ["executable"], None, STEPS).verdicts
+    assert settled.outcome == verdict_pb2.OUTCOME_ABSTAIN
+    assert settled.abstain_reason == verdict_pb2.ABSTAIN_REASON_CONTRADICTORY
+    assert len(settled.findings) == 1
+
+
+def test_what_is_sound_stays_as_it_is() -> None:
+    verdict = Verdict(criterion="executable", outcome=verdict_pb2.OUTCOME_FAIL)
     verdict.score, verdict.confidence = 0.0, 1.0
     verdict.findings.add(step_indices=[0, 2])
     answered = Assessment(verdicts=[verdict])

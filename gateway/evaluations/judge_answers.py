@@ -1,0 +1,151 @@
+"""Limits of judges' answers: texts of bounded size, usage that model calls account for, the pinned identity.
+
+A judge is software of another team. Its answer cannot make a result unreadable, spend a budget by a claim, or
+name another judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.usage import total_usage
+
+CORRECTIONS = "gateway-corrections"
+"""The parameter of a provenance that lists the corrections of the judge's answer."""
+CLAIMED_USAGE = "claimed-usage"
+"""The parameter of a provenance with the usage that the judge claims, where it was not counted."""
+
+MAX_ANSWER_BYTES = 256 * 1024
+"""The most bytes of an answer about one candidate. In a larger one texts are cut."""
+MAX_TEXT_CHARACTERS = 20_000
+"""The most characters of a text in an answer that is cut."""
+SHORT_TEXT_CHARACTERS = 500
+"""The same in an answer that is still too large."""
+MAX_ELEMENTS = 200
+"""The most elements of a list in an answer that is cut."""
+MAX_TOKENS = 10_000_000
+"""The most tokens of one model call that count."""
+MAX_COST_USD = 1_000.0
+"""The highest cost of one model call that counts, in US dollars."""
+
+_CUT = " [cut by the gateway]"
+
+
+def limit_answer(answer: Any, identity: Identity | None) -> bool:
+    """Applies the limits to an answer with a provenance; the answer is changed.
+
+    The corrections are listed in the provenance's parameter "gateway-corrections".
+
+    Args:
+        answer: The answer of a judge: a message with the field ``provenance``.
+        identity: The identity of the judge as the gateway fetched it. None: unknown.
+
+    Returns:
+        False if the answer exceeds ``MAX_ANSWER_BYTES`` even with short texts. It must not be used.
+    """
+    corrections: list[str] = []
+    fits = True
+    if answer.ByteSize() > MAX_ANSWER_BYTES:
+        size = answer.ByteSize()
+        for longest in (MAX_TEXT_CHARACTERS, SHORT_TEXT_CHARACTERS):
+            if answer.ByteSize() > MAX_ANSWER_BYTES:
+                _cut(answer, longest)
+        corrections.append(f"cut the answer of {size} bytes to {answer.ByteSize()}")
+        fits = answer.ByteSize() <= MAX_ANSWER_BYTES
+    if answer.HasField("provenance"):
+        corrections += _limit_provenance(answer.provenance, identity)
+    if corrections:
+        add_corrections(answer.provenance, corrections)
+    return fits
+
+
+def add_corrections(provenance: Provenance, corrections: Sequence[str]) -> None:
+    """Adds to the corrections that a provenance lists."""
+    known = provenance.parameters.get(CORRECTIONS, "")
+    provenance.parameters[CORRECTIONS] = "; ".join([*([known] if known else []), *corrections])
+
+
+def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iterator[str]:
+    if identity is not None and (provenance.name, provenance.version) != (identity.name, identity.version):
+        if provenance.name or provenance.version:
+            stated = f"{provenance.name!r} {provenance.version!r}"
+            yield f"replaced the name {stated} by that of the judge's identity"
+        provenance.name, provenance.version = identity.name, identity.version
+    for completion in provenance.completions:
+        yield from _limit_usage(completion.usage)
+    if not provenance.HasField("usage") or not provenance.usage.ListFields():
+        return
+    known = total_usage(completion.usage for completion in provenance.completions)
+    if not _is_accounted_for(provenance.usage, known):
+        provenance.parameters[CLAIMED_USAGE] = " ".join(
+            f"{field.name}={value}" for field, value in provenance.usage.ListFields()
+        )
+        provenance.usage.CopyFrom(known)
+        yield "replaced the usage by that of the listed model calls"
+
+
+def _limit_usage(usage: Usage) -> Iterator[str]:
+    """Removes impossible amounts of one model call; yields a description of each."""
+    impossible = {
+        "cost_usd": not 0.0 <= usage.cost_usd <= MAX_COST_USD,  # also true for NaN
+        "unused_cost_usd": not 0.0 <= usage.unused_cost_usd <= MAX_COST_USD,
+        "prompt_token_count": usage.prompt_token_count > MAX_TOKENS,
+        "completion_token_count": usage.completion_token_count > MAX_TOKENS,
+        "cached_prompt_token_count": usage.cached_prompt_token_count > MAX_TOKENS,
+    }
+    for field, amount in list(usage.ListFields()):
+        if impossible.get(field.name):
+            message: Message = usage
+            message.ClearField(field.name)
+            yield f"dropped the {field.name} {amount} of a model call"
+
+
+def _is_accounted_for(claimed: Usage, known: Usage) -> bool:
+    """Whether a claim equals the usage of the listed calls, of which unused completions are a part."""
+    for field in claimed.DESCRIPTOR.fields:
+        amount, counted = getattr(claimed, field.name), getattr(known, field.name)
+        if field.name == "unused_completion_count":
+            if amount > known.provider_call_count + known.cache_hit_count:
+                return False
+        elif field.name == "unused_cost_usd":
+            if not 0.0 <= amount <= known.cost_usd * (1 + 1e-9):
+                return False
+        elif not math.isclose(amount, counted, rel_tol=1e-9, abs_tol=1e-12):
+            return False
+    return True
+
+
+def _cut(message: Message, longest: int) -> None:
+    """Cuts the texts and lists of a message at any depth."""
+    for field, value in message.ListFields():
+        if _is_map(field):
+            for key in list(value)[MAX_ELEMENTS:]:
+                del value[key]
+            for key in value:
+                if isinstance(value[key], str):
+                    value[key] = _shortened(value[key], longest)
+        elif field.is_repeated:
+            del value[MAX_ELEMENTS:]
+            for index, element in enumerate(value):
+                if isinstance(element, Message):
+                    _cut(element, longest)
+                elif isinstance(element, str):
+                    value[index] = _shortened(element, longest)
+        elif isinstance(value, Message):
+            _cut(value, longest)
+        elif isinstance(value, str):
+            setattr(message, field.name, _shortened(value, longest))
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def _shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - len(_CUT)] + _CUT

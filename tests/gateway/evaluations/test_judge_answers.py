@@ -1,0 +1,145 @@
+"""Answers of hostile judges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.roles import CRITIC
+from dramaturg.service.errors import ServiceError
+from gateway.evaluations.failures import of_error
+from gateway.evaluations.judge_answers import (
+    CLAIMED_USAGE,
+    CORRECTIONS,
+    MAX_ANSWER_BYTES,
+    MAX_TEXT_CHARACTERS,
+    limit_answer,
+)
+
+CALL = Usage(prompt_token_count=100, completion_token_count=20, provider_call_count=1, cost_usd=0.01)
+
+
+def assessed(usage: Usage | None = None, *calls: Usage, **fields: Any) -> Assessment:
+    completions = [CompletionReference(usage=call) for call in calls]
+    return Assessment(provenance=Provenance(usage=usage, completions=completions), **fields)
+
+
+def test_an_honest_answer_is_not_changed() -> None:
+    total = Usage(prompt_token_count=200, completion_token_count=40, provider_call_count=2, cost_usd=0.02)
+    total.unused_completion_count, total.unused_cost_usd = 1, 0.01
+    answer = assessed(total, CALL, CALL, verdicts=[Verdict(criterion="a", rationale="x" * 50_000)])
+    before = answer.SerializeToString(deterministic=True)
+    assert limit_answer(answer, None)
+    assert answer.SerializeToString(deterministic=True) == before
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Usage(prompt_token_count=10**9),
+        Usage(cost_usd=-5.0),
+        Usage(cost_usd=math.nan),
+        Usage(cost_usd=math.inf),
+        Usage(prompt_token_count=101, completion_token_count=20, provider_call_count=1, cost_usd=0.01),
+        Usage(prompt_token_count=100, completion_token_count=20, provider_call_count=7, cost_usd=0.01),
+        Usage(
+            prompt_token_count=100,
+            completion_token_count=20,
+            provider_call_count=1,
+            cost_usd=0.01,
+            unused_cost_usd=-1.0,
+        ),
+    ],
+    ids=str,
+)
+def test_usage_counts_as_far_as_model_calls_account_for_it(claim: Usage) -> None:
+    answer = assessed(claim, CALL)
+    assert limit_answer(answer, None)
+    assert answer.provenance.usage == CALL
+    assert "usage" in answer.provenance.parameters[CORRECTIONS]
+    assert answer.provenance.parameters[CLAIMED_USAGE]
+
+
+def test_usage_without_model_calls_is_a_claim() -> None:
+    answer = assessed(Usage(completion_token_count=7))
+    assert limit_answer(answer, None)
+    assert not answer.provenance.usage.ListFields()
+    assert answer.provenance.parameters[CLAIMED_USAGE] == "completion_token_count=7"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Usage(cost_usd=-5.0),
+        Usage(cost_usd=math.nan),
+        Usage(cost_usd=1e9),
+        Usage(prompt_token_count=10**12),
+        Usage(completion_token_count=2**63),
+        Usage(cached_prompt_token_count=10**8),
+    ],
+    ids=str,
+)
+def test_impossible_amounts_of_a_call_are_dropped(call: Usage) -> None:
+    answer = assessed(call, call)
+    assert limit_answer(answer, None)
+    assert not answer.provenance.usage.ListFields()
+    assert "dropped the" in answer.provenance.parameters[CORRECTIONS]
+
+
+def test_large_texts_are_cut() -> None:
+    answer = assessed(verdicts=[Verdict(criterion="a", rationale="x" * 10_000_000)])
+    assert limit_answer(answer, None)
+    assert len(answer.verdicts[0].rationale) == MAX_TEXT_CHARACTERS
+    assert answer.verdicts[0].rationale.endswith("[cut by the gateway]")
+    assert "10000" in answer.provenance.parameters[CORRECTIONS]
+
+
+def test_many_texts_are_cut_further() -> None:
+    verdicts = [Verdict(criterion=str(index), rationale="x" * 100_000) for index in range(100)]
+    answer = assessed(verdicts=verdicts)
+    assert limit_answer(answer, None)
+    assert answer.ByteSize() <= MAX_ANSWER_BYTES
+    assert [verdict.criterion for verdict in answer.verdicts] == [str(index) for index in range(100)]
+
+
+def test_an_answer_of_many_elements_is_not_used() -> None:
+    verdict = Verdict(criterion="a")
+    for _ in range(300):
+        verdict.findings.add(description="x" * 5_000, step_indices=range(300))
+    answer = assessed(verdicts=[verdict] * 300)
+    assert not limit_answer(answer, None)
+
+
+def test_name_and_version_are_those_of_the_identity() -> None:
+    answer = Assessment(provenance=Provenance(name="llm-critic", version="9.9.9"))
+    assert limit_answer(answer, Identity(name="other", version="1.0.0"))
+    assert (answer.provenance.name, answer.provenance.version) == ("other", "1.0.0")
+    assert "'llm-critic' '9.9.9'" in answer.provenance.parameters[CORRECTIONS]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.1.2.3:50051: connection refused",
+        "ipv6:[fd00::7]:50051: Socket closed",
+        "DNS resolution failed for critic.team-a.svc.cluster.local:50051: not found",
+        "unix:/run/judges/critic.sock: no such file",
+    ],
+)
+def test_addresses_are_not_disclosed(message: str) -> None:
+    error = ServiceError(grpc.StatusCode.UNAVAILABLE, 0, message)
+    said = of_error(error, CRITIC).explanation
+    for secret in ("10.1.2.3", "50051", "fd00", "cluster.local", "/run"):
+        assert secret not in said
+    assert "UNAVAILABLE" in said
+
+
+def test_other_words_of_an_error_are_kept() -> None:
+    error = ServiceError(grpc.StatusCode.UNAVAILABLE, 0, "the model answered at 12:30: try 3 of 4, code 500")
+    assert "try 3 of 4, code 500" in of_error(error, CRITIC).explanation
