@@ -14,7 +14,7 @@ from tests.support.postgres import postgres_server, postgres_url
 __all__ = ["postgres_server", "postgres_url"]  # fixtures that any test may ask for
 
 ROOT = Path(__file__).resolve().parent.parent
-TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT"}
+TEST_VARIABLES = {"DRAMATURG_DATA", "DRAMATURG_TEST_KUBE_CONTEXT", "DRAMATURG_TEST_PREVIOUS"}
 """Variables that configure the tests themselves."""
 
 # The time to draw an input depends on the load of the machine.

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from dramaturg.client import DramaturgClient
@@ -15,7 +16,7 @@ from tests.cluster.names import LAG_SECONDS, Names
 from tests.cluster.replicas import Replica, bare_environment
 from tests.cluster.trust import Tokens
 from tests.cluster.volumes import CertificateVolume, Secrets, issue
-from tests.k8s.rendered import Pod, Rendering
+from tests.k8s.rendered import ROOT, Pod, Rendering
 from tests.support.certificates import Authority, Certificate
 
 # Of 127.0.0.0/8, and not those of another run of these tests on the machine.
@@ -25,6 +26,20 @@ _ADDRESSES = 255
 GATEWAY = "gateway"
 TWO_EACH = (GATEWAY, "generation", "synthesize", "critic", "execute", "commonsense")
 """What an evaluation of scripts passes through, and what has two replicas therefore."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is deployed: manifests, and the code that their images hold."""
+
+    rendering: Rendering
+    """The rendered manifests."""
+    checkout: Path = ROOT
+    """The folder of the code, with its stubs."""
+
+    def pod(self, name: str) -> Pod:
+        """The pod of a service or Job."""
+        return next(pod for pod in self.rendering.pods() if pod.name == name)
 
 
 class Cluster:
@@ -52,11 +67,10 @@ class Cluster:
         secrets: Secrets,
         overrides: Mapping[str, Mapping[str, str]],
     ) -> None:
-        (self._namespace,) = [found["metadata"]["name"] for found in rendering.of("Namespace")]
-        self._rendering, self._folder = rendering, folder
+        self._release = Release(rendering)
+        self._folder = folder
         self._tokens = Tokens(folder)
         self._secrets, self._overrides = {**secrets, "callers": self._tokens.callers}, overrides
-        self._pods = {pod.name: pod for pod in rendering.pods()}
         self._numbers = itertools.count(1)
         self._made: list[Replica] = []
         self._issued: dict[tuple[Authority, str], Certificate] = {}
@@ -65,7 +79,7 @@ class Cluster:
         self.authority = self.new_authority("authority")
         self._trusted = [self.authority]
         self._client = CertificateVolume(folder / "client")
-        self._put(self._client, self._pods[GATEWAY])
+        self._put(self._client, self._release.pod(GATEWAY))
 
     async def deploy(self, replicas: Mapping[str, int]) -> None:
         """Runs the migration, then starts every service, and waits until all names are known.
@@ -73,15 +87,21 @@ class Cluster:
         Args:
             replicas: How many of each; one of those not named.
         """
-        await self._make(self._pods["migration"]).run(self.names)
-        for declared in self._rendering.of("Deployment"):
+        await self._make("migration").run(self.names)
+        for declared in self._release.rendering.of("Deployment"):
             name = declared["metadata"]["name"]
-            self.deployments[name] = Deployment(declared, self._maker(self._pods[name]), self.names)
+            self.deployments[name] = Deployment(declared, self._maker(name), self.names)
         await asyncio.gather(*(one.scale(replicas.get(name, 1)) for name, one in self.deployments.items()))
         await asyncio.sleep(LAG_SECONDS)
 
-    async def roll(self, services: Iterable[str]) -> None:
-        """Rolls services at the same time, as an upgrade does."""
+    async def roll(self, services: Iterable[str], release: Release | None = None) -> None:
+        """Rolls services at the same time, as an upgrade does.
+
+        Args:
+            services: The services.
+            release: What the new replicas run. ``None``: the same as the old ones.
+        """
+        self._release = release or self._release
         await asyncio.gather(*(self.deployments[name].roll() for name in services))
 
     async def replace(self, programs: Mapping[str, Sequence[str] | None]) -> None:
@@ -110,7 +130,7 @@ class Cluster:
             self.authority = issuer
             for replica in self.replicas:
                 await asyncio.to_thread(self._certificate, replica.pod)
-        self._put(self._client, self._pods[GATEWAY])
+        self._put(self._client, self._release.pod(GATEWAY))
         for replica in self.replicas:
             assert replica.volumes.certificate is not None
             self._put(replica.volumes.certificate, replica.pod)
@@ -149,22 +169,22 @@ class Cluster:
         """Ends everything at once."""
         await asyncio.gather(*(replica.kill() for replica in self._made))
 
-    def _maker(self, pod: Pod) -> Callable[[], Replica]:
-        return lambda: self._make(pod)
+    def _maker(self, name: str) -> Callable[[], Replica]:
+        return lambda: self._make(name)
 
-    def _make(self, pod: Pod) -> Replica:
+    def _make(self, service: str) -> Replica:
+        pod = self._release.pod(service)
         number = next(self._numbers)
         assert number < _ADDRESSES, "the network has no more addresses"
         replica = Replica(
             pod,
-            self._rendering,
+            self._release.rendering,
             name=f"{pod.name}-{number}",
             address=f"{_NETWORK}.{number}",
             folder=self._folder,
             secrets=self._secrets,
-            overrides={
-                **self._overrides.get(pod.name, {}),
-            },
+            overrides=self._overrides.get(pod.name, {}),
+            checkout=self._release.checkout,
         )
         if replica.volumes.certificate is not None:
             self._put(replica.volumes.certificate, pod)
@@ -178,5 +198,5 @@ class Cluster:
         """The certificate of a pod, the same for all replicas of a service."""
         key = self.authority, pod.name
         if key not in self._issued:
-            self._issued[key] = issue(self.authority, pod, self._namespace)
+            self._issued[key] = issue(self.authority, pod, self._release.rendering.namespace)
         return self._issued[key]

@@ -11,8 +11,9 @@ import pytest_asyncio
 from tests.cluster.cluster import TWO_EACH, Cluster
 from tests.cluster.names import need_namespaces
 from tests.k8s.rendered import folder
+from tests.support.certificates import Authority
 from tests.support.openai_server import OpenAIServer
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, run_postgres
 from tests.support.scripted_model import approve
 
 HERE = Path(__file__).resolve().parent
@@ -31,16 +32,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster(
-    tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> AsyncIterator[Cluster]:
     """The overlay ``production``, with two replicas of what an evaluation of scripts passes through."""
     need_namespaces()
-    database = postgres_server.create_database()
+    store = Authority(tmp_path_factory.mktemp("store"))
+    with run_postgres(certificate=store.issue("postgres")) as postgres:
+        async for made in deployed(tmp_path_factory.mktemp("cluster"), postgres, store):
+            yield made
+
+
+async def deployed(place: Path, postgres: PostgresServer, store: Authority) -> AsyncIterator[Cluster]:
+    """The services of the overlay, with a database that proves its name."""
+    database = postgres.create_database()
     async with OpenAIServer(approve, latency=MODEL_SECONDS, record=False) as model:
         made = Cluster(
             folder("overlays/production"),
-            tmp_path_factory.mktemp("cluster"),
-            secrets={"store-app": {"uri": database}, "providers": {"openai": "key"}},
+            place,
+            secrets={
+                "store-app": {"uri": database},
+                "store-ca": {"ca.crt": store.certificate.read_text(), "ca.key": "not mounted"},
+                "providers": {"openai": "key"},
+            },
             overrides={"generation": {"DRAMATURG_GENERATION_PROVIDERS__OPENAI__BASE_URL": model.base_url}},
         )
         try:
@@ -48,4 +61,3 @@ async def cluster(
             yield made
         finally:
             await made.kill()
-            postgres_server.drop_database(database)

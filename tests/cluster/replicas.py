@@ -28,6 +28,7 @@ class Replica:
         address: Where its ports are.
         volumes: Its volumes.
         log: The file of its output.
+        checkout: The folder of the code that it runs.
     """
 
     def __init__(
@@ -40,16 +41,20 @@ class Replica:
         folder: Path,
         secrets: Secrets,
         overrides: Mapping[str, str],
+        checkout: Path = ROOT,
     ) -> None:
         self.pod, self.name, self.address = pod, name, address
         self.volumes = Volumes(folder / name, pod, rendering, secrets)
         self.log = folder / f"{name}.log"
         declared = {
-            variable: self.volumes.relocate(value) for variable, value in environment(pod, secrets).items()
+            variable: self.volumes.relocate(value)
+            for variable, value in environment(pod, rendering.namespace, secrets).items()
         }
         # On one machine only the address tells replicas apart: "every address" would be the others', too.
         own = {"DRAMATURG_SERVER_HOST": address} if "DRAMATURG_SERVER_HOST" in declared else {}
-        self.environment = {**bare_environment(folder / name), **declared, **own, **overrides}
+        code = {"PYTHONPATH": str(checkout)}
+        self.environment = {**bare_environment(folder / name), **code, **declared, **own, **overrides}
+        self.checkout = checkout
         self._process: asyncio.subprocess.Process | None = None
         self._served = False
 
@@ -116,11 +121,11 @@ class Replica:
     async def _spawn(self, command: Sequence[str]) -> None:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=ROOT, env=self.environment, stdout=log, stderr=log
+                *command, cwd=self.checkout, env=self.environment, stdout=log, stderr=log
             )
 
 
-def environment(pod: Pod, secrets: Secrets) -> dict[str, str]:
+def environment(pod: Pod, namespace: str, secrets: Secrets) -> dict[str, str]:
     """The variables that a pod's container is given, with what they refer to filled in."""
 
     def value(entry: Mapping[str, Any]) -> str:
@@ -128,11 +133,17 @@ def environment(pod: Pod, secrets: Secrets) -> dict[str, str]:
         if reference := source.get("secretKeyRef"):
             return secrets[reference["name"]][reference["key"]]
         if reference := source.get("fieldRef"):
+            if reference["fieldPath"] == "metadata.namespace":
+                return namespace
             (label,) = re.findall(r"metadata\.labels\['(.+)'\]", reference["fieldPath"])
             return str(pod.labels[label])
-        return str(entry["value"])
+        # A variable is expanded where it stands before its use.
+        return re.sub(r"\$\((\w+)\)", lambda match: given.get(match[1], match[0]), str(entry["value"]))
 
-    return {entry["name"]: value(entry) for entry in pod.container.get("env", [])}
+    given: dict[str, str] = {}
+    for entry in pod.container.get("env", []):
+        given[entry["name"]] = value(entry)
+    return given
 
 
 def bare_environment(home: Path) -> dict[str, str]:

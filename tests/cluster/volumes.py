@@ -69,7 +69,7 @@ class Volumes:
     def relocate(self, text: str) -> str:
         """A text with the paths of the mounts replaced by those of the folders."""
         paths = sorted(self._places, key=len, reverse=True)
-        found = re.compile(rf"({'|'.join(map(re.escape, paths))})(?=/|$)")
+        found = re.compile(rf"({'|'.join(map(re.escape, paths))})(?=[/\"]|$)")
         return found.sub(lambda match: self._places[match[1]], text)
 
 
@@ -78,7 +78,9 @@ def _files(volume: Mapping[str, Any], rendering: Rendering, secrets: Secrets) ->
         data: Mapping[str, str] = rendering.one("ConfigMap", volume["configMap"]["name"])["data"]
         return data
     if "secret" in volume:
-        return secrets[volume["secret"]["secretName"]]
+        values = secrets[volume["secret"]["secretName"]]
+        items = volume["secret"].get("items", [{"key": key, "path": key} for key in values])
+        return {item["path"]: values[item["key"]] for item in items}
     assert "emptyDir" in volume, f"a volume of an unknown kind: {volume}"
     return {}
 

@@ -82,6 +82,12 @@ class Rendering:
     objects: Sequence[Object]
     """The objects, as parsed YAML."""
 
+    @property
+    def namespace(self) -> str:
+        """The one namespace of its objects."""
+        (name,) = {found["metadata"]["namespace"] for found in self.objects if found["kind"] != "Namespace"}
+        return str(name)
+
     def of(self, kind: str) -> list[Object]:
         """The objects of a kind."""
         return [found for found in self.objects if found["kind"] == kind]

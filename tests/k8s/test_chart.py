@@ -49,6 +49,7 @@ def test_objects_hold_to_their_schemas(version: str) -> None:
 def test_the_linter_finds_nothing() -> None:
     helm = pytest.importorskip("helm_python")
     values = yaml.safe_load((CHART / "production.yaml").read_text(encoding="utf-8"))
+    given: dict[str, Any]
     for given in ({}, values):
         found = helm.lint(str(CHART), given, strict=True)
         assert not found["errors"]

@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests.support.certificates import Certificate
 from tests.support.ports import free_port
 
 _NEEDED = ("initdb", "postgres")
@@ -29,16 +30,26 @@ _START_SECONDS = 30.0
 class PostgresServer:
     """One server on a free port of 127.0.0.1, its data in a folder of its own, its only user trusted."""
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, durable: bool = False, certificate: Certificate | None = None
+    ) -> None:
         """Creates the data folder, and starts nothing yet.
 
         Args:
             folder: An empty folder that belongs to whoever runs the server.
             durable: Whether commits reach the disk, as they do in production. Slower.
+            certificate: The server's certificate. None: connections are in plain text.
         """
         self.port = free_port()
         self._folder = folder
-        self._settings = {} if durable else _FAST
+        self._settings = {} if durable else dict(_FAST)
+        if certificate is not None:
+            self._settings |= {"ssl": "on"}
+            for setting, source in (
+                ("ssl_cert_file", certificate.certificate),
+                ("ssl_key_file", certificate.private_key),
+            ):
+                self._settings[setting] = str(_own_copy(source, folder))
         self._process: subprocess.Popen[bytes] | None = None
         subprocess.run(
             [*_as_user(), _binary("initdb"), "--pgdata", str(folder / "data"), "--username=postgres",
@@ -113,7 +124,9 @@ class PostgresServer:
 
 
 @contextmanager
-def run_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
+def run_postgres(
+    *, durable: bool = False, certificate: Certificate | None = None
+) -> Iterator[PostgresServer]:
     """Runs a server while the block lasts; skips the test where PostgreSQL is not installed."""
     missing = [name for name in _NEEDED if _find(name) is None]
     if missing:
@@ -125,7 +138,7 @@ def run_postgres(*, durable: bool = False) -> Iterator[PostgresServer]:
         if os.geteuid() == 0:
             user = _user()
             os.chown(folder, user.pw_uid, user.pw_gid)
-        server = PostgresServer(folder, durable=durable)
+        server = PostgresServer(folder, durable=durable, certificate=certificate)
         server.start()
         try:
             yield server
@@ -148,6 +161,17 @@ def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
     url = postgres_server.create_database()
     yield url
     postgres_server.drop_database(url)
+
+
+def _own_copy(file: Path, folder: Path) -> Path:
+    """A copy that the server's user alone can read, as PostgreSQL requires of keys."""
+    copy = folder / file.name
+    shutil.copyfile(file, copy)
+    copy.chmod(0o600)
+    if os.geteuid() == 0:
+        user = _user()
+        os.chown(copy, user.pw_uid, user.pw_gid)
+    return copy
 
 
 def _find(name: str) -> str | None:
