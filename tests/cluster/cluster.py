@@ -49,7 +49,7 @@ class Cluster:
     and ``overrides`` are added. There is no collector: traces that cannot be handed in must disturb nobody.
 
     Args:
-        rendering: The rendered manifests.
+        release: What is deployed.
         folder: Where everything that is written goes.
         secrets: What the Secrets hold, but for the gateway's callers.
         overrides: Further variables, by service.
@@ -62,12 +62,12 @@ class Cluster:
 
     def __init__(
         self,
-        rendering: Rendering,
+        release: Release,
         folder: Path,
         secrets: Secrets,
         overrides: Mapping[str, Mapping[str, str]],
     ) -> None:
-        self._release = Release(rendering)
+        self._release = release
         self._folder = folder
         self._tokens = Tokens(folder)
         self._secrets, self._overrides = {**secrets, "callers": self._tokens.callers}, overrides

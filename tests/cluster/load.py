@@ -33,6 +33,10 @@ from tests.k8s.rendered import ROOT
 
 OPTIONS = JudgeOptions(model="openai/test-model")
 CALL_SECONDS = 60.0
+FOUND_SECONDS = 30.0
+"""By when every new replica must have got calls."""
+LEAST_CALLS = 100
+"""How many calls a load makes at least, however slow the machine."""
 _MOST_AT_ONCE = 40
 _TURNS: Sequence[JudgeRole | None] = (None, CRITIC, EXECUTE, COMMONSENSE)
 """Which judge is called; None: all of them, by an evaluation."""
@@ -55,6 +59,11 @@ class Report:
     def rate(self) -> float:
         """Calls a second that succeeded."""
         return self.succeeded / self.seconds
+
+    def check(self) -> None:
+        """Asserts that no call failed, of enough calls."""
+        assert not self.failed
+        assert self.succeeded >= LEAST_CALLS, f"{self.succeeded} calls say little"
 
 
 def request(mark: str) -> EvaluateScriptsRequest:

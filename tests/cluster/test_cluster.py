@@ -6,11 +6,8 @@ The tests share one cluster and are in this order: the last leaves judges behind
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,23 +26,17 @@ from dramaturg.client import DramaturgClient
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import until
-from tests.cluster.cluster import TWO_EACH, Cluster, Release
+from tests.cluster.cluster import TWO_EACH, Cluster
 from tests.cluster.judges import program
-from tests.cluster.load import OPTIONS, Report, failure, request, under_load
+from tests.cluster.load import FOUND_SECONDS, OPTIONS, failure, request, under_load
 from tests.cluster.replicas import Replica
-from tests.k8s.charts import production
-from tests.k8s.rendered import Rendering, folder, kustomize
 from tests.support.certificates import Authority
 from tests.support.engines import lines
 
 NONE = ABSTAIN_REASON_UNSPECIFIED
 RUN_SECONDS = 120.0
-FOUND_SECONDS = 30.0
-"""By when every new replica must have got calls."""
 JUDGING_SECONDS = 15.0
 """How long judges are waited for that never answer."""
-CALLS = 100
-"""How many calls a load makes at least, however slow the machine."""
 
 
 async def create_run(client: DramaturgClient, count: int, name: str) -> Run:
@@ -61,11 +52,6 @@ async def ended(client: DramaturgClient, run: Run) -> Run:
         async for _ in client.runs.watch(run.id):
             pass
         return await client.runs.get(run.id)
-
-
-def no_call_failed(report: Report) -> None:
-    assert not report.failed
-    assert report.succeeded >= CALLS, f"{report.succeeded} calls say little"
 
 
 async def test_an_evaluation_and_a_run_pass(cluster: Cluster) -> None:
@@ -96,43 +82,12 @@ async def test_no_call_fails_while_every_service_is_rolled(cluster: Cluster) -> 
         await cluster.roll(TWO_EACH)
         rolled = [replica for replica in cluster.replicas if replica.pod.name in TWO_EACH]
         await until(lambda: all(replica.served for replica in rolled), FOUND_SECONDS)
-    no_call_failed(report)
+    report.check()
     assert not set(rolled) & old
     async with cluster.client() as client:
         run = await ended(client, run)
     assert run.state == RUN_STATE_SUCCEEDED, run
     assert (run.progress.succeeded_count, run.progress.failed_count) == (40, 0)
-
-
-def previous() -> Release:
-    """The release that is upgraded from.
-
-    DRAMATURG_TEST_PREVIOUS names a checkout of it, with its stubs. Without one, this release stands for it,
-    configured by the chart and not by kustomize.
-    """
-    if checkout := os.environ.get("DRAMATURG_TEST_PREVIOUS"):
-        place = Path(checkout)
-        return Release(Rendering(checkout, kustomize(place / "k8s/overlays/production")), place)
-    return Release(production())
-
-
-def all_served(replicas: Sequence[Replica]) -> bool:
-    """Whether each has answered calls."""
-    return all(replica.served for replica in replicas)
-
-
-async def test_no_call_fails_while_another_release_is_rolled_in_and_out(cluster: Cluster) -> None:
-    current = Release(folder("overlays/production"))
-    for name, release in (("rolled back", previous()), ("upgraded", current)):
-        old = set(cluster.replicas)
-        async with under_load(cluster, name) as report:
-            await cluster.roll(TWO_EACH, release)
-            rolled = [replica for replica in cluster.replicas if replica.pod.name in TWO_EACH]
-            await until(partial(all_served, rolled), FOUND_SECONDS)
-        no_call_failed(report)
-        assert not set(rolled) & old
-        assert {replica.checkout for replica in rolled} == {release.checkout}
-    assert not await cluster.dead()
 
 
 async def test_no_call_fails_while_the_authority_is_replaced(cluster: Cluster) -> None:
@@ -144,7 +99,7 @@ async def test_no_call_fails_while_the_authority_is_replaced(cluster: Cluster) -
             # A site pauses until every pod has its files. Here they have them at once, and the pause is for
             # handshakes under way and for calls between two steps.
             await asyncio.sleep(3)
-    no_call_failed(report)
+    report.check()
     shown = await asyncio.gather(*(shows(replica, new) for replica in cluster.replicas))
     assert all(shown)
     assert not await cluster.dead()

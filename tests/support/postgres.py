@@ -42,6 +42,8 @@ class PostgresServer:
         """
         self.port = free_port()
         self._folder = folder
+        self.authority: Path | None = None
+        """The authority of its certificate, for clients that verify it."""
         self._settings = {} if durable else dict(_FAST)
         if certificate is not None:
             self._settings |= {"ssl": "on"}
