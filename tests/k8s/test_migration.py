@@ -11,6 +11,8 @@ import psycopg
 import pytest
 
 from tests.k8s.rendered import FAKE_SECRET, ROOT, combined
+from tests.support.certificates import Authority
+from tests.support.postgres import run_postgres
 
 
 @pytest.mark.slow
@@ -58,3 +60,28 @@ def test_a_database_that_cannot_be_reached_is_reported_without_its_password(tmp_
     assert done.returncode == 1
     assert "could not be migrated" in done.stderr
     assert "unspoken" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_job_migrates_only_a_database_whose_certificate_is_valid(tmp_path: Path, trusted: bool) -> None:
+    job = next(pod for pod in combined(("migration",)).pods() if pod.name == "migration")
+    authority, other = Authority(tmp_path / "authority"), Authority(tmp_path / "other")
+    with run_postgres(certificate=authority.issue("postgres")) as server:
+        environment = {
+            **job.environment(),
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "DRAMATURG_RUNS_URL": server.create_database(),
+            "PGSSLROOTCERT": str((authority if trusted else other).certificate),
+        }
+        done = subprocess.run(
+            [sys.executable, *job.container["command"][1:]],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == (0 if trusted else 1), done.stderr
+    assert ("certificate verify failed" in done.stderr) is not trusted
