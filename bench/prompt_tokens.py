@@ -152,13 +152,15 @@ def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str
         "| example scripts | calls | tokens a call | shared with an earlier call |",
         "|---|---|---|---|",
     ]
-    for name, sent in calls.items():
-        total = sum(tokens(one.system) + tokens(one.user) for one in sent)
-        shared = sum(_shared(sent)) / CHARACTERS_PER_TOKEN
-        lines.append(f"| {name} | {len(sent)} | {total / len(sent):.0f} | {shared / len(sent):.0f} |")
-    total = sum(tokens(one.system) + tokens(one.user) for sent in calls.values() for one in sent)
-    shared = sum(sum(_shared(sent)) for sent in calls.values()) / CHARACTERS_PER_TOKEN
-    lines.append(f"| all, for each of {scripts} scripts | | {total / scripts:.0f} | {shared / scripts:.0f} |")
+    all_tokens, all_shared = 0, 0.0
+    for name, made in calls.items():
+        total = sum(tokens(one.system) + tokens(one.user) for one in made)
+        shared = sum(_shared(made)) / CHARACTERS_PER_TOKEN
+        all_tokens, all_shared = all_tokens + total, all_shared + shared
+        lines.append(f"| {name} | {len(made)} | {total / len(made):.0f} | {shared / len(made):.0f} |")
+    lines.append(
+        f"| all, for each of {scripts} scripts | | {all_tokens / scripts:.0f} | {all_shared / scripts:.0f} |"
+    )
     return "\n".join(lines) + "\n"
 
 

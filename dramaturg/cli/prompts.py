@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparisonRules
+from dramaturg.cli.evaluate.pair_variants import ForcedChoice, NoBiasCaution
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import environment, fail, gateway, output, run
@@ -89,6 +92,8 @@ def bench(
             metavar="FILE", exists=True, dir_okay=False, help="A kept table, to show beside this one."
         ),
     ] = None,
+    forced_choice: ForcedChoice = False,
+    no_bias_caution: NoBiasCaution = False,
     repeat_index: Annotated[
         int,
         typer.Option(
@@ -122,14 +127,17 @@ def bench(
         check_writable(out)
     bench_set = BenchSet()
     cases = bench_set.cases(tuple(addresses))
+    rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
     with environment({f"DRAMATURG_{_variable(role)}_PROMPTS_DIR": folder for role in addresses if folder}):
         options = JudgeOptions(model=model, repeat_index=repeat_index)
-        answers = run(_ask(cases, addresses, target, options, concurrency, timeout))
+        asked = partial(ask_all, rules=rules, concurrency=concurrency, timeout=timeout)
+        answers = run(_ask(cases, addresses, target, options, asked))
     table = {
         "set": bench_set.sha256,
         "model": model,
         "prompts_dir": folder,
+        "rules": {"forced_choice": forced_choice, "bias_caution_omitted": no_bias_caution},
         "judges": [to_json(one) for one in rates(answers)],
         "errors": _errors(answers),
     }
@@ -170,8 +178,7 @@ async def _ask(
     addresses: Mapping[str, str],
     target: str | None,
     options: JudgeOptions,
-    concurrency: int,
-    timeout: float,
+    ask: Callable[[Sequence[Case], Connections, JudgeOptions], Awaitable[Sequence[CaseAnswer]]],
 ) -> Sequence[CaseAnswer]:
     here = [role for role, address in addresses.items() if not address]
     async with AsyncExitStack() as stack:
@@ -184,13 +191,7 @@ async def _ask(
             for role, address in addresses.items()
             if address
         }
-        return await ask_all(
-            cases,
-            Connections(forwarding, direct),
-            options,
-            concurrency=concurrency,
-            timeout=timeout,
-        )
+        return await ask(cases, Connections(forwarding, direct), options)
 
 
 def _addresses(judges: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,7 +87,7 @@ async def ask_all(
     *,
     concurrency: int,
     timeout: float,
-    on_answer: Callable[[], None] = lambda: None,
+    rules: pairs_pb.ComparisonRules | None = None,
 ) -> list[CaseAnswer]:
     """Asks about cases, and returns the answers in the order of the cases.
 
@@ -97,25 +97,29 @@ async def ask_all(
         options: The model and its sampling.
         concurrency: The maximum number of concurrent requests.
         timeout: The time limit of a request, in seconds.
-        on_answer: Called after each answer.
+        rules: The rules of the votes of comparisons. None: the default.
     """
     slots = asyncio.Semaphore(concurrency)
 
     async def ask(case: Case) -> CaseAnswer:
         async with slots:
             try:
-                answer = await _ask(case, connections, options, timeout)
+                return await _ask(case, connections, options, rules, timeout)
             except ServiceError as error:
-                answer = _failed(case, error)
+                return _failed(case, error)
             except grpc.aio.AioRpcError as error:
-                answer = _failed(case, from_rpc_error(error))
-        on_answer()
-        return answer
+                return _failed(case, from_rpc_error(error))
 
     return list(await asyncio.gather(*map(ask, cases)))
 
 
-async def _ask(case: Case, connections: Connections, options: JudgeOptions, timeout: float) -> CaseAnswer:
+async def _ask(
+    case: Case,
+    connections: Connections,
+    options: JudgeOptions,
+    rules: pairs_pb.ComparisonRules | None,
+    timeout: float,
+) -> CaseAnswer:
     request = type(case.request)()
     request.MergeFrom(case.request)  # type: ignore[arg-type]
     request.options.CopyFrom(options)
@@ -140,6 +144,7 @@ async def _ask(case: Case, connections: Connections, options: JudgeOptions, time
             assessment.provenance,
         )
     if isinstance(request, pairs_pb.ComparePairRequest):
+        request.rules.CopyFrom(rules or request.rules)
         compared = await PairJudgeServiceStub(channel).ComparePair(
             request, timeout=timeout, metadata=metadata
         )

@@ -139,6 +139,18 @@ async def test_two_tables_stand_side_by_side(tmp_path: Path) -> None:
     assert "0/10->10/10" in again.out
 
 
+async def test_the_rules_of_the_votes_can_be_measured(tmp_path: Path) -> None:
+    async with OpenAIServer(strict) as server:
+        options = ("--judge", "pair-judge", "--forced-choice", "--no-bias-caution", "--json")
+        done = await bench(server, tmp_path, *options)
+        prompts = ["".join(message["content"] for message in body["messages"]) for body in server.bodies]
+    assert done.code == 0, done.err
+    assert done.json["rules"] == {"forced_choice": True, "bias_caution_omitted": True}
+    assert all("There is no tie" in prompt and "nor their length" not in prompt for prompt in prompts)
+    # The scripted model answers "tie" to texts that it does not know.
+    assert by_prompt(done.json)["compare_replies"]["abstained"] == [4, 4]
+
+
 async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path) -> None:
     done = await dramaturg(
         "prompts", "bench", "--judge", "rating-judge=127.0.0.1:1", "--timeout", "2", "--json"

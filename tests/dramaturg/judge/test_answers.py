@@ -194,6 +194,17 @@ def test_a_broken_constraint_is_quoted_from_the_task() -> None:
     assert verdict.rationale == "Constraint 1 (pass): About 1.\nConstraint 2 (fail): About 2."
 
 
+def test_steps_that_pass_need_no_reason() -> None:
+    value = items("step", ["pass", "fail", "pass"], "fail")
+    for item in value["steps"][::2]:
+        item["reason"] = ""
+    verdict = parse(criteria.EXECUTABLE, value)
+    assert outcome(verdict) == "FAIL"
+    assert verdict.rationale == "Step 2 (fail): About 2.\nStep 1, 3 (pass)"
+    told = answers.instruction(VerdictsForm.of([criteria.EXECUTABLE], step_count=3, constraints=()))
+    assert "empty where it passes" in told
+
+
 def test_common_sense_is_judged_step_by_step() -> None:
     verdict = parse(criteria.EXECUTABLE, items("step", ["pass", "fail", "pass"], "fail"))
     assert outcome(verdict) == "FAIL"

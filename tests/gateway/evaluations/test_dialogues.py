@@ -138,6 +138,7 @@ async def test_every_reply_is_rated_and_every_pair_compared() -> None:
         models=["a", "bbbb"],
         replies=[GivenReply(model="person", text="a file")],
         pairs=[ModelPair(first_model="a", second_model="person")],
+        rules=pairs_pb.ComparisonRules(forced_choice=True),
         tags={"kind": "stateful"},
     )
     found = await events(request, Reply=keep_reply, RateResponse=keep_rate, ComparePair=keep_compare)
@@ -165,6 +166,7 @@ async def test_every_reply_is_rated_and_every_pair_compared() -> None:
     (compared,) = seen["compare"]
     assert (compared.first, compared.second) == ("xxxa", "a file")
     assert compared.order == pairs_pb.PRESENTATION_ORDER_BOTH
+    assert compared.rules == pairs_pb.ComparisonRules(forced_choice=True)
     assert list(compared.dialogue.utterances) == list(request.script.utterances)
     assert list(seen["rate"][0].utterances) == list(request.script.utterances)
     # Who judges is not told who wrote.

@@ -33,7 +33,7 @@ from tests.support.pairs import (
     serve_fakes,
     serve_platform,
 )
-from tests.support.readers import prefer_text, votes, with_tokens
+from tests.support.readers import prefer_text, prompt_of, votes, with_tokens
 
 FIRST, SECOND, TIE, ABSTAIN = (
     pb.PREFERENCE_FIRST,
@@ -119,6 +119,15 @@ async def test_judges_see_neither_who_wrote_nor_what_people_prefer() -> None:
         sent = "".join(str(body) for body in server.bodies)
     assert whole.human_preference == SECOND
     assert not any(word in sent for word in ("model-a", "model-b", "sesame"))
+
+
+async def test_the_rules_of_the_votes_reach_the_judge() -> None:
+    rules = pb.ComparisonRules(forced_choice=True, bias_caution_omitted=True)
+    async with serve_platform(model(votes(prefer_text([GOOD, BAD])))) as (target, server):
+        await events(target, request(order=ONE_ORDER, roles=NO_SUBJECTIVE, rules=rules))
+    prompt = prompt_of(server.bodies[-1])
+    assert "There is no tie" in prompt
+    assert "nor their length" not in prompt
 
 
 async def test_own_objective_roles_take_the_place_of_a_set() -> None:

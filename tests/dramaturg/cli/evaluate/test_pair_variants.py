@@ -56,7 +56,9 @@ def test_what_the_command_line_leaves_out_stays() -> None:
     row = request(
         order=pb.PRESENTATION_ORDER_SWAPPED, baselines=["llm"], roles=RolePlan(objective_roles=[READER])
     )
-    (same,) = Variants().spread(Row(1, row))
+    row.rules.forced_choice = True
+    (same,) = Variants(bias_caution_omitted=True).spread(Row(1, row))
+    assert same.rules == pb.ComparisonRules(forced_choice=True, bias_caution_omitted=True)
     assert same.order == pb.PRESENTATION_ORDER_SWAPPED
     assert list(same.baselines) == ["llm"]
     assert list(same.roles.objective_roles) == [READER]
