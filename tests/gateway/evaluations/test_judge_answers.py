@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED as UNSPECIFIED
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
@@ -133,7 +134,7 @@ def test_name_and_version_are_those_of_the_identity() -> None:
     ],
 )
 def test_addresses_are_not_disclosed(message: str) -> None:
-    error = ServiceError(grpc.StatusCode.UNAVAILABLE, 0, message)
+    error = ServiceError(grpc.StatusCode.UNAVAILABLE, UNSPECIFIED, message)
     said = of_error(error, CRITIC).explanation
     for secret in ("10.1.2.3", "50051", "fd00", "cluster.local", "/run"):
         assert secret not in said
@@ -141,5 +142,7 @@ def test_addresses_are_not_disclosed(message: str) -> None:
 
 
 def test_other_words_of_an_error_are_kept() -> None:
-    error = ServiceError(grpc.StatusCode.UNAVAILABLE, 0, "the model answered at 12:30: try 3 of 4, code 500")
+    error = ServiceError(
+        grpc.StatusCode.UNAVAILABLE, UNSPECIFIED, "the model answered at 12:30: try 3 of 4, code 500"
+    )
     assert "try 3 of 4, code 500" in of_error(error, CRITIC).explanation
