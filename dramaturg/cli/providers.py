@@ -165,7 +165,7 @@ def _print(checked: pb.ProviderCheck) -> None:
     if checked.HasField("prompt_usd_per_million"):
         typer.echo(
             f"Price: {checked.prompt_usd_per_million:g} USD a million prompt tokens, "
-            f"{checked.completion_usd_per_million:g} USD a million completion tokens."
+            f"{checked.completion_usd_per_million:g} USD a million completion tokens: {checked.price_source}."
         )
     else:
         typer.echo("Price: not known; name a price table under `prices` in the provider's settings.")
@@ -212,6 +212,7 @@ def _describe(checked: pb.ProviderCheck) -> dict[str, Any]:
         "address": checked.address,
         "prompt_usd_per_million": checked.prompt_usd_per_million if priced else None,
         "completion_usd_per_million": checked.completion_usd_per_million if priced else None,
+        "price_source": checked.price_source,
         "features": [
             {
                 "feature": _feature(found),

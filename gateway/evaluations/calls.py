@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.service import context
 from dramaturg.service.errors import from_rpc_error
 from gateway.evaluations.failures import Failure, of_error, timed_out
@@ -25,6 +26,7 @@ Answer = TypeVar("Answer")
 Response = TypeVar("Response", bound=Message)
 
 _noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=None)
+_spent: ContextVar[list[Usage] | None] = ContextVar("noted_usage", default=None)
 
 
 @contextmanager
@@ -39,6 +41,20 @@ def noted_failures() -> Iterator[list[Failure]]:
         yield noted
     finally:
         _noted.reset(token)
+
+
+@contextmanager
+def noted_usage() -> Iterator[list[Usage]]:
+    """Collects the usage of the answers of judges within a ``with`` block and in the tasks that it starts.
+
+    An evaluation that fails has no result; what its answers cost is known from them alone.
+    """
+    spent: list[Usage] = []
+    token = _spent.set(spent)
+    try:
+        yield spent
+    finally:
+        _spent.reset(token)
 
 
 @dataclass(frozen=True)
@@ -97,7 +113,9 @@ async def call_judge(
     begun = time.perf_counter()
 
     async def work(limit: asyncio.Timeout) -> Answer:
-        return await call(_restart(limit, limit.when(), longest))
+        answer = await call(_restart(limit, limit.when(), longest))
+        _note_usage(answer)
+        return answer
 
     answered = await _in_slot(judge, work, left)
     record_answer(judge, answered if isinstance(answered, Failure) else None, begun)
@@ -130,6 +148,7 @@ async def read_judge(
         _restart(limit, ends, longest)
         async with aclosing(stream()) as answers:
             async for answer in answers:
+                _note_usage(answer)
                 take(answer)
                 _restart(limit, ends, longest)
 
@@ -186,6 +205,17 @@ async def _in_slot(
         return timed_out()
     except grpc.aio.AioRpcError as error:
         return of_error(from_rpc_error(error), judge.role)
+
+
+def _note_usage(answer: Any) -> None:
+    spent = _spent.get()
+    if spent is None:
+        return
+    # Streams of judges yield candidates with their responses.
+    response = answer[-1] if isinstance(answer, tuple) else answer
+    provenance = getattr(getattr(response, "assessment", response), "provenance", None)
+    if isinstance(provenance, Provenance):
+        spent.append(provenance.usage)
 
 
 def _restart(limit: asyncio.Timeout, ends: float | None, longest: float) -> float:

@@ -279,6 +279,7 @@ def encode_check(check: ProviderCheck) -> pb.ProviderCheck:
         features=map(_finding, check.findings),
         prompt_usd_per_million=None if price is None else price.prompt,
         completion_usd_per_million=None if price is None else price.completion,
+        price_source=check.price_source,
     )
 
 

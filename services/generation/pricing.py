@@ -1,4 +1,4 @@
-"""The cost of calls, from a price table of the user."""
+"""The cost of calls, from a price table of the user and the list prices of well-known providers."""
 
 from __future__ import annotations
 
@@ -26,49 +26,87 @@ class Price(BaseModel):
     """Tokens received."""
     cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Tokens sent that the provider served from its prompt cache. Absent: they cost what others do."""
+    reasoning: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Tokens of reasoning, where the provider counts them. Absent: they cost what others received do."""
 
 
 _TABLE = TypeAdapter(dict[str, Price])
+_LIST_PRICES = Path(__file__).with_name("list_prices.toml")
 
 
 class PriceTable:
     """Prices by model name or by pattern (``*``, ``?`` and ``[...]``, as in a shell)."""
 
-    def __init__(self, prices: Mapping[str, Price] | None = None) -> None:
+    def __init__(
+        self,
+        prices: Mapping[str, Price] | None = None,
+        source: str = "the price table of the provider",
+        fallback: PriceTable | None = None,
+    ) -> None:
+        """Makes a table.
+
+        Args:
+            prices: The prices by name or pattern.
+            source: Where they are from.
+            fallback: The table for models that this one lacks.
+        """
+        self._source = source
+        self._fallback = fallback
         # The pattern that says most decides: the name itself first, then the longest.
         self._prices = sorted((prices or {}).items(), key=lambda entry: -len(entry[0].rstrip("*")))
 
     @classmethod
-    def read(cls, path: Path) -> PriceTable:
+    def read(cls, path: Path, fallback: PriceTable | None = None) -> PriceTable:
         """Reads a TOML or JSON file of tables, for example ``["gpt-*"]``, each with the members of [Price].
+
+        Args:
+            path: The file.
+            fallback: The table for models that the file lacks.
 
         Raises:
             ValueError: the file cannot be read or is no such table; names the file.
         """
         try:
             text = path.read_text(encoding="utf-8")
-            return cls(
-                _TABLE.validate_python(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
-            )
+            prices = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+            return cls(_TABLE.validate_python(prices), str(path), fallback)
         except (OSError, ValueError, ValidationError) as error:
             raise ValueError(f"the price table {path} cannot be used: {error}") from error
 
+    @classmethod
+    def listed(cls, host: str | None) -> PriceTable:
+        """The list prices of the models at a host; empty for hosts that ``list_prices.toml`` lacks."""
+        table = tomllib.loads(_LIST_PRICES.read_text(encoding="utf-8"))
+        known = table["hosts"].get(host)
+        if known is None:
+            return cls()
+        source = f"list price as of {table['as_of']} ({known['source']}); check it"
+        return cls(_TABLE.validate_python(known["models"]), source)
+
     def price(self, model: str) -> Price | None:
         """The price of a model. None: it is not known."""
-        return self._find(model)
+        return self._find(model) or (None if self._fallback is None else self._fallback.price(model))
+
+    def source(self, model: str) -> str:
+        """The source of the price of a model. Empty: the price is not known."""
+        if self._find(model) is not None:
+            return self._source
+        return "" if self._fallback is None else self._fallback.source(model)
 
     def cost(self, requested_model: str, answer: Answer) -> float | None:
         """The cost of the answer in US dollars. None: the price or the token counts are unknown."""
-        if not self._prices:
-            return None
         price = self._find(answer.model) or self._find(requested_model)
-        if price is None or answer.counts is None:
-            return None
+        if price is None:
+            return None if self._fallback is None else self._fallback.cost(requested_model, answer)
         counts = answer.counts
+        if counts is None:
+            return None
         cached = price.prompt if price.cached is None else price.cached
         uncached_prompt = counts.prompt - counts.cached_prompt
         prompt = uncached_prompt * price.prompt + counts.cached_prompt * cached
-        return (prompt + counts.completion * price.completion) / _MILLION
+        reasoning = price.completion if price.reasoning is None else price.reasoning
+        completion = (counts.completion - counts.reasoning) * price.completion + counts.reasoning * reasoning
+        return (prompt + completion) / _MILLION
 
     def _find(self, model: str) -> Price | None:
         return (

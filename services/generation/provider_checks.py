@@ -69,6 +69,7 @@ class ProviderCheck:
     address: str
     findings: Sequence[Finding] = field(default_factory=tuple)
     price: Price | None = None
+    price_source: str = ""
 
 
 _FORM = JsonForm(
@@ -131,7 +132,10 @@ class ProviderChecker:
                     )
                 )
         address = provider.address.partition(" ")[0]
-        return ProviderCheck(provider.name, model, address, findings, configured.prices.price(model))
+        prices = configured.prices
+        return ProviderCheck(
+            provider.name, model, address, findings, prices.price(model), prices.source(model)
+        )
 
 
 _LASTING = frozenset(

@@ -159,7 +159,8 @@ class OpenAISettings(ModelSettings):
     """The model of requests that name none."""
     prices: Path | None = None
     """The price table: a TOML or JSON file with a table for each model name or pattern, of ``prompt``,
-    ``completion`` and optionally ``cached``, in US dollars per million tokens. Absent: costs are unknown.
+    ``completion`` and optionally ``cached`` and ``reasoning``, in US dollars per million tokens. Models that
+    it lacks have the list prices of ``list_prices.toml`` at the hosts named there, else unknown costs.
     """
     rate_period_seconds: float = Field(default=60.0, gt=0)
     """The length of the window of the rates, in seconds; benchmarks and tests shorten it."""

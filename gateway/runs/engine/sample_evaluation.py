@@ -15,11 +15,11 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from dramaturg.judge.usage import add_usage
+from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.calls import noted_failures
+from gateway.evaluations.calls import noted_failures, noted_usage
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.pending_calls import PendingCalls
@@ -125,15 +125,16 @@ class SampleEvaluator:
         with (
             context.scope(RequestContext(request_id, deadline=deadline)),
             noted_failures() as failures,
+            noted_usage() as spent,
         ):
             try:
                 result = await self._result(row, spec, repeat_offset)
             except ServiceError as error:
-                return _failed(error)
+                return _failed(error, total_usage(spent))
             except Exception:
                 # A defect of the gateway fails this sample alone.
                 logger.exception("a sample could not be evaluated", extra={"fields": {"sample": request_id}})
-                return _failed(_internal())
+                return _failed(_internal(), total_usage(spent))
         waits = [failure.retry_after or 0 for failure in failures]
         usage = cast("Any", result).usage
         gap = transient_gap(result, failures, run_kind(spec).preparation(result))
@@ -243,9 +244,9 @@ class FailureLog:
         return Incident(pending, 0, now - self._last_end, None)
 
 
-def _failed(error: ServiceError) -> _Attempt:
+def _failed(error: ServiceError, usage: Usage) -> _Attempt:
     failure = f"{error.code.name}: {error.message}"
-    return _Attempt(None, error, Usage(), failure, is_transient(error), error.retry_after or 0)
+    return _Attempt(None, error, usage, failure, is_transient(error), error.retry_after or 0)
 
 
 def _wait(attempts: int, retry_after: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from dramaturg.service.settings import SettingsError
@@ -78,7 +77,7 @@ def _open_endpoint(
     name: str, table: OpenAISettings, environment: Mapping[str, str], ledger: Ledger | None
 ) -> ConfiguredProvider:
     concurrency, retries = table.concurrency, table.retries
-    prices = _prices(name, table.prices)
+    prices = _prices(name, table)
     checked: Provider = InstrumentedProvider(_endpoint(name, table, environment))
     endpoint = checked
     if ledger is not None:
@@ -219,8 +218,9 @@ def _key(name: str, table: OpenAISettings, environment: Mapping[str, str]) -> st
         raise SettingsError(f"generation.providers.{name}.api_key_file: {error}") from error
 
 
-def _prices(name: str, path: Path | None) -> PriceTable:
+def _prices(name: str, table: OpenAISettings) -> PriceTable:
+    listed = PriceTable.listed(urlsplit(table.base_url).hostname)
     try:
-        return PriceTable() if path is None else PriceTable.read(path)
+        return listed if table.prices is None else PriceTable.read(table.prices, listed)
     except ValueError as error:
         raise SettingsError(f"generation.providers.{name}.prices: {error}") from error

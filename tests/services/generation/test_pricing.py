@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from services.generation import pricing
 from services.generation.calls import Answer, TokenCounts
 from services.generation.pricing import Price, PriceTable
 
+LIST_PRICES = Path(pricing.__file__).with_name("list_prices.toml")
 TABLE = PriceTable(
     {
         "*": Price(prompt=1, completion=1),
@@ -33,6 +36,38 @@ def test_the_most_specific_price_of_the_model_that_answered_counts(
     requested: str, answered: str, cost: float
 ) -> None:
     assert TABLE.cost(requested, Answer("x", model=answered, counts=COUNTS)) == pytest.approx(cost)
+
+
+def test_reasoning_has_a_price_of_its_own_where_stated() -> None:
+    counts = TokenCounts(prompt=0, completion=1_000_000, reasoning=400_000)
+    for price, cost in (
+        (Price(prompt=1, completion=10), 10),
+        (Price(prompt=1, completion=10, reasoning=5), 8),
+    ):
+        table = PriceTable({"m": price})
+        assert table.cost("m", Answer("x", counts=counts)) == pytest.approx(cost)
+
+
+def test_list_prices_hold_at_their_host_and_after_the_table_of_the_user() -> None:
+    listed = PriceTable.listed("api.openai.com")
+    counts = TokenCounts(prompt=1_000_000, completion=0)
+    answer = Answer("x", model="gpt-4o-2024-08-06", counts=counts)
+    assert listed.cost("gpt-4o", answer) == 2.5
+    assert "as of 20" in listed.source("gpt-4o")
+    assert listed.price("gpt-4o-unknown") is None
+    assert PriceTable.listed("localhost").price("gpt-4o") is None
+    assert PriceTable.listed(None).source("gpt-4o") == ""
+    own = PriceTable({"gpt-4o": Price(prompt=1, completion=1)}, "own", listed)
+    assert (own.cost("gpt-4o", answer), own.source("gpt-4o")) == (1, "own")
+    assert own.cost("gpt-4o-mini", Answer("x", counts=counts)) == 0.15
+
+
+@pytest.mark.parametrize("host", ["api.openai.com", "api.anthropic.com"])
+def test_list_prices_are_plausible(host: str) -> None:
+    table = tomllib.loads(LIST_PRICES.read_text())["hosts"][host]
+    assert table["source"].startswith("https://")
+    for price in table["models"].values():
+        assert 0 < price["cached"] < price["prompt"] < price["completion"] < 100
 
 
 def test_an_unknown_price_or_count_is_an_unknown_cost() -> None:

@@ -56,6 +56,40 @@ def test_every_limit_of_a_budget_is_told() -> None:
     assert "7 provider calls" in policy.budget_reached(RunBudget(max_provider_call_count=7), usage)
 
 
+@pytest.mark.parametrize(
+    ("budget", "usage", "said"),
+    [
+        (RunBudget(max_token_count=100), Usage(provider_call_count=2, unmetered_call_count=2), ""),
+        (
+            RunBudget(max_token_count=100),
+            Usage(provider_call_count=20, unmetered_call_count=3),
+            "the budget of 100 tokens cannot be kept: the provider stated no token counts of 3 of 20 calls",
+        ),
+        (
+            RunBudget(max_token_count=100),
+            Usage(provider_call_count=10, unmetered_call_count=1, prompt_token_count=90),
+            "the budget of 100 tokens is reached",
+        ),
+        (
+            RunBudget(max_cost_usd=1),
+            Usage(provider_call_count=4, unpriced_call_count=4),
+            "the budget of 1.00 USD cannot be kept: the price of 4 of 4 calls is unknown",
+        ),
+        (RunBudget(max_cost_usd=1), Usage(provider_call_count=100, unpriced_call_count=9, cost_usd=0.9), ""),
+        (
+            RunBudget(max_cost_usd=1),
+            Usage(provider_call_count=100, unpriced_call_count=10, cost_usd=0.9),
+            "the budget of 1.00 USD is reached",
+        ),
+        (RunBudget(), Usage(provider_call_count=4, unpriced_call_count=4, unmetered_call_count=4), ""),
+    ],
+)
+def test_calls_of_unknown_size_or_price_are_estimated_while_they_are_few(
+    budget: RunBudget, usage: Usage, said: str
+) -> None:
+    assert policy.budget_reached(budget, usage) == said
+
+
 @given(st.lists(st.sampled_from(["add", "write", "refresh"]), max_size=40))
 def test_no_usage_is_omitted(steps: list[str]) -> None:
     tracker, spent, written, stored = UsageTracker(Usage()), 0, 0, 0

@@ -25,6 +25,7 @@ from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRespons
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
+from gateway.evaluations.scripts.kind import ScriptsKind
 from gateway.runs.engine import sample_evaluation
 from gateway.runs.engine.sample_evaluation import OutageTracker
 from gateway.settings import JudgeEntry
@@ -114,6 +115,21 @@ async def test_a_request_that_cannot_be_done_fails_at_once(sqlite_url: str) -> N
     assert (failed.error.code, failed.error.field) == ("INVALID_ARGUMENT", "judges[0].judge")
     assert failed.error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
     assert failed.attempt_count == 1
+
+
+async def test_what_a_failed_attempt_cost_counts(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = ScriptsKind.evaluate
+
+    async def fail_after_the_calls(*arguments: Any) -> Any:
+        await evaluate(*arguments)
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(ScriptsKind, "evaluate", fail_after_the_calls)
+    async with runs_with(sqlite_url) as runs:
+        run = await runs.ended(await runs.create(scripts_spec(), script_rows(2)))
+    assert (run.counts.failed, run.counts.failures_by_reason) == (2, {"INTERNAL": 2})
+    # A gold answer and three agents for each sample.
+    assert run.counts.usage.provider_call_count == 2 * 4
 
 
 async def test_a_sample_that_takes_too_long_abstains(sqlite_url: str) -> None:
