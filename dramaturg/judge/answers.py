@@ -93,10 +93,9 @@ def _accepted_schema(shape: Shape) -> str:
 
 @lru_cache(maxsize=256)
 def _instruction(shape: Shape) -> str:
-    return (
-        "Answer with one JSON object and nothing else, its members in this order. A list has one item for "
-        "each thing to list, or none.\n" + shape.sketch()
-    )
+    sketch = shape.sketch()
+    lists = " A list has one item for each thing to list, or none." if ListOf.ELLIPSIS in sketch else ""
+    return f"Answer with one JSON object and nothing else, its members in this order.{lists}\n{sketch}"
 
 
 @dataclass(frozen=True, eq=False)

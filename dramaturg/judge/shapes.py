@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class Shape(Protocol):
@@ -95,6 +95,8 @@ class ListOf:
 
     item: Shape
     """The shape of the items."""
+    ELLIPSIS: ClassVar[str] = ", ...]"
+    """The end of a list in a sketch."""
     optional: bool = False
     """Whether an answer without it is accepted."""
 
@@ -105,7 +107,7 @@ class ListOf:
     def sketch(self, indent: str = "") -> str:
         """One item on one line, followed by an ellipsis."""
         item = self.item.inline() if isinstance(self.item, Record) else self.item.sketch(indent)
-        return f"[{item}, ...]"
+        return f"[{item}{self.ELLIPSIS}"
 
 
 def _is_optional(shape: Shape) -> bool:

@@ -18,8 +18,8 @@ FIRST_SHOWN, SECOND_SHOWN, NEITHER = "1", "2", "tie"
 
 _VOTES = "votes"
 _REASON_SHAPE = Text("your comparison of the two texts, in one to three sentences", optional=True)
-_VOTE_HINT = f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}", or "{NEITHER}" where neither is'
-_FORCED_HINT = f'the better text: "{FIRST_SHOWN}" or "{SECOND_SHOWN}"'
+_VOTE_HINT = f"the better text: {FIRST_SHOWN} or {SECOND_SHOWN}, or {NEITHER} where neither is"
+_FORCED_HINT = f"the better text: {FIRST_SHOWN} or {SECOND_SHOWN}"
 _CHOICES = (FIRST_SHOWN, SECOND_SHOWN, NEITHER)
 
 

@@ -271,7 +271,9 @@ async def test_a_model_that_cannot_be_reached_makes_every_role_abstain(serve: Se
     trouble = Misbehaviour({"server_error": 1.0})
     async with serve(votes(lambda *_: "1"), model={"misbehaviour": trouble}) as (stub, _):
         response = await stub.ComparePair(request(order=GIVEN))
-    assert {vote.abstain_reason for vote in response.votes} == {verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE}
+    assert {vote.abstain_reason for vote in response.votes} == {
+        verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE
+    }
 
 
 async def test_a_model_that_is_not_known_is_an_error(serve: Serve) -> None:

@@ -128,7 +128,7 @@ async def test_off_the_scale_several_or_none_are_asked_for_once_more(bad: Any) -
         (Answer("", refusal="No."), verdict_pb2.ABSTAIN_REASON_REFUSED),
         (Answer('{"reason": "', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
-        (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
+        (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED),
     ],
 )
 async def test_without_an_answer_it_abstains(answer: Answer, reason: Any) -> None:
