@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 from kubernetes_validate import utils
 
+from tests.k8s.promises import PROMISES
 from tests.k8s.rendered import (
     ADDING_PODS,
     COMPONENTS,
@@ -20,6 +21,7 @@ from tests.k8s.rendered import (
     Rendering,
     combined,
     every_rendering,
+    folder,
     ordered,
 )
 
@@ -88,6 +90,7 @@ def test_components_combine_in_pairs_in_either_order(pair: tuple[str, str]) -> N
         return
     rendering = combined(pair)
     assert_valid(rendering, NEWEST)
+    assert [name for name in pair if not PROMISES[name](rendering)] == []
     names = [(found["apiVersion"], found["kind"], found["metadata"]["name"]) for found in rendering.objects]
     assert len(names) == len(set(names))
 
@@ -95,7 +98,15 @@ def test_components_combine_in_pairs_in_either_order(pair: tuple[str, str]) -> N
 def test_all_components_combine() -> None:
     # Both replace the egress of generation to providers.
     for left_out in EGRESSES:
-        assert_valid(combined(ordered(left_out)), NEWEST)
+        rendering = combined(ordered(left_out))
+        assert_valid(rendering, NEWEST)
+        broken = [name for name in COMPONENTS if name != left_out and not PROMISES[name](rendering)]
+        assert not broken
+
+
+def test_every_component_promises_something_that_the_base_lacks() -> None:
+    assert set(PROMISES) == set(COMPONENTS)
+    assert [name for name, holds in PROMISES.items() if holds(folder("base"))] == []
 
 
 @every_rendering
