@@ -14,6 +14,9 @@ class App(Protocol):
 
     By convention a service's ``app.py`` has a class ``App``: without arguments it reads its settings from the
     environment, with ``settings=`` it takes them as given.
+
+    A service whose callers are outside of the platform has the attribute ``public = True``: it requires
+    authentication unless it listens on loopback alone.
     """
 
     @property
