@@ -33,6 +33,11 @@ class Commands(LazyGroup):
             "Compares runs over the same items with a baseline and decides a gate.",
         ),
         LazyCommand(
+            "plan",
+            "dramaturg.cli.plan.command",
+            "Computes how many samples or labelled items a study needs, from a pilot.",
+        ),
+        LazyCommand(
             "runs",
             "dramaturg.cli.runs",
             "Creates and manages runs: evaluations of many samples in a gateway. Exit codes: 0 fine, "

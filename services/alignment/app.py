@@ -13,9 +13,12 @@ from services.alignment.accuracy.groups import MAX_ROWS
 from services.alignment.accuracy.metrics import MAX_CELLS
 from services.alignment.agreement.alpha import MAX_SETS
 from services.alignment.agreement.measure import MAX_GROUPS, MAX_PAIRS
+from services.alignment.codec.aggregation import MAX_AGGREGATED_CELLS
 from services.alignment.codec.correlation import MAX_MEASURES
+from services.alignment.codec.prediction_powered import MAX_SYSTEMS as MAX_PREDICTED_SYSTEMS
 from services.alignment.comparison.compare import MAX_COMPARISONS
 from services.alignment.embedder import RemoteEmbedder
+from services.alignment.preference import MAX_RATED_SYSTEMS
 from services.alignment.ranking.rankings import MAX_METHODS, MAX_SYSTEMS
 from services.alignment.servicer import AlignmentServicer
 from services.alignment.settings import AlignmentSettings
@@ -62,12 +65,15 @@ def _contract(servicer: AlignmentServicer) -> Contract:
         capabilities=METRICS,
         limits={
             "accuracy_rows": MAX_ROWS,
+            "aggregated_cells": MAX_AGGREGATED_CELLS,
             "agreement_groups": MAX_GROUPS,
             "annotator_pairs": MAX_PAIRS,
             "comparisons": MAX_COMPARISONS,
             "confusion_cells": MAX_CELLS,
             "label_sets": MAX_SETS,
             "measures": MAX_MEASURES,
+            "rated_systems": MAX_RATED_SYSTEMS,
+            "predicted_systems": MAX_PREDICTED_SYSTEMS,
             "ranked_systems": MAX_SYSTEMS,
             "ranking_methods": MAX_METHODS,
         },

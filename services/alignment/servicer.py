@@ -8,21 +8,27 @@ import numpy as np
 
 from dramaturg.api.alignment.v1 import (
     accuracy_pb2,
+    aggregation_pb2,
     agreement_pb2,
     bias_pb2,
     calibration_pb2,
     compare_pb2,
     correlation_pb2,
+    plan_pb2,
+    prediction_powered_pb2,
+    preference_pb2,
     ranking_pb2,
     text_pb2,
 )
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceServicer
-from services.alignment import bias
+from services.alignment import bias, preference
 from services.alignment.accuracy import groups as accuracy
+from services.alignment.aggregation import aggregate
 from services.alignment.agreement import measure as agreement
 from services.alignment.agreement.majority import list_majorities
 from services.alignment.calibration.measure import calibrate
 from services.alignment.codec.accuracy import decode_accuracy_design, encode_groups
+from services.alignment.codec.aggregation import DEFAULT_ITERATIONS, decode_votes, encode_aggregation
 from services.alignment.codec.agreement import (
     decode_annotations,
     decode_distance,
@@ -39,10 +45,14 @@ from services.alignment.codec.correlation import (
     encode_correlations,
 )
 from services.alignment.codec.estimates import decode_level, decode_resampling
+from services.alignment.codec.plan import plan_study
+from services.alignment.codec.prediction_powered import decode_predictions, encode_means
+from services.alignment.codec.preference import decode_preferences, encode_preferences
 from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
 from services.alignment.comparison.compare import compare
 from services.alignment.correlation.measure import correlate
+from services.alignment.prediction_powered import estimate_means
 from services.alignment.ranking.rankings import rank
 from services.alignment.text.score import chosen, score_texts, vector_metrics
 from services.alignment.text.similarity import Embedder
@@ -154,6 +164,51 @@ class AlignmentServicer(AlignmentServiceServicer):
             return encode_biases(bias.measure(pairs, request.judge_family, decode_level(request), checkpoint))
 
         return await self._workers.run(work)
+
+    async def EstimateMeans(
+        self, request: prediction_powered_pb2.EstimateMeansRequest, context: Any
+    ) -> prediction_powered_pb2.EstimateMeansResponse:
+        del context
+
+        def work(checkpoint: Checkpoint) -> prediction_powered_pb2.EstimateMeansResponse:
+            weight = request.tuning_parameter if request.HasField("tuning_parameter") else None
+            systems = decode_predictions(request, checkpoint)
+            level = decode_level(request)
+            return encode_means(estimate_means(systems, request.baseline, level, weight, checkpoint))
+
+        return await self._workers.run(work)
+
+    async def MeasurePreferences(
+        self, request: preference_pb2.MeasurePreferencesRequest, context: Any
+    ) -> preference_pb2.MeasurePreferencesResponse:
+        del context
+
+        def work(checkpoint: Checkpoint) -> preference_pb2.MeasurePreferencesResponse:
+            found = preference.measure(
+                decode_preferences(request, checkpoint),
+                request.baseline,
+                decode_resampling(request, checkpoint),
+                adjust_position=request.adjust_position,
+            )
+            return encode_preferences(request, found)
+
+        return await self._workers.run(work)
+
+    async def AggregateLabels(
+        self, request: aggregation_pb2.AggregateLabelsRequest, context: Any
+    ) -> aggregation_pb2.AggregateLabelsResponse:
+        del context
+
+        def work(checkpoint: Checkpoint) -> aggregation_pb2.AggregateLabelsResponse:
+            votes = decode_votes(request, checkpoint)
+            found = aggregate(votes, request.iteration_count or DEFAULT_ITERATIONS, checkpoint)
+            return encode_aggregation(request, votes, found)
+
+        return await self._workers.run(work)
+
+    async def PlanStudy(self, request: plan_pb2.PlanStudyRequest, context: Any) -> plan_pb2.PlanStudyResponse:
+        del context
+        return plan_study(request)
 
     async def ScoreText(self, request: text_pb2.ScoreTextRequest, context: Any) -> text_pb2.ScoreTextResponse:
         del context

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
-from dramaturg.cli.align import bias, calibration, ranks, report, verdicts
+from dramaturg.cli.align import (
+    aggregate,
+    bias,
+    calibration,
+    estimate,
+    preferences,
+    ranks,
+    report,
+    verdicts,
+)
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, rule_named
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
 from dramaturg.cli.align.table import Rows, add_annotations, add_scores
@@ -108,6 +117,9 @@ def labels(
     asked.show({"distance": distance, "groups": groups}, report.agreement_tables(response), left_out)
 
 
+app.command("estimate")(estimate.estimate)
+app.command("preferences")(preferences.preferences)
+app.command("aggregate")(aggregate.aggregate)
 app.command("verdicts")(verdicts.verdicts)
 app.command("calibration")(calibration.calibration)
 app.command("bias")(bias.bias)

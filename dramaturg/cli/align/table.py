@@ -248,6 +248,11 @@ class Cells:
             self._rows.refuse(self.line, f"has {self.quoted(column)} in column {column!r}, {wanted}")
         return found
 
+    def score(self, column: str) -> float | None:
+        """The number in a column, 1 for true and 0 for false; ``None`` where nothing stands there."""
+        truth = {"true": 1.0, "false": 0.0, "pass": 1.0, "fail": 0.0}.get(self.text(column).lower())
+        return self.number(column) if truth is None else truth
+
     def truth(self, column: str) -> bool | None:
         """Whether a column says true; ``None`` where nothing stands there.
 

@@ -78,7 +78,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.alignment.v1.AlignmentService": {
         SERVE: (
             "MeasureAccuracy MeasureAgreement CorrelateScores CompareRuns RankSystems MeasureCalibration "
-            "MeasurePairBias ScoreText"
+            "MeasurePairBias EstimateMeans MeasurePreferences AggregateLabels PlanStudy ScoreText"
         )
     },
 }

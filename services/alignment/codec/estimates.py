@@ -10,6 +10,8 @@ from dramaturg.api.alignment.v1.bias_pb2 import MeasurePairBiasRequest
 from dramaturg.api.alignment.v1.calibration_pb2 import MeasureCalibrationRequest
 from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest
 from dramaturg.api.alignment.v1.correlation_pb2 import CorrelateScoresRequest
+from dramaturg.api.alignment.v1.prediction_powered_pb2 import EstimateMeansRequest
+from dramaturg.api.alignment.v1.preference_pb2 import MeasurePreferencesRequest
 from dramaturg.api.alignment.v1.ranking_pb2 import RankSystemsRequest
 from services.alignment.accuracy.confusion import AbstentionPolicy
 from services.alignment.bootstrap import Resampling
@@ -26,6 +28,7 @@ ResamplingRequest = (
     | CompareRunsRequest
     | RankSystemsRequest
     | MeasureCalibrationRequest
+    | MeasurePreferencesRequest
 )
 
 
@@ -43,7 +46,7 @@ def encode_estimate(estimate: Estimate) -> estimate_pb2.Estimate:
     )
 
 
-def decode_level(request: ResamplingRequest | MeasurePairBiasRequest) -> float:
+def decode_level(request: ResamplingRequest | MeasurePairBiasRequest | EstimateMeansRequest) -> float:
     return request.confidence_level if request.HasField("confidence_level") else DEFAULT_LEVEL
 
 

@@ -1,0 +1,88 @@
+"""``dramaturg align aggregate``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.alignment.v1 import aggregation_pb2 as pb
+from dramaturg.api.alignment.v1 import agreement_pb2
+from dramaturg.cli.align.options import Asked, File
+from dramaturg.cli.align.table import Rows, add_annotations
+from dramaturg.cli.cells import number
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.platform import fail
+from dramaturg.cli.tables import Table
+
+
+@takes_groups
+def aggregate(
+    file: File,
+    asked: Asked,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.jsonl", dir_okay=False, help="File for the items' labels."),
+    ] = None,
+) -> None:
+    """Estimates the right label of each item and the quality of each annotator (Dawid and Skene 1979).
+
+    Rows have the columns "item", "annotator" and "label". Annotators are weighted by how well they agree with
+    the estimated labels; judges can be annotators too. Ties of votes are counted.
+
+    Example: dramaturg align aggregate labels.csv --out right.jsonl
+    """
+    agreement = agreement_pb2.MeasureAgreementRequest()
+    left_out = add_annotations(agreement, Rows.read(file).one_label_a_row())
+    request = pb.AggregateLabelsRequest(items=agreement.items)
+    response = asked.call(lambda stub: stub.AggregateLabels(request))
+    items = [
+        {
+            "item": one.id,
+            "label": one.label,
+            "probability": one.probabilities[one.label],
+            "majority": list(one.majority),
+        }
+        for one in response.items
+        if one.label
+    ]
+    if out is not None:
+        try:
+            out.write_text(
+                "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items), encoding="utf-8"
+            )
+        except OSError as error:
+            fail(f"{out}: {error.strerror or error}")
+    annotators = [
+        {
+            "annotator": one.annotator,
+            "items": one.item_count,
+            "accuracy": one.accuracy,
+            "consensus_share": one.consensus_share,
+        }
+        for one in response.annotators
+    ]
+    ties = sum(len(one.majority) > 1 for one in response.items)
+    table = Table("annotator", figures=("accuracy", "gives the estimated label", "items"))
+    for quality in response.annotators:
+        table.add_row(
+            quality.annotator,
+            number(quality.accuracy),
+            number(quality.consensus_share),
+            str(quality.item_count),
+        )
+    shares = Table("label", figures=("estimated share",))
+    for label, share in sorted(response.prior.items()):
+        shares.add_row(label, number(share))
+    found = {
+        "converged": response.converged,
+        "iterations": response.iteration_count,
+        "prior": dict(sorted(response.prior.items())),
+        "ties": ties,
+        "annotators": annotators,
+        "items": items,
+    }
+    note = f"{len(items)} items, {ties} with a tie of votes"
+    asked.show(found, (table, shares, note if response.converged else f"{note}; not converged"), left_out)

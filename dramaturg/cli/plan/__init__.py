@@ -1,0 +1,1 @@
+"""``dramaturg plan``: how many samples a study needs, from a pilot."""

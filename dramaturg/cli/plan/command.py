@@ -1,0 +1,169 @@
+"""The command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dramaturg.api.alignment.v1 import agreement_pb2, compare_pb2, plan_pb2
+from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.options import Level, print_json
+from dramaturg.cli.align.table import Rows, add_annotations
+from dramaturg.cli.options import AlignmentTarget, AsJson
+from dramaturg.cli.platform import fail, output
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.files import read_results
+from dramaturg.summaries.comparison import SAMPLE, RunsError, comparison, read_run
+
+app = typer.Typer()
+
+_TWO = 2
+
+
+@app.command("plan")
+def plan(
+    pilot: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PILOT...",
+            exists=True,
+            help="Two folders of results, the baseline first; with --half-width a file of labels.",
+        ),
+    ],
+    effect: Annotated[
+        float, typer.Option(help="True difference to detect; with --margin the one at which GO is wanted.")
+    ] = 0.0,
+    margin: Annotated[
+        float | None, typer.Option(min=0, help="Margin of the gate. Default: a test of no difference.")
+    ] = None,
+    half_width: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Half width of the interval of Krippendorff's alpha; needs labels."),
+    ] = None,
+    power: Annotated[float, typer.Option(min=0.5, max=0.999, help="Power.")] = 0.8,
+    tokens_per_second: Annotated[
+        float | None, typer.Option(min=0.001, help="Throughput of the provider, for the time.")
+    ] = None,
+    target: AlignmentTarget = None,
+    level: Level = 0.95,
+    as_json: AsJson = False,
+) -> None:
+    """Computes how many samples or labelled items a study needs, from a pilot.
+
+    The variance is that of the pilot, with the items of a sample as one cluster; cost and time are those of
+    the pilot's tokens, per sample of both runs. "cautious" is the number for the upper end of the variance's
+    80 percent interval.
+
+    Examples:
+        dramaturg plan out/pilot-a out/pilot-b --margin 0.05
+
+        dramaturg plan out/pilot-a out/pilot-b --effect 0.1 --power 0.9
+
+        dramaturg plan labels.csv --half-width 0.05
+    """
+    request = plan_pb2.PlanStudyRequest(power=power, confidence_level=level)
+    tokens: float | None = None
+    if half_width is not None:
+        if len(pilot) != 1 or not pilot[0].is_file():
+            raise typer.BadParameter("--half-width needs one file of labels", param_hint="PILOT")
+        request.half_width = half_width
+        request.agreement.CopyFrom(_agreement(pilot[0], target, level))
+    else:
+        if len(pilot) != _TWO:
+            raise typer.BadParameter("name two folders of results", param_hint="PILOT")
+        request.effect = effect
+        if margin is not None:
+            request.margin = margin
+        request.difference.CopyFrom(_difference(pilot, target, level))
+        cost, tokens = _per_sample(pilot)
+        if cost is not None:
+            request.unit_cost = cost
+        if tokens is not None and tokens_per_second is not None:
+            request.unit_seconds = tokens / tokens_per_second
+    response = call_alignment(target, lambda stub: stub.PlanStudy(request))
+    if response.undefined:
+        fail(f"no number is enough: {response.undefined}", code=1)
+    figure = request.agreement if half_width is not None else request.difference
+    found: dict[str, Any] = {
+        "pilot": {"units": figure.unit_count, "standard_error": figure.standard_error},
+        "units": response.unit_count,
+        "cautious_units": response.cautious_unit_count if response.HasField("cautious_unit_count") else None,
+        "standard_error": response.standard_error,
+        "tokens": None if tokens is None else round(tokens * response.unit_count),
+        "cost_usd": response.cost if response.HasField("cost") else None,
+        "seconds": response.seconds if response.HasField("seconds") else None,
+    }
+    if as_json:
+        print_json({"confidence_level": level, "power": power, **found}, [])
+        return
+    heads = ("needed", "cautious", "standard error", "tokens", "cost in USD", "hours")
+    table = Table("unit", figures=heads)
+    table.add_row(
+        "items" if half_width is not None else "samples",
+        str(response.unit_count),
+        str(found["cautious_units"] or ""),
+        f"{response.standard_error:.4g}",
+        str(found["tokens"] if found["tokens"] is not None else ""),
+        f"{response.cost:.2f}" if response.HasField("cost") else "",
+        f"{response.seconds / 3600:.1f}" if response.HasField("seconds") else "",
+    )
+    print_tables(
+        output(), table, f"pilot: {figure.unit_count} units, standard error {figure.standard_error:.4g}"
+    )
+
+
+def _difference(pilot: list[Path], target: str | None, level: float) -> plan_pb2.PilotFigure:
+    names = [str(path) for path in pilot]
+    try:
+        runs = [read_run(path, name, by_sample=False) for path, name in zip(pilot, names, strict=True)]
+        request, _ = comparison(runs, None)
+    except (RunsError, LineError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror or error}")
+    request.cluster_tag, request.confidence_level, request.permutation_count = SAMPLE, level, 1
+    response = call_alignment(target, lambda stub: stub.CompareRuns(request))
+    return _figure(response.comparisons[0])
+
+
+def _figure(whole: compare_pb2.RunComparison) -> plan_pb2.PilotFigure:
+    difference = whole.policies[0].difference
+    if not difference.HasField("standard_error"):
+        fail("the pilot says nothing of the variance: all differences are equal, or there are none")
+    return plan_pb2.PilotFigure(
+        standard_error=difference.standard_error, unit_count=max(2, whole.cluster_count)
+    )
+
+
+def _agreement(file: Path, target: str | None, level: float) -> plan_pb2.PilotFigure:
+    request = agreement_pb2.MeasureAgreementRequest(resample_count=1, confidence_level=level)
+    add_annotations(request, Rows.read(file).one_label_a_row())
+    response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
+    alpha = response.groups[0].krippendorff_alpha
+    if not alpha.HasField("standard_error"):
+        fail("the pilot says nothing of the variance of Krippendorff's alpha")
+    return plan_pb2.PilotFigure(standard_error=alpha.standard_error, unit_count=max(2, alpha.count))
+
+
+def _per_sample(pilot: list[Path]) -> tuple[float | None, float | None]:
+    """The cost and the tokens of one sample in all runs; ``None`` where no sample states them."""
+    cost = tokens = 0.0
+    priced = metered = False
+    for path in pilot:
+        samples, own_cost, own_tokens = 0, 0.0, 0.0
+        for sample in read_results(path):
+            kind = sample.WhichOneof("result")
+            if kind is None:
+                continue
+            samples += 1
+            usage = getattr(getattr(sample, kind), "usage", None)
+            if usage is None:
+                continue
+            own_tokens += usage.prompt_token_count + usage.completion_token_count
+            own_cost += usage.cost_usd
+            priced, metered = priced or usage.HasField("cost_usd"), metered or own_tokens > 0
+        cost, tokens = cost + own_cost / max(1, samples), tokens + own_tokens / max(1, samples)
+    return cost if priced else None, tokens if metered else None

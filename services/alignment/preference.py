@@ -1,0 +1,246 @@
+"""Win rates and strengths of systems from judged pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse, special
+from scipy.sparse.csgraph import connected_components
+
+from services.alignment.bootstrap import Array, Index, Resampling, bootstrap
+from services.alignment.estimates import Estimate, absent, clustered_proportion
+from services.alignment.jackknife import Scale, pseudo_values, with_jackknife
+
+ELO_SCALE = 400 / math.log(10)
+"""Points of the Elo scale for one unit of log odds."""
+MAX_RATED_SYSTEMS = 100
+"""The most systems of a request."""
+FEWEST_RESAMPLED = 100
+"""With fewer prompts the intervals of ratings are the jackknife's: the bootstrap's cover too little."""
+
+_ITERATIONS = 50
+_TOLERANCE = 1e-9
+_LARGEST = 30.0
+_DRAW = 0.5
+_FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Judged pairs as parallel arrays."""
+
+    systems: Sequence[str]
+    prompt: Index
+    """The number of each pair's prompt, from 0 without gaps."""
+    first: Index
+    second: Index
+    preference: Array
+    """For the first text, from 0 to 1."""
+    longer: Array
+    """The length of the first text less that of the second, NaN where one is unknown."""
+    difficulty: Array
+    """The prompt's difficulty, NaN where it is unknown."""
+
+
+@dataclass(frozen=True)
+class WinRate:
+    system: str
+    opponent: str
+    win_rate: Estimate
+    length_controlled: Estimate | None
+    draws: int
+
+
+@dataclass(frozen=True)
+class Preferences:
+    win_rates: Sequence[WinRate]
+    ratings: Sequence[tuple[str, Estimate]]
+    """The systems with their Elo ratings, the strongest first."""
+    position_effect: Estimate | None
+
+
+def measure(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool) -> Preferences:
+    """Measures win rates of every two systems and the strengths of all.
+
+    Args:
+        pairs: The pairs with a preference.
+        baseline: The origin of ratings, and the opponent of length-controlled win rates; empty: none.
+        resampling: How intervals are made.
+        adjust_position: Whether strengths are adjusted for which text was shown first.
+    """
+    ratings, effect = _ratings(pairs, baseline, resampling, adjust_position=adjust_position)
+    return Preferences(list(_win_rates(pairs, baseline, resampling)), ratings, effect)
+
+
+def _win_rates(pairs: Pairs, baseline: str, resampling: Resampling) -> list[WinRate]:
+    found = []
+    low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
+    for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
+        resampling.checkpoint()
+        if pairs.systems[one] == baseline:
+            one, other = other, one
+        own = _Own(pairs, one, other)
+        controlled = None
+        if pairs.systems[other] == baseline:
+            controlled = _length_controlled(own, resampling)
+        found.append(
+            WinRate(
+                pairs.systems[one],
+                pairs.systems[other],
+                _win_rate(own, resampling.level),
+                controlled,
+                int((own.preference == _DRAW).sum()),
+            )
+        )
+    return sorted(found, key=lambda rate: (rate.system, rate.opponent))
+
+
+class _Own:
+    """The pairs of two systems, from the side of the first."""
+
+    def __init__(self, pairs: Pairs, one: int, other: int) -> None:
+        forward = (pairs.first == one) & (pairs.second == other)
+        backward = (pairs.first == other) & (pairs.second == one)
+        both = forward | backward
+        sign = np.where(forward[both], 1.0, -1.0)
+        self.preference: Array = np.where(forward[both], pairs.preference[both], 1 - pairs.preference[both])
+        self.longer: Array = sign * pairs.longer[both]
+        self.difficulty: Array = pairs.difficulty[both]
+        _, self.prompt = np.unique(pairs.prompt[both], return_inverse=True)
+
+
+def _win_rate(own: _Own, level: float) -> Estimate:
+    """The mean preference with the jackknife over prompts, or Wilson's interval if all are equal."""
+    units = int(own.prompt.max()) + 1
+    sums = np.bincount(own.prompt, own.preference, units).astype(np.float64)
+    sizes = np.bincount(own.prompt, minlength=units).astype(np.float64)
+    value = float(sums.sum() / sizes.sum())
+    if units >= _FEWEST:
+        deleted = (sums.sum() - sums) / (sizes.sum() - sizes)
+        pseudo = pseudo_values(value, deleted, units)
+        found = with_jackknife(value, own.preference.size, pseudo, level, Scale.SHARE)
+        if found.lower is not None:
+            return found
+    return clustered_proportion(sums, sizes, level, undefined="")
+
+
+def _length_controlled(own: _Own, resampling: Resampling) -> Estimate:
+    """The win rate at equal lengths (Dubois et al. 2024, Length-Controlled AlpacaEval).
+
+    A logistic regression of the preference on the tanh of the difference of lengths in standard deviations,
+    and on the prompt's difficulty where there is one; its mean prediction with a difference of 0.
+    """
+    count = own.preference.size
+    if np.isnan(own.longer).any():
+        return absent("a pair has no lengths", count)
+    deviation = float(own.longer.std())
+    columns = [np.ones(count)]
+    if not np.isnan(own.difficulty).any():
+        columns.append(own.difficulty)
+    equal = np.stack(columns, axis=1)
+    lengths = np.tanh(own.longer / deviation)[:, np.newaxis] if deviation > 0 else np.zeros((count, 0))
+    design = np.concatenate([equal, lengths], axis=1)
+    units = int(own.prompt.max()) + 1
+    drawn = sparse.csr_array((np.ones(count), (own.prompt, np.arange(count))), shape=(units, count))
+
+    def statistic(weights: Array) -> Array:
+        found = np.full((weights.shape[0], 1), np.nan)
+        for place, items in enumerate(weights @ drawn):
+            resampling.checkpoint()
+            effects = logistic(design, own.preference, items)
+            if effects is not None:
+                shares = special.expit(equal @ effects[: equal.shape[1]])
+                found[place] = float(items @ shares) / float(items.sum())
+        return found
+
+    found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=count)
+    undefined = "the preferences are determined by the lengths, or are all equal"
+    return found.estimate(0, count, undefined, Scale.SHARE)
+
+
+def _ratings(
+    pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool
+) -> tuple[list[tuple[str, Estimate]], Estimate | None]:
+    """The strengths of Bradley and Terry (1952) on the Elo scale; a draw is half a win of each."""
+    systems = len(pairs.systems)
+    cells, cell = np.unique(pairs.first * systems + pairs.second, return_inverse=True)
+    first, second = np.divmod(cells, systems)
+    design = np.zeros((cells.size, systems + 1))
+    design[np.arange(cells.size), first] += 1
+    design[np.arange(cells.size), second] -= 1
+    design[:, systems] = float(adjust_position)
+    free = [place for place in range(1, systems + adjust_position) if place < systems or adjust_position]
+    units = int(pairs.prompt.max()) + 1
+    shape = (units, cells.size)
+    counts = sparse.csr_array((np.ones(pairs.prompt.size), (pairs.prompt, cell)), shape=shape)
+    wins = sparse.csr_array((pairs.preference, (pairs.prompt, cell)), shape=shape)
+
+    def statistic(weights: Array) -> Array:
+        found = np.full((weights.shape[0], systems + 1), np.nan)
+        played, won = weights @ counts, weights @ wins
+        for place in range(weights.shape[0]):
+            resampling.checkpoint()
+            if not _connected(first, second, played[place], won[place], systems):
+                continue
+            shares = np.divide(won[place], played[place], out=np.zeros(cells.size), where=played[place] > 0)
+            effects = logistic(design[:, free], shares, played[place])
+            if effects is None:
+                continue
+            strengths = np.zeros(systems + 1)
+            strengths[free] = effects
+            own = strengths[:systems]
+            origin = own[pairs.systems.index(baseline)] if baseline else own.mean()
+            found[place] = np.append(ELO_SCALE * (own - origin), strengths[systems])
+        return found
+
+    found = bootstrap(statistic, np.ones(units, np.intp), resampling, width=cells.size)
+    scale = Scale.REAL if units < FEWEST_RESAMPLED else None
+    undefined = "a group of systems wins, or loses, all its comparisons with the others"
+    played = np.bincount(pairs.first, minlength=systems) + np.bincount(pairs.second, minlength=systems)
+    ratings = [
+        (name, found.estimate(place, int(played[place]), undefined, scale))
+        for place, name in enumerate(pairs.systems)
+    ]
+    ratings.sort(key=lambda one: (-(one[1].value if one[1].value is not None else -math.inf), one[0]))
+    effect = found.estimate(systems, pairs.prompt.size, undefined, scale) if adjust_position else None
+    return ratings, effect
+
+
+def _connected(first: Index, second: Index, played: Array, won: Array, systems: int) -> bool:
+    """Whether finite strengths fit best: every system is reached from every other by wins (Ford 1957)."""
+    beats, loses = won > 0, played - won > 0
+    start = np.concatenate([first[beats], second[loses]])
+    end = np.concatenate([second[beats], first[loses]])
+    graph = sparse.csr_array((np.ones(start.size), (start, end)), shape=(systems, systems))
+    return bool(connected_components(graph, connection="strong")[0] == 1)
+
+
+def logistic(design: Array, shares: Array, weights: Array) -> Array | None:
+    """The effects of a logistic regression of shares, by Newton's method.
+
+    Args:
+        design: Rows x effects.
+        shares: The share of successes of each row, from 0 to 1.
+        weights: The weight of each row.
+
+    Returns:
+        The effects; ``None`` if they are not finite or not determined.
+    """
+    effects = np.zeros(design.shape[1])
+    for _ in range(_ITERATIONS):
+        means = special.expit(design @ effects)
+        gradient = design.T @ (weights * (shares - means))
+        hessian = (design.T * (weights * means * (1 - means))) @ design
+        try:
+            step = np.linalg.solve(hessian, gradient)
+        except np.linalg.LinAlgError:
+            return None
+        effects = effects + step
+        if not np.isfinite(effects).all() or np.abs(effects).max(initial=0.0) > _LARGEST:
+            return None
+        if np.abs(step).max(initial=0.0) < _TOLERANCE:
+            return effects
+    return None

@@ -1,0 +1,54 @@
+"""``dramaturg plan``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from dramaturg.cli.main import app
+from tests.support.results import scripts_result, write_results
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["plan", *arguments], terminal_width=200, env={"COLUMNS": "200"})
+
+
+def pilot(path: Path, failing: int) -> str:
+    results = [
+        scripts_result(f"t{task}", {"a": {"executable": (task + failing) % 5 > 0, "order_correct": True}})
+        for task in range(60)
+    ]
+    return write_results(path, results)
+
+
+def test_samples_for_a_margin(tmp_path: Path) -> None:
+    folders = [pilot(tmp_path / "old", 0), pilot(tmp_path / "new", 1)]
+    found = run(*folders, "--margin", "0.05", "--json")
+    assert found.exit_code == 0, found.output
+    figures = json.loads(found.stdout)
+    assert figures["pilot"]["units"] == 60
+    assert 60 < figures["units"] < figures["cautious_units"]
+    larger = json.loads(run(*folders, "--margin", "0.1", "--json").stdout)
+    assert larger["units"] < figures["units"] / 3
+    assert "needed" in run(*folders, "--effect", "0.1").stdout
+
+
+def test_no_number_shows_no_difference(tmp_path: Path) -> None:
+    found = run(pilot(tmp_path / "old", 0), pilot(tmp_path / "new", 1))
+    assert found.exit_code == 1
+    assert "the effect is 0" in found.output
+
+
+def test_labels_for_the_width_of_an_interval(tmp_path: Path) -> None:
+    rows = [
+        {"item": str(index), "annotator": name, "label": str((index + (index % 7 == 0) * shift) % 2)}
+        for index in range(50)
+        for name, shift in (("a", 0), ("b", 1))
+    ]
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    found = json.loads(run(str(file), "--half-width", "0.05", "--json").stdout)
+    assert found["units"] > 50

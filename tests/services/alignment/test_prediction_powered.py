@@ -1,0 +1,113 @@
+"""EstimateMeans: golden values of ppi-python 0.2.3, and coverage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpc
+import numpy as np
+import pytest
+from scipy import stats
+
+from dramaturg.api.alignment.v1 import prediction_powered_pb2 as pb
+from services.alignment.prediction_powered import PredictionPoweredMean, Predictions, estimate_means
+
+if TYPE_CHECKING:
+    from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
+
+
+def mean_of(
+    labels: list[float],
+    labelled: list[float],
+    unlabelled: list[float],
+    weight: float | None = None,
+    cluster: int = 1,
+) -> PredictionPoweredMean:
+    predicted = np.array([*labelled, *unlabelled])
+    known = np.array([*labels, *[np.nan] * len(unlabelled)])
+    values = Predictions(predicted, known, np.arange(predicted.size) // cluster)
+    return estimate_means({"m": values}, "", 0.95, weight, lambda: None).means[0]
+
+
+LABELS = [float(index % 3 > 0) for index in range(40)]
+LABELLED = [1 - label if index % 7 == 0 else label for index, label in enumerate(LABELS)]
+UNLABELLED = [float(index % 5 > 1) for index in range(500)]
+
+
+@pytest.mark.parametrize(
+    ("weight", "value", "half"), [(None, 0.65, 0.11119013), (1.0, 0.65, 0.12652778), (0.0, 0.65, 0.14781)]
+)
+def test_intervals_are_those_of_the_reference_implementation(
+    weight: float | None, value: float, half: float
+) -> None:
+    """ppi_mean_ci has normal quantiles and divides by n."""
+    found = mean_of(LABELS, LABELLED, UNLABELLED, weight).prediction_powered
+    assert found.value == pytest.approx(value, abs=2e-3)
+    assert found.standard_error == pytest.approx(half / 1.959964 * np.sqrt(40 / 39), rel=5e-3)
+    assert found.upper is not None
+    reach = stats.t.ppf(0.975, 39) * (found.standard_error or 0)
+    assert found.upper - (found.value or 0) == pytest.approx(reach)
+
+
+def test_useless_predictions_get_no_weight() -> None:
+    generator = np.random.default_rng(1)
+    labels = generator.random(100).round().tolist()
+    found = mean_of(labels, [0.5] * 100, [0.5] * 1000)
+    assert found.tuning_parameter == 0
+    assert found.prediction_powered.value == pytest.approx(np.mean(labels))
+    assert found.effective_labels == pytest.approx(100)
+
+
+def test_good_predictions_are_worth_many_labels() -> None:
+    generator = np.random.default_rng(2)
+    labels = (generator.random(100) < 0.6).astype(float)
+    wrong = generator.random(100) < 0.05
+    found = mean_of(labels.tolist(), np.where(wrong, 1 - labels, labels).tolist(), UNLABELLED * 20)
+    assert (found.effective_labels or 0) > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 5])
+def test_intervals_cover_at_their_rate(size: int) -> None:
+    generator = np.random.default_rng(3)
+    covered = {"powered": 0, "alone": 0, "predictions": 0}
+    rounds = 1000
+    for _ in range(rounds):
+        clusters = 600 // size
+        shares = generator.beta(3, 2, clusters) if size > 1 else np.full(clusters, 0.6)
+        truth = (generator.random((clusters, size)) < shares[:, np.newaxis]).ravel().astype(float)
+        missed = generator.random(600) < np.where(truth > 0, 0.05, 0.3)
+        predicted = np.where(missed, 1 - truth, truth)
+        found = mean_of(truth[:100].tolist(), predicted[:100].tolist(), predicted[100:].tolist(), None, size)
+        powered, alone = found.prediction_powered, found.labels_alone
+        covered["powered"] += (powered.lower or 0) <= 0.6 <= (powered.upper or 0)
+        covered["alone"] += (alone.lower or 0) <= 0.6 <= (alone.upper or 0)
+        covered["predictions"] += abs((found.predictions_alone.value or 0) - 0.6) < 0.04
+    assert 0.93 <= covered["powered"] / rounds <= 0.97
+    assert 0.93 <= covered["alone"] / rounds <= 0.97
+    assert covered["predictions"] / rounds < 0.2
+
+
+async def test_differences_over_the_service(alignment: AlignmentServiceAsyncStub) -> None:
+    request = pb.EstimateMeansRequest(baseline="old")
+    for index in range(300):
+        item = request.items.add(
+            id=str(index), predictions={"old": index % 2, "new": 1 - (index % 4 == 0), "other": 1}
+        )
+        if index < 50:
+            item.labels["old"], item.labels["new"] = index % 2, 1 - (index % 5 == 0)
+    response = await alignment.EstimateMeans(request)
+    assert [one.system for one in response.means] == ["new", "old", "other"]
+    assert [one.system for one in response.differences] == ["new", "other"]
+    new, other = response.differences
+    assert new.labels_alone.value == pytest.approx(0.8 - 0.5)
+    assert (new.prediction_powered.count, new.prediction_powered.total) == (50, 300)
+    assert new.prediction_powered.lower < new.prediction_powered.value
+    assert other.prediction_powered.undefined == "0 labelled items or clusters are fewer than 2"
+
+
+async def test_a_baseline_that_no_item_has_is_refused(alignment: AlignmentServiceAsyncStub) -> None:
+    request = pb.EstimateMeansRequest(baseline="x")
+    request.items.add(predictions={"a": 1})
+    with pytest.raises(grpc.aio.AioRpcError, match="baseline"):
+        await alignment.EstimateMeans(request)
