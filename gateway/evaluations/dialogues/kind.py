@@ -39,6 +39,8 @@ class DialoguesKind(RunKind):
             request.pairs.extend(options.pairs)
         if options.ratings_omitted:
             request.ratings_omitted = True
+        if options.HasField("rules"):
+            request.rules.CopyFrom(options.rules)
         # The sampling of the run is for judges and replies, unless replies have their own.
         if options.HasField("sampling"):
             request.sampling.CopyFrom(options.sampling)

@@ -41,6 +41,8 @@ class TextsKind(RunKind):
             request.order = options.order
         if options.baselines:
             request.baselines[:] = options.baselines
+        if options.HasField("rules"):
+            request.rules.CopyFrom(options.rules)
 
     def preparation(self, result: TextsResult) -> tuple[str, Any]:
         return "there are no roles", result.roles.generation

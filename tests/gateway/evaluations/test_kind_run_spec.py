@@ -25,7 +25,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_NAIVE,
     DECISION_PROMPT_STORY,
 )
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH, ComparisonRules
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.scripts.authorship import writing_options
 
@@ -123,8 +123,11 @@ def test_scripts_options() -> None:
 
 def test_options_of_the_others() -> None:
     texts = CompareTextsRequest(baselines=["a"])
-    apply_spec(texts, RunSpec(texts=TextsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"])))
+    rules = ComparisonRules(forced_choice=True)
+    options = TextsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"], rules=rules)
+    apply_spec(texts, RunSpec(texts=options))
     assert (texts.order, list(texts.baselines)) == (PRESENTATION_ORDER_BOTH, ["b"])
+    assert texts.rules == rules
 
     graphs = EvaluateGraphsRequest(task=graphs_pb2.GRAPH_TASK_GENERATE)
     apply_spec(graphs, RunSpec(graphs=GraphsRunOptions(reduce=True)))

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
-from dramaturg.cli.evaluate.pair_variants import Baselines, Order, RoleSet, Variants
+from dramaturg.cli.evaluate.pair_variants import (
+    Baselines,
+    ForcedChoice,
+    NoBiasCaution,
+    Order,
+    RoleSet,
+    Variants,
+)
 from dramaturg.cli.runs.create.options import command_of
 from dramaturg.datasets import Row
 from dramaturg.judge.role_sets import NAMES
@@ -22,6 +29,8 @@ def pairs(
         int | None,
         typer.Option("--k", min=0, max=50, help="Number of subjective roles, half of them coarse."),
     ] = None,
+    forced_choice: ForcedChoice = False,
+    no_bias_caution: NoBiasCaution = False,
 ) -> CompareTextsRequest:
     """Creates a run that evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
 
@@ -36,5 +45,7 @@ def pairs(
         baselines=tuple(dict.fromkeys(baseline or ())),
         role_set=roles,
         counts=() if k is None else (k,),
+        forced_choice=forced_choice,
+        bias_caution_omitted=no_bias_caution,
     )
     return variants.spread(Row(0, CompareTextsRequest()))[0]

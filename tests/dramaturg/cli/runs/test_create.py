@@ -84,12 +84,25 @@ async def test_what_is_left_out_is_absent() -> None:
 @pytest.mark.slow
 async def test_each_evaluation_has_options_of_its_own() -> None:
     pairs, graphs, decisions, dialogues = await created(
-        ("pairs", ADDRESS, "--order", "swapped", "--baseline", "llm", "--k", "5", "--roles", "summarisation"),
+        (
+            "pairs",
+            ADDRESS,
+            "--order",
+            "swapped",
+            "--baseline",
+            "llm",
+            "--k",
+            "5",
+            "--roles",
+            "summarisation",
+            "--forced-choice",
+        ),
         ("graphs", ADDRESS, "--task", "pipeline", "--method", "pairwise", "--reduce"),
         ("decisions", ADDRESS, "--prompt", "naive", "--prompt", "story", "--order", "both"),
         ("dialogues", ADDRESS, "--model", "a", "--model", "b", "--pair", "all", "--no-ratings"),
     )
     assert pairs.texts.order == pair_judge_service_pb2.PRESENTATION_ORDER_SWAPPED
+    assert pairs.texts.rules == pair_judge_service_pb2.ComparisonRules(forced_choice=True)
     assert list(pairs.texts.baselines) == ["llm"]
     assert (pairs.texts.roles.coarse_count, pairs.texts.roles.fine_count) == (3, 2)
     assert pairs.texts.roles.objective_set == "summarisation"
