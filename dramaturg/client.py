@@ -22,6 +22,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     Judge,
     ListJudgesRequest,
+    ListModelWaitsRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
@@ -223,6 +224,21 @@ class DramaturgClient:
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
         return response.judge
+
+    async def model_waits(self, *, timeout: float | None = None) -> Sequence[str]:
+        """Returns the rate limits that model calls of judges wait for, as text.
+
+        Args:
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: The gateway failed.
+        """
+        try:
+            response = await self._judges.ListModelWaits(ListModelWaitsRequest(), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+        return response.waits
 
     async def close(self) -> None:
         """Closes the connection and cancels running calls."""

@@ -17,6 +17,8 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeResponse,
     ListJudgesRequest,
     ListJudgesResponse,
+    ListModelWaitsRequest,
+    ListModelWaitsResponse,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.service.errors import invalid
@@ -83,6 +85,13 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         checked = request.model_checked
         inspected = (self._directory.inspect(judge, model_checked=checked) for judge in judges)
         return ListJudgesResponse(judges=await asyncio.gather(*inspected))
+
+    async def ListModelWaits(
+        self, request: ListModelWaitsRequest, context: ServicerContext
+    ) -> ListModelWaitsResponse:
+        """Asks the judges that have calls in progress."""
+        del request, context
+        return ListModelWaitsResponse(waits=await self._directory.model_waits(self._registry.all()))
 
     async def CheckJudge(self, request: CheckJudgeRequest, context: ServicerContext) -> CheckJudgeResponse:
         """Asks one judge."""

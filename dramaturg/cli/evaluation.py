@@ -6,6 +6,7 @@ also when the command is interrupted.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
+import grpc
 import typer
 from google.protobuf.message import Message
 
@@ -35,6 +37,8 @@ from dramaturg.summaries.samples import SampleAggregator
 Request = TypeVar("Request", bound=Message)
 Kept = TypeVar("Kept", bound=SampleAggregator[Any])
 
+WAITS_SECONDS = 2.0
+"""How often the rate limits that calls wait for are read."""
 WINDOW = 16
 """The number of rows that may wait for a slow one, for each concurrent row."""
 
@@ -163,17 +167,34 @@ async def _evaluate(
                 evaluation.judged,
             ) as progress,
         ):
-            await evaluate_rows(
-                evaluate,
-                samples,
-                writer,
-                evaluation.aggregator,
-                progress,
-                coverage,
-                concurrency=job.concurrency,
-            )
+            watcher = asyncio.create_task(_watch_waits(client, progress))
+            try:
+                await evaluate_rows(
+                    evaluate,
+                    samples,
+                    writer,
+                    evaluation.aggregator,
+                    progress,
+                    coverage,
+                    concurrency=job.concurrency,
+                )
+            finally:
+                watcher.cancel()
         if evaluation.conclude is not None:
             await evaluation.conclude(address)
+
+
+async def _watch_waits(client: DramaturgClient, progress: ProgressBar) -> None:
+    """Shows the rate limits that model calls wait for, until it is cancelled."""
+    while True:
+        await asyncio.sleep(WAITS_SECONDS)
+        try:
+            waits = await client.model_waits(timeout=WAITS_SECONDS)
+        except ServiceError as error:
+            if error.code is grpc.StatusCode.UNIMPLEMENTED:
+                return
+            waits = ()
+        progress.show_waits(waits)
 
 
 def _spread(

@@ -54,7 +54,7 @@ class JudgeApp(ABC, Generic[SettingsT]):
                 max_output_tokens=settings.max_output_tokens,
                 temperature=settings.temperature,
             )
-            yield [replace(self.llm(asker, library), check_model=asker.check_model)]
+            yield [replace(self.llm(asker, library), models=asker)]
 
     @abstractmethod
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:

@@ -22,6 +22,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateBatchRequest,
     GenerateBatchResponse,
     GenerateRequest,
+    GetRateLimitsRequest,
     JsonFormat,
     ProviderCheck,
 )
@@ -197,6 +198,23 @@ class Asker:
         except grpc.aio.AioRpcError as error:
             raise downstream(error, _GENERATION) from error
         return response.check
+
+    async def model_waits(self) -> Sequence[str]:
+        """Returns the rate limits that calls to models wait for, as text.
+
+        Raises:
+            ServiceError: The call failed (see ``dramaturg.service.errors.downstream``).
+        """
+        try:
+            response = await self._stub.GetRateLimits(GetRateLimitsRequest())
+        except grpc.aio.AioRpcError as error:
+            raise downstream(error, _GENERATION) from error
+        return [
+            limits.wait
+            for provider in response.providers
+            for limits in provider.limits
+            if limits.wait and limits.waiting_call_count
+        ]
 
     def _request(
         self,

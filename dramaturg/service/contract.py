@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -17,6 +17,20 @@ from dramaturg.service.health import ContractHealth
 
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 _NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})
+
+
+class CalledModels(Protocol):
+    """The models that a service calls, as ``IdentityService`` reports them."""
+
+    async def check_model(self, model: str) -> ProviderCheck:
+        """Checks whether a model can be called. Buys nothing.
+
+        Args:
+            model: The model. Empty: that of requests that name none.
+        """
+
+    async def model_waits(self) -> Sequence[str]:
+        """Returns the rate limits that calls wait for, as text."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +67,8 @@ class Contract:
     """The admission rule of the deployment, for example a quota."""
     health: ContractHealth = field(default_factory=ContractHealth)
     """The health that is reported for the contract until the server stops."""
-    check_model: Callable[[str], Awaitable[ProviderCheck]] | None = None
-    """Checks the named model, or that of requests that name none (``IdentityService.CheckModel``). None: the
-    service calls no model.
-    """
+    models: CalledModels | None = None
+    """The models that the service calls. None: it calls none."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """The number of items in a request, by the method's name. Items count against
     ``server.max_concurrent_calls`` and are given to the gate; a request of any other method counts as one.

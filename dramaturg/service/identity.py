@@ -13,6 +13,8 @@ from dramaturg.api.identity.v1.identity_service_pb2 import (
     CheckModelResponse,
     GetIdentityRequest,
     GetIdentityResponse,
+    ListModelWaitsRequest,
+    ListModelWaitsResponse,
 )
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import invalid
@@ -36,8 +38,16 @@ class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
     ) -> CheckModelResponse:
         """Checks the model of the contract named, or of the only one."""
         del context
-        check = self._find(request.contract).check_model
-        return CheckModelResponse(check=None if check is None else await check(request.model))
+        models = self._find(request.contract).models
+        return CheckModelResponse(check=None if models is None else await models.check_model(request.model))
+
+    async def ListModelWaits(
+        self, request: ListModelWaitsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> ListModelWaitsResponse:
+        """The waits of the contract named, or of the only one."""
+        del context
+        models = self._find(request.contract).models
+        return ListModelWaitsResponse(waits=() if models is None else await models.model_waits())
 
     def _find(self, name: str) -> Contract:
         known = ", ".join(sorted(self._contracts)) or "none"

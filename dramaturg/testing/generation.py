@@ -24,6 +24,8 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     GenerateResponse,
     GetLedgerStatusRequest,
     GetLedgerStatusResponse,
+    GetRateLimitsRequest,
+    GetRateLimitsResponse,
     ListModelsRequest,
     ListModelsResponse,
     ProviderCheck,
@@ -150,6 +152,11 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
         """Lists no provider; the default model is ``MODEL``."""
         del request, context
         return ListModelsResponse(default_model=MODEL)
+
+    async def GetRateLimits(self, request: GetRateLimitsRequest, context: Any) -> GetRateLimitsResponse:
+        """Tells of no limits."""
+        del request, context
+        return GetRateLimitsResponse()
 
     async def CheckProvider(self, request: CheckProviderRequest, context: Any) -> CheckProviderResponse:
         """Tells of a provider "fake" with the requested model, else ``MODEL``."""

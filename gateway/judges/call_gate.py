@@ -35,6 +35,11 @@ class CallGate:
         self._semaphore = FairSemaphore(calls)
         self._lines: dict[str, _Line] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is running or waiting."""
+        return bool(self._lines)
+
     def call(self, tenant: str) -> AbstractAsyncContextManager[None]:
         """Waits for a slot of a tenant and holds it within an ``async with`` block."""
         return _Call(self, tenant)

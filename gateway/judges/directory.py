@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,8 @@ from dramaturg.api.identity.v1.identity_service_pb2 import (
     CheckModelResponse,
     GetIdentityRequest,
     Identity,
+    ListModelWaitsRequest,
+    ListModelWaitsResponse,
 )
 from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
@@ -28,6 +31,8 @@ from gateway.judges.registry import Judge
 
 MODEL_CHECK_SECONDS = 10.0
 """The timeout of a check of a model."""
+WAITS_SECONDS = 2.0
+"""The time between two requests for the waits of models."""
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
@@ -51,6 +56,8 @@ class JudgeDirectory:
         self._timeout = timeout
         # Judges are replaced when their configuration changes.
         self._known: WeakKeyDictionary[Judge, tuple[Identity, float]] = WeakKeyDictionary()
+        self._waits: Sequence[str] = ()
+        self._waits_until = 0.0
         self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
 
     def known(self, judge: Judge) -> Identity | None:
@@ -92,6 +99,31 @@ class JudgeDirectory:
                 return None
             raise from_rpc_error(error) from error
         return response.check if response is not None and response.HasField("check") else None
+
+    async def model_waits(self, judges: Iterable[Judge]) -> Sequence[str]:
+        """The rate limits that models of judges with calls in progress wait for, one for each provider.
+
+        Judges that do not answer are left out. Answers are cached for ``WAITS_SECONDS``.
+        """
+        now = time.monotonic()
+        if now >= self._waits_until:
+            self._waits_until = now + WAITS_SECONDS
+            by_target = {judge.target: judge for judge in judges if judge.gate.is_busy}
+            found = await asyncio.gather(*map(self._ask_waits, by_target.values()))
+            # Judges of one generation service report the same waits a moment apart.
+            waits = {wait.partition(",")[0]: wait for answers in found for wait in answers}
+            self._waits = tuple(waits.values())
+        return self._waits
+
+    async def _ask_waits(self, judge: Judge) -> Sequence[str]:
+        request = ListModelWaitsRequest(contract=judge.role.contract)
+        try:
+            response: ListModelWaitsResponse | None = await IdentityServiceStub(judge.channel).ListModelWaits(
+                request, timeout=self._timeout
+            )
+        except grpc.aio.AioRpcError:
+            return ()
+        return () if response is None else response.waits
 
     async def inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
         """Requests the identity and health of a judge. Failures of the judge are part of the result.

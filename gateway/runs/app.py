@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
@@ -38,7 +38,13 @@ async def serve_runs(
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
     preflight = Preflight(evaluations.context, settings.dataset_access)
-    servicer = RunServicer(store, engine, evaluations.registry, settings.dataset_access, notifier, preflight)
+
+    async def waits() -> Sequence[str]:
+        return await evaluations.context.directory.model_waits(evaluations.registry.all())
+
+    servicer = RunServicer(
+        store, engine, evaluations.registry, settings.dataset_access, notifier, preflight, waits
+    )
     try:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(quotas.spending.persisted(store))

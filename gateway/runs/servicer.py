@@ -27,7 +27,7 @@ from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service import results
 from gateway.runs.service.changes import Engine, RunChanges
 from gateway.runs.service.comparison import compare_runs
-from gateway.runs.service.event_stream import watch
+from gateway.runs.service.event_stream import Waits, watch
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import RunPages
 from gateway.runs.service.preflight import Preflight
@@ -49,6 +49,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         access: The datasets that may be read.
         notifier: Notifies streams in this process of changes.
         preflight: Checks runs before they are created. None: they are not checked.
+        waits: Returns the rate limits that model calls wait for. None: streams do not tell them.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         access: DatasetAccess,
         notifier: ChangeNotifier | None = None,
         preflight: Preflight | None = None,
+        waits: Waits | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._access = access
         self._preflight = preflight
+        self._waits = waits
         self._notifier = notifier or ChangeNotifier()
         self._caller = ServiceCaller()
         self._lookup = RunLookup(store, self._caller)
@@ -130,7 +133,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> AsyncGenerator[pb.WatchRunResponse]:
         """Streams what happens to the run."""
         run = await self._find(request.run_id, context)
-        events = watch(run, request.cursor, self._store, self._caller, self._notifier)
+        events = watch(run, request.cursor, self._store, self._caller, self._notifier, self._waits)
         async with aclosing(events):
             async for event in events:
                 yield event

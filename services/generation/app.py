@@ -98,7 +98,7 @@ class App:
                     capabilities=[CALLS_MODELS],
                 ),
             ]
-            yield [replace(contract, check_model=servicer.check_model) for contract in contracts]
+            yield [replace(contract, models=servicer) for contract in contracts]
 
 
 def repair_request(prompts: PromptLibrary) -> Callable[[str], str]:

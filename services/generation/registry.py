@@ -86,14 +86,22 @@ class Registry:
             return ""
         return f"{configured.provider.name}/{model}"
 
+    def limits(self) -> list[tuple[str, Sequence[RateStatus]]]:
+        """The limits of each provider that has any, by its name, in the order configured."""
+        return [(name, _limits(configured.provider)) for name, configured in self._providers.items()]
+
     async def list_models(self) -> list[ListedModels]:
         """Asks every provider at once, in the order configured."""
         providers = [configured.provider for configured in self._providers.values()]
         return list(await asyncio.gather(*map(_list_models, providers)))
 
 
+def _limits(provider: Provider) -> Sequence[RateStatus]:
+    return provider.limiter.status() if isinstance(provider, RetryingProvider) else ()
+
+
 async def _list_models(provider: Provider) -> ListedModels:
-    limits = tuple(provider.limiter.status()) if isinstance(provider, RetryingProvider) else ()
+    limits = tuple(_limits(provider))
     try:
         return ListedModels(provider.name, tuple(await provider.models()), limits=limits)
     except ProviderError as fault:

@@ -57,6 +57,24 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
             default_model=self._registry.default_model,
         )
 
+    async def GetRateLimits(self, request: pb.GetRateLimitsRequest, context: Any) -> pb.GetRateLimitsResponse:
+        del request, context
+        return pb.GetRateLimitsResponse(
+            providers=[
+                pb.ProviderLimits(provider=name, limits=[encode_limits(name, status) for status in limits])
+                for name, limits in self._registry.limits()
+            ]
+        )
+
+    async def model_waits(self) -> Sequence[str]:
+        """The rate limits that calls wait for, as text."""
+        return [
+            status.sentence(name)
+            for name, limits in self._registry.limits()
+            for status in limits
+            if status.waiting and status.next_seconds > 0
+        ]
+
     async def CheckProvider(self, request: pb.CheckProviderRequest, context: Any) -> pb.CheckProviderResponse:
         del context
         return pb.CheckProviderResponse(check=await self._check(request.model, request.features))

@@ -56,7 +56,7 @@ class App:
             )
             embedder = Embedder(EmbeddingServiceStub(embedding), settings.embedding_model)
             contract = _contract(RoleServicer(RoleGenerator(asker, library, settings.excerpts), embedder))
-            yield [replace(contract, check_model=asker.check_model)]
+            yield [replace(contract, models=asker)]
 
 
 def _contract(servicer: RoleServicer) -> Contract:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Self
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -62,7 +63,9 @@ class RunDisplay:
                 state=state_name(self._state),
             )
         else:
-            for line in self._lines.due(described, hindrance, progress.incident.description):
+            for line in self._lines.due(
+                described, hindrance, progress.incident.description or _providers(progress.model_waits)
+            ):
                 self.tell(line)
 
     def tell(self, message: str) -> None:
@@ -77,6 +80,11 @@ class RunDisplay:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+def _providers(waits: Iterable[str]) -> str:
+    """What of the waits does not change with the time."""
+    return "; ".join(wait.partition(",")[0] for wait in waits)
 
 
 class _Lines:

@@ -119,6 +119,8 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
         progress: How far it is.
         now: The time, in seconds since 1970.
     """
+    if not progress.HasField("incident") and progress.model_waits:
+        return "; ".join(progress.model_waits)
     if not progress.HasField("incident"):
         idle = now - _seconds(progress.last_advance_time)
         if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:

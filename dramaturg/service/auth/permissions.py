@@ -42,17 +42,19 @@ _EVALUATION = evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationServ
 
 _TABLE: Mapping[str, Mapping[str, str]] = {
     "grpc.health.v1.Health": {OPEN: "Check List Watch"},
-    "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity CheckModel"},
+    "dramaturg.api.identity.v1.IdentityService": {JUDGES_READ: "GetIdentity CheckModel ListModelWaits"},
     # All methods: each kind of evaluation has one.
     "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
-    "dramaturg.api.evaluation.v1.JudgeDirectoryService": {JUDGES_READ: "ListJudges CheckJudge"},
+    "dramaturg.api.evaluation.v1.JudgeDirectoryService": {
+        JUDGES_READ: "ListJudges CheckJudge ListModelWaits"
+    },
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "
         "ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
     },
     "dramaturg.api.generation.v1.GenerationService": {
-        SERVE: "Generate GenerateBatch ListModels CheckProvider GetLedgerStatus"
+        SERVE: "Generate GenerateBatch ListModels GetRateLimits CheckProvider GetLedgerStatus"
     },
     "dramaturg.api.generation.v1.AuthoringService": {
         SERVE: (

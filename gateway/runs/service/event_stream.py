@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_RUNNING
@@ -20,8 +20,17 @@ _MAX_SILENT_SECONDS = 5.0
 _MAX_EVENTS = 100
 
 
+Waits = Callable[[], Awaitable[Sequence[str]]]
+"""Returns the rate limits that model calls wait for, as text."""
+
+
 async def watch(
-    run: RunRecord, cursor: int, store: RunStore, caller: ServiceCaller, notifier: ChangeNotifier
+    run: RunRecord,
+    cursor: int,
+    store: RunStore,
+    caller: ServiceCaller,
+    notifier: ChangeNotifier,
+    waits: Waits | None = None,
 ) -> AsyncGenerator[WatchRunResponse]:
     """Yields the events after the cursor until the run has ended or is deleted."""
     known = await caller.call(store.events_after, run.id, 0, _MAX_EVENTS)
@@ -40,7 +49,11 @@ async def watch(
                 # The current run covers all events so far.
                 cursor = events[-1].cursor if events else cursor
                 sent = time.monotonic()
-                yield await caller.call(_response, run, cursor, events, store)
+                response = await caller.call(_response, run, cursor, events, store)
+                if waits is not None and run.state == RUN_STATE_RUNNING:
+                    shown = response.run.progress if response.HasField("run") else response.progress
+                    shown.model_waits.extend(await waits())
+                yield response
             elif run.state not in ACTIVE or await caller.call(store.get_run, run.id) is None:
                 return
             else:
