@@ -9,6 +9,8 @@ from dramaturg.api.alignment.v1 import agreement_pb2, correlation_pb2
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 
 COEFFICIENTS = ("pearson", "spearman", "kendall")
+KAPPAS = ("cohen_kappa", "linear_kappa", "quadratic_kappa")
+INTRACLASS = ("icc_one_way", "icc_agreement", "icc_consistency")
 AGREEMENTS = ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1", "observed_agreement")
 
 
@@ -88,13 +90,13 @@ def agreement(group: agreement_pb2.AgreementGroup) -> dict[str, Any]:
     return {
         "group": group.group,
         **rests_on(group.observed_agreement),
-        **figures(group, AGREEMENTS),
+        **figures(group, (*AGREEMENTS, *INTRACLASS)),
         "pairs": [
             {
                 "first": pair.first_annotator,
                 "second": pair.second_annotator,
                 "n": pair.cohen_kappa.count,
-                **figures(pair, ("cohen_kappa",)),
+                **figures(pair, KAPPAS),
             }
             for pair in group.pairs
         ],

@@ -24,6 +24,7 @@ _FIGURES = (
     "accuracy",
     "mean_confidence",
 )
+_RECALIBRATED = ("brier_score", "expected_calibration_error")
 _HALVES = ("chosen_accuracy", "held_out_accuracy", "held_out_coverage")
 
 
@@ -39,6 +40,9 @@ def calibration(
     equal_count: Annotated[
         bool, typer.Option("--equal-count", help="Bins with equal numbers of rows instead of equal width.")
     ] = False,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Recalibrate by Platt scaling and isotonic regression.")
+    ] = False,
     group_by: GroupBy = "",
     cluster: Cluster = "",
 ) -> None:
@@ -46,7 +50,8 @@ def calibration(
 
     Rows have the column "confidence", from 0 to 1, and "correct" (true or false), or "label" and "predicted".
     An empty cell is an abstention, or no confidence. The threshold is chosen on one half of the rows, drawn
-    by the seed, and its accuracy is that on the other.
+    by the seed, and its accuracy is that on the other. Recalibrated figures are those of held-out halves; the
+    map for new confidences is printed with --json.
 
     Example: dramaturg align calibration verdicts.jsonl --target-accuracy 0.95
     """
@@ -57,6 +62,7 @@ def calibration(
         bin_count=bins,
         binning=calibration_pb2.BINNING_EQUAL_COUNT if equal_count else calibration_pb2.BINNING_EQUAL_WIDTH,
         target_accuracy=target_accuracy,
+        recalibrate=recalibrate,
         **asked.request,
     )
     rows.require("confidence")
@@ -101,6 +107,16 @@ def _group(group: calibration_pb2.CalibrationGroup) -> Mapping[str, Any]:
         ],
         "threshold": None,
     }
+    if group.recalibrations:
+        found["recalibrations"] = [
+            {
+                "method": one.method,
+                "n": one.brier_score.count,
+                **figures(one, _RECALIBRATED),
+                "points": [[point.confidence, point.recalibrated] for point in one.points],
+            }
+            for one in group.recalibrations
+        ]
     if group.HasField("threshold"):
         threshold = group.threshold
         found["threshold"] = {
@@ -117,6 +133,7 @@ def _tables(response: calibration_pb2.MeasureCalibrationResponse) -> Sequence[Ta
     table = Table("group", figures=heads)
     bins = Table("group", "confidence", figures=("mean", "accuracy", "n"))
     thresholds = Table("group", figures=("target", "threshold", "on its half", "on the other", "kept", "n"))
+    maps = Table("group", "recalibrated by", figures=("Brier, held out", "ECE, held out", "n"))
     for group in response.groups:
         name = group.group or WHOLE
         count = f"{group.accuracy.count}/{group.item_count}"
@@ -132,4 +149,7 @@ def _tables(response: calibration_pb2.MeasureCalibrationResponse) -> Sequence[Ta
             halves = (shown(getattr(found, figure)) for figure in _HALVES)
             rests = str(found.held_out_accuracy.count)
             thresholds.add_row(name, f"{found.target_accuracy:g}", value, *halves, rests)
-    return table, bins, thresholds
+        for part in group.recalibrations:
+            after = (shown(getattr(part, figure)) for figure in _RECALIBRATED)
+            maps.add_row(name, part.method, *after, str(part.brier_score.count))
+    return table, bins, thresholds, maps

@@ -11,7 +11,7 @@ from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.cli.cells import estimated, named, p_value
 from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Cell, Table
-from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS
+from dramaturg.summaries.estimates import AGREEMENTS, COEFFICIENTS, INTRACLASS, KAPPAS
 
 WHOLE = "all"
 """How tables name all items."""
@@ -85,17 +85,22 @@ def agreement_tables(response: agreement_pb2.MeasureAgreementResponse) -> Sequen
     """A line for each group, and for each pair of annotators and majority label in it."""
     heads = ("Fleiss kappa", "Krippendorff alpha", "Gwet AC1", "agreement", "n")
     groups = Table("group", figures=heads)
-    pairs = Table("group", "annotators", figures=("Cohen kappa", "n"))
+    pairs = Table("group", "annotators", figures=("Cohen kappa", "linear", "quadratic", "n"))
+    single = Table("group", figures=("ICC(1,1)", "ICC(2,1)", "ICC(3,1)", "n"))
     majorities = Table("group", "majority label", figures=("items",))
     for group in response.groups:
         name = group.group or WHOLE
         groups.add_row(name, *(shown(getattr(group, figure)) for figure in AGREEMENTS), str(group.item_count))
         for pair in group.pairs:
             annotators = f"{pair.first_annotator} - {pair.second_annotator}"
-            pairs.add_row(name, annotators, shown(pair.cohen_kappa), str(pair.cohen_kappa.count))
+            kappas = (shown(getattr(pair, figure)) for figure in KAPPAS)
+            pairs.add_row(name, annotators, *kappas, str(pair.cohen_kappa.count))
         for label, count in sorted(group.majority_labels.items()):
             majorities.add_row(name, named(label), str(count))
-    return groups, pairs, majorities
+        if group.icc_one_way.HasField("value"):
+            figures = (shown(getattr(group, figure)) for figure in INTRACLASS)
+            single.add_row(name, *figures, str(group.icc_one_way.count))
+    return groups, pairs, single, majorities
 
 
 def shown(estimate: Estimate) -> Cell:

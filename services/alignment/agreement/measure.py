@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from services.alignment.agreement.alpha import krippendorff_alpha
 from services.alignment.agreement.annotations import Annotations, Distance, Patterns, Sample
 from services.alignment.agreement.chance import cohen_kappa, fleiss_kappa, gwet_ac1, observed_agreement
 from services.alignment.agreement.majority import MORE_THAN_HALF, MajorityRule, count_majorities
+from services.alignment.agreement.numeric import intraclass_correlations, weighted_kappa
 from services.alignment.bootstrap import (
     Bootstrapped,
     Index,
@@ -42,6 +43,8 @@ class PairAgreement:
     first: str
     second: str
     cohen_kappa: Estimate
+    linear_kappa: Estimate
+    quadratic_kappa: Estimate
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class AgreementGroup:
     observed_agreement: Estimate
     pairs: list[PairAgreement]
     majority_labels: Mapping[str, int]
+    intraclass: Sequence[Estimate]
+    """The coefficients (1,1), (2,1) and (3,1)."""
 
 
 def measure(
@@ -104,8 +109,9 @@ def _measure_group(
         krippendorff_alpha=_alpha(pairable, distance, resampling).of(size),
         gwet_ac1=_ac1(patterns, resampling).of(size),
         observed_agreement=_observed(pairable, resampling).of(size),
-        pairs=list(_pairs(sample, shared, resampling)),
+        pairs=list(_pairs(sample, shared, distance, resampling)),
         majority_labels=count_majorities(patterns, size, rule),
+        intraclass=[one.of(size) for one in _intraclass(sample, distance, resampling)],
     )
 
 
@@ -176,7 +182,27 @@ def _annotator_pairs(sample: Sample) -> list[tuple[int, int]]:
     return sorted(zip(together.row.tolist(), together.col.tolist(), strict=True))
 
 
-def _pairs(sample: Sample, shared: list[tuple[int, int]], resampling: Resampling) -> Iterator[PairAgreement]:
+def _intraclass(sample: Sample, distance: Distance, resampling: Resampling) -> list[Estimate]:
+    """The intraclass correlations of the annotated items."""
+    if not distance.numeric:
+        return [absent("labels are compared as names: ask for the ordinal or interval distance")] * 3
+    items, item = np.unique(sample.item, return_inverse=True)
+    who, annotator = np.unique(sample.annotator, return_inverse=True)
+    if items.size * who.size != sample.item.size or who.size < 2:
+        return [absent("the items have different annotators, or one only", items.size)] * 3
+    numbers = np.zeros((items.size, who.size))
+    numbers[item, annotator] = np.array(sample.categories, np.float64)[sample.category]
+    # Sums must not depend on the order of the items.
+    kinds, row, multiplicities = np.unique(numbers, axis=0, return_inverse=True, return_counts=True)
+    cluster = sample.cluster_of_item[items]
+    found = _bootstrap(intraclass_correlations(kinds), multiplicities, cluster, row, resampling)
+    reason = "all labels are equal, or there is one item"
+    return [found.estimate(place, items.size, reason, Scale.CORRELATION) for place in range(3)]
+
+
+def _pairs(
+    sample: Sample, shared: list[tuple[int, int]], distance: Distance, resampling: Resampling
+) -> Iterator[PairAgreement]:
     order = np.lexsort((sample.item, sample.annotator))
     item, category = sample.item[order], sample.category[order]
     bounds = np.searchsorted(sample.annotator[order], np.arange(len(sample.annotators) + 1))
@@ -191,10 +217,22 @@ def _pairs(sample: Sample, shared: list[tuple[int, int]], resampling: Resampling
         codes = np.unique(cells, return_inverse=True)[1].reshape(cells.shape)
         kappa, cluster = cohen_kappa(codes[0], codes[1]), sample.cluster_of_item[both]
         found = _bootstrap(kappa, multiplicities, cluster, row, resampling)
+        weighted = [absent("labels are compared as names: ask for the ordinal or interval distance")] * 2
+        if distance.numeric:
+            numbers = cells.astype(np.float64)
+            if distance is Distance.INTERVAL:
+                numbers = np.array(sample.categories, np.float64)[cells]
+            weighted = [
+                _bootstrap(
+                    weighted_kappa(numbers[0], numbers[1], power), multiplicities, cluster, row, resampling
+                ).estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION)
+                for power in (1, 2)
+            ]
         yield PairAgreement(
             sample.annotators[first],
             sample.annotators[second],
             found.estimate(0, ours.size, "both gave every item the same label", Scale.CORRELATION).of(
                 sample.size
             ),
+            *(one.of(sample.size) for one in weighted),
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from services.alignment.bootstrap import Array, Bootstrapped, Index, Resampling, bootstrap, gather
 from services.alignment.calibration.judgements import Judgements, Threshold, accuracy, find_threshold, ordered
+from services.alignment.calibration.recalibration import Recalibration, recalibrate
 from services.alignment.errors import too_large
 from services.alignment.estimates import Estimate, absent
 from services.alignment.jackknife import Scale
@@ -28,6 +29,7 @@ class Design:
     target: float | None
     clustered: bool
     resampling: Resampling
+    recalibrated: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Calibration:
     accuracy: Estimate
     mean_confidence: Estimate
     threshold: Threshold | None
+    recalibrations: Sequence[Recalibration] = ()
 
 
 def calibrate(
@@ -105,7 +108,18 @@ def _measure(name: str, judgements: Judgements, design: Design) -> Calibration:
         accuracy=accuracy(used, design.resampling.level, clustered=design.clustered).of(total),
         mean_confidence=estimate(_MEAN),
         threshold=threshold,
+        recalibrations=_recalibrations(used, design, total) if design.recalibrated else (),
     )
+
+
+def _recalibrations(used: Judgements, design: Design, total: int) -> list[Recalibration]:
+    design.resampling.checkpoint()
+    cluster = used.cluster if design.clustered else np.full(used.cluster.size, -1)
+    level, seed = design.resampling.level, design.resampling.seed
+    return [
+        replace(one, brier_score=one.brier_score.of(total), expected_error=one.expected_error.of(total))
+        for one in recalibrate(used.confidence, used.correct, cluster, level, seed, design.bins)
+    ]
 
 
 def _bootstrap(used: Judgements, places: Index, design: Design) -> Bootstrapped:

@@ -118,10 +118,15 @@ def _encoded(groups: Sequence[AgreementGroup]) -> Iterator[pb.AgreementGroup]:
                     first_annotator=pair.first,
                     second_annotator=pair.second,
                     cohen_kappa=encode_estimate(pair.cohen_kappa),
+                    linear_kappa=encode_estimate(pair.linear_kappa),
+                    quadratic_kappa=encode_estimate(pair.quadratic_kappa),
                 )
                 for pair in group.pairs
             ],
             majority_labels=group.majority_labels,
+            icc_one_way=encode_estimate(group.intraclass[0]),
+            icc_agreement=encode_estimate(group.intraclass[1]),
+            icc_consistency=encode_estimate(group.intraclass[2]),
         )
 
 

@@ -44,6 +44,7 @@ def decode_design(request: pb.MeasureCalibrationRequest, checkpoint: Checkpoint)
         target=request.target_accuracy if request.HasField("target_accuracy") else None,
         clustered=bool(request.cluster_tag),
         resampling=decode_resampling(request, checkpoint),
+        recalibrated=request.recalibrate,
     )
 
 
@@ -70,6 +71,17 @@ def _encode(group: Calibration) -> pb.CalibrationGroup:
         discrimination=encode_estimate(group.discrimination),
         accuracy=encode_estimate(group.accuracy),
         mean_confidence=encode_estimate(group.mean_confidence),
+        recalibrations=[
+            pb.Recalibration(
+                method=one.method,
+                brier_score=encode_estimate(one.brier_score),
+                expected_calibration_error=encode_estimate(one.expected_error),
+                points=[
+                    pb.CalibrationPoint(confidence=before, recalibrated=after) for before, after in one.points
+                ],
+            )
+            for one in group.recalibrations
+        ],
     )
     if group.threshold is not None:
         message.threshold.CopyFrom(_encode_threshold(group.threshold))

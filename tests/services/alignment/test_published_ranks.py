@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2, ranking_pb2
+from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2, preference_pb2, ranking_pb2
 
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
@@ -190,3 +190,23 @@ async def test_win_rate_of_alpaca_7b(alignment: AlignmentServiceAsyncStub, data_
     assert round(100 * difference.value, 4) == -23.5404
     assert round(100 * difference.standard_error, 4) == 1.5357
     assert (compared.policies[0].better_count, compared.policies[0].worse_count) == (205, 584)
+
+
+async def test_length_controlled_win_rate_of_alpaca_7b(
+    alignment: AlignmentServiceAsyncStub, data_dir: Path
+) -> None:
+    """The leaderboard has 26.295 with its difficulties of prompts and a penalty, here there are neither."""
+    request = preference_pb2.MeasurePreferencesRequest(baseline="base", resample_count=1)
+    for index, row in enumerate(read(data_dir / "agreement" / "alpaca-7b.alpaca_eval_gpt4.annotations.json")):
+        request.pairs.add(
+            prompt=str(index),
+            first="alpaca-7b",
+            second="base",
+            preference={2: 1.0, 1: 0.0, 0: 0.5, 1.5: 0.5}[row["preference"]],
+            first_length=len(row["output_2"]),
+            second_length=len(row["output_1"]),
+        )
+    (rate,) = (await alignment.MeasurePreferences(request)).win_rates
+    assert round(100 * rate.win_rate.value, 4) == 26.4596
+    assert round(100 * rate.win_rate.standard_error, 4) == 1.5357
+    assert 100 * rate.length_controlled_win_rate.value == pytest.approx(26.295, abs=0.7)
