@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -19,23 +19,24 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
 from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
 from dramaturg.cli.progress import JudgementCount, ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.sampling_options import SamplingOptions
+from dramaturg.cli.summaries import as_json, show_summary
 from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, CoverageCounter
-from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
+from dramaturg.results.files import ERRORS, RESULTS, ResultWriter, read_results
 from dramaturg.summaries.samples import SampleAggregator
 
 Request = TypeVar("Request", bound=Message)
-Kept = TypeVar("Kept", bound=SampleAggregator[Any])
 
 WAITS_SECONDS = 2.0
 """How often the rate limits that calls wait for are read."""
@@ -66,7 +67,7 @@ class Job(SamplingOptions):
 
 
 @dataclass(frozen=True)
-class Evaluation(Generic[Request, Kept]):
+class Evaluation(Generic[Request]):
     """The evaluation of one such command."""
 
     request: type[Request]
@@ -79,10 +80,12 @@ class Evaluation(Generic[Request, Kept]):
     """The noun for judgements, such as "verdicts"."""
     judged: Callable[[Any], JudgementCount]
     """Counts the judgements of an event."""
-    aggregator: Kept
+    options: SummaryOptions = field(default_factory=SummaryOptions)
+    """The options of the summary."""
+    aggregator: SampleAggregator[Any] = field(default_factory=SampleAggregator)
     """Counts the results."""
-    show: Callable[[Terminal, Kept], None]
-    """Prints the tables."""
+    show: Callable[[Terminal, Any], None] | None = None
+    """Prints the tables of the aggregator. None: those of the summary."""
     roles: Sequence[str] = ()
     """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
     judges: Sequence[tuple[str, str]] = ()
@@ -90,11 +93,25 @@ class Evaluation(Generic[Request, Kept]):
     unjudged: bool = False
     """Whether no judge is called: the notice about judges is then omitted."""
     conclude: Callable[[str], Awaitable[None]] | None = None
-    """Computes the figures after the last row, given the gateway's address."""
+    """Called after the last row with the gateway's address."""
     spread: Callable[[Row[Request]], Sequence[Request]] | None = None
     """The requests that are made of a row, always equally many. None: the row's own."""
     spread_count: int = 1
     """How many those are."""
+
+
+def grouped_by(names: Sequence[str] | None, *, aced_kept: bool = False, seed: int = 0) -> SummaryOptions:
+    """The options of a summary.
+
+    Args:
+        names: The groupings, for example "level" or "format,level".
+        aced_kept: See ``SummaryOptions.aced_kept``.
+        seed: The seed of resampled intervals.
+    """
+    groupings = [TagGrouping(tags=[tag for tag in name.split(",") if tag]) for name in names or ()]
+    return SummaryOptions(
+        groupings=[grouping for grouping in groupings if grouping.tags], aced_kept=aced_kept, seed=seed
+    )
 
 
 def default_folder() -> Path:
@@ -102,7 +119,7 @@ def default_folder() -> Path:
     return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
+def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     """Evaluates every row of a file and reports.
 
     Raises:
@@ -110,15 +127,15 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request, Kept]) -> NoReturn:
             judged, 2 wrong usage or rows, 4 the coverage is too low, 130 interrupted.
     """
     folder = job.out or default_folder()
-    aggregator, coverage = evaluation.aggregator, CoverageCounter()
+    coverage, summary = CoverageCounter(), Summary()
     with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
         try:
-            run(_evaluate(job, evaluation, coverage, rows, total, folder))
+            run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
         except ModelsUnavailableError as error:
             fail(f"{error}\n{HINT}", code=1)
         finally:
-            if aggregator.samples:
-                _report(job, evaluation, folder)
+            if evaluation.aggregator.samples:
+                _report(job, evaluation, folder, summary)
     raise typer.Exit(_conclude(coverage))
 
 
@@ -137,12 +154,14 @@ def _conclude(coverage: CoverageCounter) -> int:
 
 async def _evaluate(
     job: Job,
-    evaluation: Evaluation[Request, Kept],
+    evaluation: Evaluation[Request],
     coverage: CoverageCounter,
     rows: RowFile[Request],
     total: int,
     folder: Path,
+    summary: Summary,
 ) -> None:
+    """Evaluates the rows and merges the summary of all finished ones into ``summary``."""
     async with (
         gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
         DramaturgClient(address) as client,
@@ -159,27 +178,32 @@ async def _evaluate(
         except OSError as error:
             raise UsageError(f"{folder}: {error.strerror or error}") from error
         samples = rows if evaluation.spread is None else _spread(rows, evaluation.spread)
-        with (
-            writer,
-            ProgressBar(
-                total * evaluation.spread_count,
-                "" if evaluation.unjudged else evaluation.noun,
-                evaluation.judged,
-            ) as progress,
-        ):
-            watcher = asyncio.create_task(_watch_waits(client, progress))
-            try:
-                await evaluate_rows(
-                    evaluate,
-                    samples,
-                    writer,
-                    evaluation.aggregator,
-                    progress,
-                    coverage,
-                    concurrency=job.concurrency,
-                )
-            finally:
-                watcher.cancel()
+        try:
+            with (
+                writer,
+                ProgressBar(
+                    total * evaluation.spread_count,
+                    "" if evaluation.unjudged else evaluation.noun,
+                    evaluation.judged,
+                ) as progress,
+            ):
+                watcher = asyncio.create_task(_watch_waits(client, progress))
+                try:
+                    await evaluate_rows(
+                        evaluate,
+                        samples,
+                        writer,
+                        evaluation.aggregator,
+                        progress,
+                        coverage,
+                        concurrency=job.concurrency,
+                    )
+                finally:
+                    watcher.cancel()
+        finally:
+            # Also after an interruption: what is finished is reported.
+            if evaluation.show is None and evaluation.aggregator.samples:
+                summary.MergeFrom(await _summarize(client, folder, evaluation.options))
         if evaluation.conclude is not None:
             await evaluation.conclude(address)
 
@@ -217,13 +241,24 @@ async def _check_judges(client: DramaturgClient, judges: Sequence[tuple[str, str
             return
 
 
-def _report(job: Job, evaluation: Evaluation[Request, Kept], folder: Path) -> None:
+async def _summarize(client: DramaturgClient, folder: Path, options: SummaryOptions) -> Summary:
+    try:
+        return await client.summarize(read_results(folder), options)
+    except ServiceError as error:
+        return Summary(problems=[f"the gateway failed: {error.message}"])
+
+
+def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Summary) -> None:
     aggregator, results = evaluation.aggregator, folder / RESULTS
     if job.as_json:
-        typer.echo(json.dumps({**aggregator.summary(), "results": str(results)}, ensure_ascii=False))
+        figures = aggregator.summary() if evaluation.show is not None else as_json(summary)
+        typer.echo(json.dumps({**figures, "results": str(results)}, ensure_ascii=False))
         return
     console = output()
-    evaluation.show(console, aggregator)
+    if evaluation.show is not None:
+        evaluation.show(console, aggregator)
+    else:
+        show_summary(console, summary)
     if aggregator.failed_samples:
         console.print(
             f"{aggregator.failed_samples} of {aggregator.samples} samples failed: see {folder / ERRORS}",

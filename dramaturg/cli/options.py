@@ -60,3 +60,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 Concurrency = Annotated[int, typer.Option(min=1, max=256, help="Samples evaluated at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N samples.")]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Timeout of one sample, in seconds.")]
+GroupBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TAG[,TAG...]",
+        help="Also report figures by the values of a tag, or of several tags together; repeatable.",
+    ),
+]

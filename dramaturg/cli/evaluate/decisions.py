@@ -6,23 +6,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-import grpc
 import typer
 
-from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1 import decisions_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
-from dramaturg.cli.evaluate.decision_tables import show_decisions
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import GroupBy
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
-from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.decision_accuracy import Figures, accuracy_request, read_accuracy
-from dramaturg.summaries.decisions import DecisionsAggregator
 
 
 class PromptName(StrEnum):
@@ -91,9 +85,7 @@ def decisions(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service that asks the models: author=NAME."),
     ] = None,
-    macro: Annotated[
-        bool, typer.Option("--macro", help="Also report the unweighted mean over the levels.")
-    ] = False,
+    group_by: GroupBy = None,
 ) -> None:
     """Evaluates decisions: models choose between two options (Choice-75).
 
@@ -116,7 +108,6 @@ def decisions(
     except ValueError as error:
         fail(str(error))
     overrides = DecisionOverrides(judges, tuple(model or ()), tuple(prompt or ()), order)
-    aggregator = DecisionsAggregator()
     evaluate_file(
         job,
         Evaluation(
@@ -126,28 +117,10 @@ def decisions(
             apply=overrides.apply,
             noun="choices",
             judged=choices_judged,
-            aggregator=aggregator,
-            show=show_decisions,
+            options=grouped_by(group_by),
             judges=judges,
-            conclude=lambda address: _measure(aggregator, address, macro=macro),
         ),
     )
-
-
-async def _measure(aggregator: DecisionsAggregator, address: str, *, macro: bool) -> None:
-    """Has the accuracy of each setup measured; where that fails the aggregator says why there is none."""
-    found: list[Figures] = []
-    async with open_channel(address) as channel:
-        alignment = AlignmentServiceStub(channel)
-        try:
-            for setup, items in aggregator.items.items():
-                response = await alignment.MeasureAccuracy(accuracy_request(items, macro=macro))
-                found.extend(read_accuracy(setup._asdict(), response, aggregator.unreleased))
-        except grpc.aio.AioRpcError as failure:
-            error = from_rpc_error(failure)
-            aggregator.missing_figures = f"{address} has no alignment service that answers: {error.message}"
-            return
-    aggregator.figures = found
 
 
 def choices_judged(event: EvaluateDecisionsResponse) -> JudgementCount:

@@ -15,15 +15,13 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelPair,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
-from dramaturg.cli.evaluate.dialogue_tables import show_dialogues
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import Judges
+from dramaturg.cli.options import GroupBy, Judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.judge.roles import TEXT_SCORER
-from dramaturg.summaries.dialogues import DialoguesAggregator
 
 EVERY_PAIR = "all"
 """The value for all pairs of a row's models and given replies."""
@@ -111,6 +109,7 @@ def dialogues(
     keep_aced: Annotated[
         bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")
     ] = False,
+    group_by: GroupBy = None,
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
@@ -145,8 +144,7 @@ def dialogues(
             apply=overrides.apply,
             noun="judgements",
             judged=replies_judged,
-            aggregator=DialoguesAggregator(keep_aced=keep_aced),
-            show=show_dialogues,
+            options=grouped_by(group_by, aced_kept=keep_aced),
             judges=overrides.judges,
         ),
     )

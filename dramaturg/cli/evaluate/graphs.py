@@ -6,27 +6,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-import grpc
 import typer
 
 from dramaturg.api.evaluation.v1 import graphs_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2
-from dramaturg.api.graph.v1.graph_service_pb2 import ScoreEdgesRequest
-from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
-from dramaturg.cli.evaluate.graph_tables import show_graphs
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import GroupBy
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
-from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.graphs import GROUP, GraphsAggregator
-
-MOST_SCORES = 50_000
-"""The most scores that are summed up in one request (``graph.v1.ScoreEdgesRequest``)."""
 
 
 class TaskName(StrEnum):
@@ -127,9 +118,7 @@ def graphs(
         bool | None,
         typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
     ] = None,
-    group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="Break figures down by the values of this tag.")
-    ] = "",
+    group_by: GroupBy = None,
 ) -> None:
     """Evaluates script graphs that models predict or write (proScript).
 
@@ -154,7 +143,6 @@ def graphs(
     except ValueError as error:
         fail(str(error))
     overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
-    aggregator = GraphsAggregator(group_by)
     evaluate_file(
         job,
         Evaluation(
@@ -164,37 +152,10 @@ def graphs(
             apply=overrides.apply,
             noun="graphs",
             judged=graphs_judged,
-            aggregator=aggregator,
-            show=show_graphs,
+            options=grouped_by(group_by),
             judges=judges,
-            conclude=lambda address: _sum_up(aggregator, address),
         ),
     )
-
-
-async def _sum_up(aggregator: GraphsAggregator, address: str) -> None:
-    """Has the scores of each setup summed up; where that fails the aggregator says why they are not."""
-    async with open_channel(address) as channel:
-        service = GraphServiceStub(channel)
-        for setup, scores in aggregator.scores.items():
-            if len(scores) > MOST_SCORES:
-                aggregator.missing_figures = (
-                    f"{len(scores)} graphs of {setup.model or 'the default model'} are scored; "
-                    f"at most {MOST_SCORES} can be summed up: evaluate the file in parts"
-                )
-                continue
-            request = ScoreEdgesRequest(
-                scored=scores, by=[GROUP] if aggregator.group_by else [], omit_scores=True
-            )
-            try:
-                response = await service.ScoreEdges(request)
-            except grpc.aio.AioRpcError as failure:
-                error = from_rpc_error(failure)
-                aggregator.missing_figures = f"{address} has no graph service that answers: {error.message}"
-                return
-            aggregator.summaries[setup] = response.summary
-            for group in response.groups:
-                aggregator.group_summaries[setup, group.value] = group.summary
 
 
 def _constant(name: str) -> str:

@@ -64,8 +64,13 @@ class Variants:
     bias_caution_omitted: bool = False
     """Whether judges are not told that order and length are no reasons."""
 
+    metrics: Sequence[str] = ()
+    """The text metrics."""
+    judged: bool = True
+    """Whether judges are asked."""
+
     def spread(self, row: Row[CompareTextsRequest]) -> Sequence[CompareTextsRequest]:
-        """The requests of a row: one for each number of roles, the baselines in the first."""
+        """The requests of a row: one for each number of roles, baselines and metrics in the first."""
         request = row.request
         request.tags[LINE_TAG] = str(row.line)
         if self.seed is not None:
@@ -76,11 +81,8 @@ class Variants:
         made = [self._with_count(request, count) for count in self.counts]
         for repeated in made[1:]:
             del repeated.baselines[:]
+            del repeated.text_metrics[:]
         return made
-
-    def is_first(self, request: CompareTextsRequest) -> bool:
-        """Whether a request is the first one of its row."""
-        return not self.counts or request.tags[COUNT_TAG] == str(self.counts[0])
 
     def _apply(self, request: CompareTextsRequest) -> None:
         models = dict(self.models)
@@ -95,6 +97,11 @@ class Variants:
             request.rules.bias_caution_omitted = True
         if self.baselines:
             request.baselines[:] = self.baselines
+        if self.metrics:
+            request.text_metrics[:] = self.metrics
+        if not self.judged:
+            request.judging_omitted = True
+            del request.baselines[:]
         if self.role_set:
             request.roles.objective_set = self.role_set
             del request.roles.objective_roles[:]

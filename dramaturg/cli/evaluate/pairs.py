@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Annotated
 
-import grpc
 import typer
 
-from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
-from dramaturg.cli.evaluate.pair_tables import show_pairs
 from dramaturg.cli.evaluate.pair_variants import (
     Baselines,
     ForcedChoice,
@@ -21,19 +16,14 @@ from dramaturg.cli.evaluate.pair_variants import (
     RoleSet,
     Variants,
 )
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
 from dramaturg.cli.judge_selection import parse_judges, parse_models
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import JudgeModels, Judges
+from dramaturg.cli.options import GroupBy, JudgeModels, Judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
-from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.role_sets import NAMES
-from dramaturg.service.channel import open_channel
-from dramaturg.service.errors import from_rpc_error
-from dramaturg.summaries.text_agreement import measure
-from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS, score_difference, unjudged
-from dramaturg.summaries.texts import LINE_TAG, TextsAggregator
+from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 
 MOST_SUBJECTIVE = 50
 """The most subjective roles that the command line asks for."""
@@ -73,9 +63,7 @@ def pairs(
             f"Others: {', '.join(METRICS[len(DEFAULT_METRICS) :])}."
         ),
     ] = None,
-    group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="Also measure accuracy by the values of this tag.")
-    ] = "",
+    group_by: GroupBy = None,
 ) -> None:
     """Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
 
@@ -108,8 +96,9 @@ def pairs(
             seed=seed,
             forced_choice=forced_choice,
             bias_caution_omitted=no_bias_caution,
+            metrics=_metrics(metric),
+            judged=not no_judge,
         )
-        comparison = _Comparison(variants, TextsAggregator(group_by), _metrics(metric), judged=not no_judge)
     except ValueError as error:
         fail(str(error))
     if no_judge and (judge or model or baseline or sweep or k is not None):
@@ -119,73 +108,17 @@ def pairs(
         Evaluation(
             request=CompareTextsRequest,
             roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
-            evaluate=comparison.compare,
+            evaluate=lambda client, request, seconds: client.compare_texts(request, timeout=seconds),
             apply=lambda _: None,
             noun="votes",
             unjudged=no_judge,
             judged=comparisons_judged,
-            aggregator=comparison.aggregator,
-            show=show_pairs,
+            options=grouped_by(group_by, seed=seed or 0),
             judges=judges,
-            conclude=comparison.conclude,
             spread=variants.spread,
             spread_count=max(1, len(variants.counts)),
         ),
     )
-
-
-class _Comparison:
-    """Compares pairs: scores the texts, then asks the judges.
-
-    Args:
-        variants: What is made of each row.
-        aggregator: Counts what is said.
-        metrics: The text metrics.
-        judged: Whether judges are asked.
-    """
-
-    def __init__(
-        self, variants: Variants, aggregator: TextsAggregator, metrics: tuple[str, ...], *, judged: bool
-    ) -> None:
-        self.aggregator = aggregator
-        self._variants = variants
-        self._metrics = metrics
-        self._judged = judged
-
-    async def compare(
-        self, client: DramaturgClient, request: CompareTextsRequest, timeout: float
-    ) -> AsyncGenerator[CompareTextsResponse]:
-        """Yields the events of a comparison; without judges only a result."""
-        if self._metrics and self._variants.is_first(request):
-            await self._score(client, request, timeout)
-        if not self._judged:
-            yield CompareTextsResponse(result=unjudged(request))
-            return
-        async with aclosing(client.compare_texts(request, timeout=timeout)) as events:
-            async for event in events:
-                yield event
-
-    async def conclude(self, address: str) -> None:
-        """Has the figures measured; where that fails the aggregator says why there are none."""
-        seed = self._variants.seed or 0
-        async with open_channel(address) as channel:
-            try:
-                self.aggregator.figures = await measure(AlignmentServiceStub(channel), self.aggregator, seed)
-            except grpc.aio.AioRpcError as error:
-                self._tell(f"no figures: the alignment service failed: {from_rpc_error(error).message}")
-
-    async def _score(self, client: DramaturgClient, request: CompareTextsRequest, timeout: float) -> None:
-        try:
-            found = await score_difference(client.channel, request, self._metrics, timeout)
-        except ServiceError as error:
-            # What judges say stands without the metrics.
-            found = dict.fromkeys(self._metrics)
-            self._tell(f"no text metrics: the alignment service failed: {error.message}")
-        self.aggregator.add_scores(request.tags[LINE_TAG], found)
-
-    def _tell(self, problem: str) -> None:
-        if problem not in self.aggregator.problems:
-            self.aggregator.problems.append(problem)
 
 
 def _role_set(name: str) -> str:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
-
-import typer
-
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
-from dramaturg.cli.cells import named, percent
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GoldAnswer, JudgeModels, Judges, Mechanism
+from dramaturg.cli.options import GoldAnswer, GroupBy, JudgeModels, Judges, Mechanism
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
-from dramaturg.cli.tables import Table, print_tables
-from dramaturg.cli.terminal import Terminal
-from dramaturg.summaries.scripts import OUTCOMES, ScriptsAggregator
 
 
 @takes_groups
@@ -28,9 +19,7 @@ def scripts(
     model: JudgeModels = None,
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
-    group_by: Annotated[
-        str, typer.Option(metavar="TAG", help="Also count verdicts by the values of this tag.")
-    ] = "",
+    group_by: GroupBy = None,
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
@@ -62,8 +51,7 @@ def scripts(
             apply=overrides.apply,
             noun="verdicts",
             judged=verdicts_judged,
-            aggregator=ScriptsAggregator(group_by),
-            show=_show,
+            options=grouped_by(group_by),
             judges=overrides.judges,
         ),
     )
@@ -75,26 +63,3 @@ def verdicts_judged(event: EvaluateScriptsResponse) -> JudgementCount:
     return JudgementCount(
         len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
     )
-
-
-def _show(console: Terminal, aggregator: ScriptsAggregator) -> None:
-    """Prints the verdicts by criterion, by model where there are several, by tag, and the abstentions."""
-    by_criterion = {name: aggregator.by_criterion[name] for name in aggregator.criteria()}
-    tables = [_verdict_table("criterion", {**by_criterion, "all": aggregator.verdicts})]
-    if len(aggregator.by_model) > 1:
-        tables.append(_verdict_table("model", aggregator.by_model))
-    if aggregator.group_by:
-        tables.append(_verdict_table(aggregator.group_by, dict(sorted(aggregator.by_tag.items()))))
-    abstained = Table("abstained because", figures=("verdicts",))
-    for reason, count in aggregator.abstentions.most_common():
-        abstained.add_row(reason, str(count))
-    print_tables(console, *tables, abstained)
-
-
-def _verdict_table(name: str, rows: Mapping[str, Mapping[str, int]]) -> Table:
-    table = Table(name, figures=(*OUTCOMES, "PASS of judged"))
-    for label, counts in rows.items():
-        judged = counts.get("PASS", 0) + counts.get("FAIL", 0)
-        share = percent(counts.get("PASS", 0) / judged if judged else None)
-        table.add_row(named(label), *(str(counts.get(outcome, 0)) for outcome in OUTCOMES), share)
-    return table

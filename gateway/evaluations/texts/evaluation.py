@@ -21,6 +21,7 @@ from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.texts.comparisons import compare_pair
+from gateway.evaluations.texts.metrics import score_texts
 from gateway.evaluations.texts.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, TextsPlan
 from gateway.evaluations.texts.roles import find_roles
 from gateway.judges.directory import JudgeDirectory
@@ -47,15 +48,20 @@ class TextsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> TextsResult:
         async with asyncio.TaskGroup() as group:
+            metrics = group.create_task(score_texts(self._plan, self._timeouts))
             roles = group.create_task(self._find(emit))
             tasks = [
                 group.create_task(self._compare(method, assignment, roles, emit))
                 for method in self._plan.methods
                 for assignment in self._plan.judges
             ]
-        return self._result(roles.result(), [task.result() for task in tasks])
+        result = self._result(roles.result(), [task.result() for task in tasks])
+        result.MergeFrom(metrics.result())
+        return result
 
     async def _find(self, emit: Emit) -> RolesKnown:
+        if self._plan.request.judging_omitted:
+            return RolesKnown()
         known = await find_roles(self._plan, self._timeouts)
         emit(roles=known)
         return known

@@ -8,7 +8,7 @@ from typing import Any
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResult
-from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
+from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
 from dramaturg.results.texts import TEXTS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.kind import EvaluationContext, RunKind
@@ -23,7 +23,7 @@ class TextsKind(RunKind):
     name = "texts"
     results = TEXTS
     summary = TextsKindSummary()
-    roles = (ROLES_FINDER, PAIR_JUDGE)
+    roles = (ROLES_FINDER, PAIR_JUDGE, ALIGNMENT)
 
     def plan(self, request: CompareTextsRequest, context: EvaluationContext) -> TextsEvaluation:
         return TextsEvaluation(plan_texts(request, context.registry), context.directory, context.timeouts)
@@ -43,6 +43,8 @@ class TextsKind(RunKind):
             request.baselines[:] = options.baselines
         if options.HasField("rules"):
             request.rules.CopyFrom(options.rules)
+        if options.text_metrics:
+            request.text_metrics[:] = options.text_metrics
 
     def preparation(self, result: TextsResult) -> tuple[str, Any]:
         return "there are no roles", result.roles.generation

@@ -9,8 +9,10 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
-from dramaturg.judge.roles import PAIR_JUDGE, ROLES_FINDER
+from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
+from dramaturg.judge.roles import Role as ServiceRole
 from dramaturg.service.errors import Violation, invalid_fields
+from dramaturg.summaries.text_metrics import METRICS
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
@@ -47,7 +49,9 @@ class TextsPlan:
     finder: JudgeAssignment | None
     """The role service. None if none is needed."""
     judges: tuple[JudgeAssignment, ...]
-    """The pair judges. Several are a panel; each compares independently."""
+    """The pair judges. Several are a panel; each compares independently. Empty where judging is omitted."""
+    scorer: JudgeAssignment | None
+    """The service of the text metrics. None without metrics."""
 
     @property
     def generated(self) -> bool:
@@ -83,10 +87,17 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
     subjective_count = len(request.roles.subjective_roles) + coarse_count + fine_count
     # Clustering keeps all objective roles, so without others it has no effect.
     clustered = subjective_count > 0 and not request.roles.clustering_omitted
-    wanted = (ROLES_FINDER, PAIR_JUDGE) if clustered or coarse_count + fine_count else (PAIR_JUDGE,)
+    wanted: tuple[ServiceRole, ...] = (PAIR_JUDGE,)
+    if request.judging_omitted:
+        wanted = ()
+    elif clustered or coarse_count + fine_count:
+        wanted = (ROLES_FINDER, PAIR_JUDGE)
+    if request.text_metrics:
+        wanted = (*wanted, ALIGNMENT)
     violations = [
         *_check_roles(request),
         *_check_baselines(request),
+        *_check_metrics(request),
         # Selections of roles that this request does not need are allowed.
         *check_selections(request.judges, (ROLES_FINDER, PAIR_JUDGE), registry.roles),
         *check_alone(request.judges, (ROLES_FINDER,)),
@@ -112,6 +123,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
         clustered=clustered,
         finder=next((assignment for assignment in assignments if assignment.role is ROLES_FINDER), None),
         judges=tuple(assignment for assignment in assignments if assignment.role is PAIR_JUDGE),
+        scorer=next((assignment for assignment in assignments if assignment.role is ALIGNMENT), None),
     )
 
 
@@ -155,3 +167,12 @@ def _check_baselines(request: CompareTextsRequest) -> Iterator[Violation]:
     for index, name in enumerate(request.baselines):
         if name.strip() and name not in BASELINES:
             yield Violation(f"baselines[{index}]", f"is {name!r}; the baselines are {', '.join(BASELINES)}")
+
+
+def _check_metrics(request: CompareTextsRequest) -> Iterator[Violation]:
+    yield from check_distinct("text_metrics", request.text_metrics)
+    for index, name in enumerate(request.text_metrics):
+        if name.strip() and name not in METRICS:
+            yield Violation(f"text_metrics[{index}]", f"is {name!r}; the metrics are {', '.join(METRICS)}")
+    if request.judging_omitted and request.baselines:
+        yield Violation("baselines", "must be empty where judging is omitted")

@@ -1,0 +1,70 @@
+"""Prints the summary of an evaluation: as tables, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.cli.summaries.decisions import show_decisions
+from dramaturg.cli.summaries.dialogues import show_dialogues
+from dramaturg.cli.summaries.graphs import show_graphs
+from dramaturg.cli.summaries.scripts import show_scripts
+from dramaturg.cli.summaries.texts import show_texts
+from dramaturg.cli.terminal import Terminal
+
+_KINDS: Mapping[str, Callable[[Terminal, Summary], None]] = {
+    "scripts": show_scripts,
+    "texts": show_texts,
+    "graphs": show_graphs,
+    "decisions": show_decisions,
+    "dialogues": show_dialogues,
+}
+
+
+def show_summary(console: Terminal, summary: Summary) -> None:
+    """Prints the tables of a summary, then the figures that could not be computed."""
+    kind = summary.WhichOneof("kind")
+    if kind is not None:
+        _KINDS[kind](console, summary)
+    for problem in summary.problems:
+        console.print(f"no figures: {problem}", style="yellow")
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """A message as JSON with the names of the contract. An absent value is null; numbers are numbers.
+
+    Unlike protobuf's JSON, 64-bit integers are no strings, and fields without a value are not left out.
+    """
+    found: dict[str, Any] = {}
+    fields: Sequence[Any] = message.DESCRIPTOR.fields
+    for field in fields:
+        value = getattr(message, field.name)
+        if _is_map(field):
+            inner = field.message_type.fields_by_name["value"].message_type
+            found[field.name] = {
+                str(key): as_json(value[key]) if inner is not None else value[key] for key in sorted(value)
+            }
+        elif field.is_repeated:
+            found[field.name] = [_value(field, one) for one in value]
+        elif field.has_presence and not message.HasField(field.name):
+            if field.containing_oneof is None or field.containing_oneof.name.startswith("_"):
+                found[field.name] = None
+        else:
+            found[field.name] = _value(field, value)
+    return found
+
+
+def _is_map(field: Any) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def _value(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return as_json(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value

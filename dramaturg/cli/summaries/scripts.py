@@ -1,0 +1,57 @@
+"""Tables of verdicts on scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
+from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, percent
+from dramaturg.cli.summaries.cells import abstention_table, group_name
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import Terminal
+
+_HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %")
+
+
+def show_scripts(console: Terminal, summary: Summary) -> None:
+    """Prints the verdicts by criterion, by model, by model and criterion, and by group."""
+    figures = summary.scripts.figures
+    whole = [one for one in figures if not one.tags]
+    tables = [
+        _table("criterion", [one for one in whole if one.all_models], lambda one: one.criterion or "all")
+    ]
+    models = [one for one in whole if not one.all_models]
+    if len({one.model for one in models}) > 1:
+        by_model = [one for one in models if not one.criterion]
+        tables += [_table("model", by_model, lambda one: named(one.model)), _matrix(models)]
+    groups = [one for one in figures if one.tags and one.all_models and not one.criterion]
+    tables.append(_table("group", groups, lambda one: group_name(one.tags)))
+    tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
+    print_tables(console, *tables)
+
+
+def _table(head: str, rows: Iterable[VerdictFigures], name: Callable[[VerdictFigures], str]) -> Table:
+    table = Table(head, figures=_HEADS)
+    for one in rows:
+        abstained = one.verdict_count - one.pass_count - one.fail_count
+        counts = (one.pass_count, one.fail_count, abstained)
+        table.add_row(name(one), *map(str, counts), _share(one), _interval(one))
+    return table
+
+
+def _matrix(figures: Sequence[VerdictFigures]) -> Table:
+    criteria = list(dict.fromkeys(one.criterion for one in figures if one.criterion))
+    shares = {(one.model, one.criterion): _share(one) for one in figures}
+    table = Table("model", figures=criteria, title="PASS of judged")
+    for model in dict.fromkeys(one.model for one in figures):
+        table.add_row(named(model), *(shares.get((model, criterion), ABSENT) for criterion in criteria))
+    return table
+
+
+def _share(one: VerdictFigures) -> str:
+    return percent(one.pass_rate.value if one.pass_rate.HasField("value") else None)
+
+
+def _interval(one: VerdictFigures) -> str:
+    rate = one.pass_rate
+    return interval(rate.lower, rate.upper, DIGITS) if rate.HasField("lower") else ABSENT

@@ -1,0 +1,104 @@
+"""Tables of pairs of texts: agreement of every method with people, and the effects of order and length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, TextMethodFigures, TextsSummary
+from dramaturg.cli.cells import ABSENT, estimated, number, p_value, percent
+from dramaturg.cli.summaries.cells import abstention_table, group_name, value_cell
+from dramaturg.cli.tables import Cell, Table, print_tables
+from dramaturg.cli.terminal import Terminal
+
+
+def show_texts(console: Terminal, summary: Summary) -> None:
+    """Prints agreement with people, Williams' test, preferences with the effect of order, and groups."""
+    found = summary.texts
+    whole = [one for one in found.methods if not one.tags]
+    correlations = {one.measure: one for one in found.correlations.measures}
+    if found.labelled_pair_count:
+        print_tables(console, _agreement(whole, correlations))
+        unlabelled = found.pair_count - found.labelled_pair_count
+        if unlabelled:
+            console.print(f"{unlabelled} pairs without a human preference are in no accuracy")
+    _show_williams(console, found)
+    print_tables(console, _preferences(whole), *_groups(found.methods))
+    for one in whole:
+        if one.requested_role_count and one.least_role_count < one.requested_role_count:
+            console.print(
+                f"{one.method}: {one.requested_role_count} subjective roles were requested; "
+                f"{one.least_role_count} to {one.most_role_count} roles voted",
+                style="yellow",
+            )
+    for reason, count in sorted(found.role_failures.items()):
+        console.print(f"{count} comparisons: {reason}", style="yellow")
+    print_tables(console, abstention_table("abstained because", summary.abstentions_by_reason, "judgements"))
+
+
+def _agreement(rows: Iterable[TextMethodFigures], correlations: Mapping[str, MeasureCorrelation]) -> Table:
+    table = Table("method", figures=("accuracy", "answered", "Pearson", "Spearman", "Kendall"))
+    for one in rows:
+        group, found = one.accuracy, correlations.get(one.method, MeasureCorrelation())
+        table.add_row(
+            one.method,
+            _cell(group.accuracy),
+            f"{group.answered_count} of {group.item_count}",
+            *(_cell(estimate) for estimate in (found.pearson, found.spearman, found.kendall)),
+        )
+    return table
+
+
+def _show_williams(console: Terminal, found: TextsSummary) -> None:
+    if not found.best_baseline:
+        return
+    if not found.correlations.differences:
+        console.print(f"best baseline by Pearson: {found.best_baseline}")
+        return
+    title = (
+        f"against {found.best_baseline}, the best baseline; t above 0: the method correlates more strongly"
+    )
+    table = Table("method", figures=("Williams t", "p", "n"), title=title)
+    for test in found.correlations.differences:
+        p = test.williams_p if test.HasField("williams_p") else None
+        table.add_row(test.first_measure, value_cell(test.williams_t), p_value(p), str(test.williams_t.count))
+    print_tables(console, table)
+
+
+def _preferences(rows: Iterable[TextMethodFigures]) -> Table:
+    heads = ("first", "second", "tie", "abstained", "orders differ", "first shown", "longer")
+    table = Table("method", figures=heads, title="preferences")
+    for one in rows:
+        counts = (one.first_count, one.second_count, one.tie_count, sum(one.abstentions_by_reason.values()))
+        table.add_row(
+            one.method,
+            *map(str, counts),
+            percent(one.inconsistent_share if one.HasField("inconsistent_share") else None),
+            percent(one.first_presented_share if one.HasField("first_presented_share") else None),
+            percent(one.longer_share if one.HasField("longer_share") else None),
+        )
+    return table
+
+
+def _groups(rows: Iterable[TextMethodFigures]) -> Iterable[Table]:
+    """Accuracy by group and method."""
+    found = {(group_name(one.tags), one.method): one for one in rows if one.tags}
+    if not found:
+        return
+    methods = list(dict.fromkeys(method for _, method in found))
+    table = Table("group", figures=methods)
+    for group in dict.fromkeys(group for group, _ in found):
+        table.add_row(group, *(_share(found.get((group, method))) for method in methods))
+    yield table
+
+
+def _share(one: TextMethodFigures | None) -> str:
+    if one is None or not one.accuracy.accuracy.HasField("value"):
+        return ABSENT
+    return f"{number(one.accuracy.accuracy.value)} of {one.accuracy.answered_count}"
+
+
+def _cell(found: Estimate) -> Cell:
+    bounds = (found.lower, found.upper) if found.HasField("lower") else None
+    return estimated(found.value if found.HasField("value") else None, bounds, found.undefined)

@@ -1,0 +1,34 @@
+"""Text metrics of a pair: baselines that make no model call."""
+
+from __future__ import annotations
+
+from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
+from dramaturg.api.alignment.v1.text_pb2 import ScoreTextRequest, ScoreTextResponse
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.failures import Failure
+from gateway.evaluations.texts.plan import TextsPlan
+
+
+async def score_texts(plan: TextsPlan, timeouts: Timeouts) -> TextsResult:
+    """The metrics of a result: the score of the first text less that of the second, by metric.
+
+    There is no reference for texts that are compared with each other. The source takes its place, so a metric
+    tells how much of the source a text contains. A metric that is undefined for a text is missing.
+    """
+    request, result = plan.request, TextsResult(text_metrics=plan.request.text_metrics)
+    if plan.scorer is None:
+        return result
+    asked = ScoreTextRequest(metrics=request.text_metrics)
+    for text in (request.first.text, request.second.text):
+        asked.pairs.add(candidate=text, reference=request.source)
+    stub = AlignmentServiceStub(plan.scorer.judge.channel)
+    response = await ask(plan.scorer, timeouts, stub.ScoreText, asked, ScoreTextResponse)
+    if isinstance(response, Failure):
+        result.metrics_failure = f"the alignment service {response.explanation}"
+        return result
+    first, second = (one.scores for one in response.scores)
+    for metric in request.text_metrics:
+        if metric in first and metric in second:
+            result.metric_differences[metric] = first[metric] - second[metric]
+    return result
