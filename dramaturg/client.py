@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -112,11 +113,26 @@ class DramaturgClient:
 
         Raises:
             ServiceError: The request was refused, or the gateway failed.
+            Exception: What iterating over ``samples`` raises.
         """
+        failures: list[Exception] = []
+
+        def requests() -> Iterator[SummarizeRequest]:
+            # grpc cancels a call whose requests raise, and drops the error.
+            try:
+                yield from _batches(samples, options)
+            except Exception as error:
+                failures.append(error)
+                raise
+
         try:
-            response = await self._evaluations.Summarize(_batches(samples, options), timeout=timeout)
+            response = await self._evaluations.Summarize(requests(), timeout=timeout)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from error
+        except asyncio.CancelledError:
+            if failures:
+                raise failures[0] from None
+            raise
         return response.summary
 
     def evaluate_decisions(

@@ -153,10 +153,14 @@ def agreement_table(results: list[dict[str, Any]], labels: Labels) -> Table:
 
 def show_summary(console: Console, summary: dict[str, Any], *, replayed: bool) -> None:
     """Prints counts, usage, the paths of the results, and next steps."""
-    counted = summary["verdicts"]
+    scripts, abstentions = summary["scripts"], summary["abstentions_by_reason"]
+    whole = next(
+        one for one in scripts["figures"] if one["all_models"] and not one["criterion"] and not one["tags"]
+    )
     console.print(
-        f"{summary['candidates']} candidates, {sum(counted.values())} verdicts: {counted['PASS']} PASS, "
-        f"{counted['FAIL']} FAIL, {counted['ABSTAIN']} ABSTAIN {summary['abstentions'] or ''}",
+        f"{scripts['candidate_count']} candidates, {whole['verdict_count']} verdicts: "
+        f"{whole['pass_count']} PASS, {whole['fail_count']} FAIL, "
+        f"{sum(abstentions.values())} ABSTAIN {abstentions or ''}",
         highlight=False,
     )
     console.print(f"usage: {json.dumps(summary['usage'])}", highlight=False)

@@ -19,7 +19,7 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
 from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
@@ -100,20 +100,6 @@ class Evaluation(Generic[Request]):
     """How many those are."""
 
 
-def grouped_by(names: Sequence[str] | None, *, aced_kept: bool = False, seed: int = 0) -> SummaryOptions:
-    """The options of a summary.
-
-    Args:
-        names: The groupings, for example "level" or "format,level".
-        aced_kept: See ``SummaryOptions.aced_kept``.
-        seed: The seed of resampled intervals.
-    """
-    groupings = [TagGrouping(tags=[tag for tag in name.split(",") if tag]) for name in names or ()]
-    return SummaryOptions(
-        groupings=[grouping for grouping in groupings if grouping.tags], aced_kept=aced_kept, seed=seed
-    )
-
-
 def default_folder() -> Path:
     """The default folder for results, named by the time."""
     return Path("out") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -135,7 +121,7 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
             fail(f"{error}\n{HINT}", code=1)
         finally:
             if evaluation.aggregator.samples:
-                _report(job, evaluation, folder, summary)
+                _report(job, evaluation, folder, _with_counts(summary, coverage, evaluation.aggregator))
     raise typer.Exit(_conclude(coverage))
 
 
@@ -245,7 +231,22 @@ async def _summarize(client: DramaturgClient, folder: Path, options: SummaryOpti
     try:
         return await client.summarize(read_results(folder), options)
     except ServiceError as error:
-        return Summary(problems=[f"the gateway failed: {error.message}"])
+        return Summary(problems=[f"the gateway computed no summary: {error.message}"])
+
+
+def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAggregator[Any]) -> Summary:
+    """The summary; where the gateway computed none, the counts of the command."""
+    if summary.sample_count:
+        return summary
+    return Summary(
+        sample_count=counted.samples,
+        failed_sample_count=counted.failed_samples,
+        failures_by_reason=coverage.failures,
+        judgement_count=coverage.judgements,
+        abstentions_by_reason=coverage.abstentions,
+        usage=counted.usage,
+        problems=summary.problems,
+    )
 
 
 def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Summary) -> None:

@@ -74,6 +74,11 @@ class Commands(LazyGroup):
             group=True,
         ),
         LazyCommand(
+            "summarize",
+            "dramaturg.cli.summarize",
+            "Prints the tables of results again, also by other groups.",
+        ),
+        LazyCommand(
             "report",
             "dramaturg.cli.report",
             "Writes results as one self-contained HTML page: leaderboard, heat maps, abstentions, cost, "

@@ -67,3 +67,4 @@ GroupBy = Annotated[
         help="Also report figures by the values of a tag, or of several tags together; repeatable.",
     ),
 ]
+KeepAced = Annotated[bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")]

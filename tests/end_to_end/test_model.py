@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import ROOT, Finished, dramaturg, read_jsonl
+from tests.support.figures import verdict_counts
 from tests.support.openai_server import Misbehaviour, OpenAIServer
 from tests.support.scripted_model import approve
 
@@ -65,12 +66,12 @@ async def test_a_model_judges_and_what_it_was_paid_for_is_not_bought_again(tmp_p
     # One gold answer a task; three agents a candidate.
     assert bought == 2 * (1 + 3 * 4)
     assert sum(server.calls.values()) == bought
-    assert first.json["verdicts"]["FAIL"] == 0
+    assert verdict_counts(first.json)["FAIL"] == 0
     assert first.json["usage"]["provider_call_count"] == bought
     assert first.json["usage"]["prompt_token_count"] > 0
     assert again.json["usage"]["provider_call_count"] == 0
     assert again.json["usage"]["cache_hit_count"] == bought
-    assert again.json["verdicts"] == first.json["verdicts"]
+    assert again.json["scripts"] == first.json["scripts"]
     assert "offline" not in first.err
 
 
@@ -79,7 +80,7 @@ async def test_a_single_judge_needs_one_call_a_candidate(tmp_path: Path) -> None
         done = await evaluate(server, tmp_path / "a", "--limit", "2", "--mechanism", "single-judge")
     assert done.code == 0, done.err
     assert sum(server.calls.values()) == 8
-    assert sum(done.json["verdicts"].values()) == 7 * 8
+    assert sum(verdict_counts(done.json).values()) == 7 * 8
 
 
 async def test_what_is_judged_cannot_speak_to_the_judge(tmp_path: Path) -> None:

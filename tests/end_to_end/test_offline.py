@@ -17,6 +17,7 @@ from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.judge.criteria import ABSEVAL
 from tests.support.command_line import ROOT, dramaturg, finish, read_jsonl, start
 from tests.support.examples import running_judge
+from tests.support.figures import verdict_counts
 from tests.support.gateway import evaluate_result, scripts_request, steps
 from tests.support.processes import ServiceProcess
 
@@ -26,13 +27,15 @@ OFFLINE_REASONS = {"NOT_SUPPORTED", "LOW_CONFIDENCE", "NOT_APPLICABLE"}
 
 
 def assert_accounted(summary: dict[str, Any], candidates: int) -> None:
-    assert summary["failed_samples"] == 0
-    assert summary["candidates"] == candidates
-    assert sum(summary["verdicts"].values()) == len(ABSEVAL) * candidates
-    assert sum(summary["abstentions"].values()) == summary["verdicts"]["ABSTAIN"]
-    assert list(summary["by_criterion"]) == list(ABSEVAL)
-    for counts in summary["by_criterion"].values():
-        assert sum(counts.values()) == candidates
+    assert summary["failed_sample_count"] == 0
+    assert summary["scripts"]["candidate_count"] == candidates
+    verdicts = verdict_counts(summary)
+    assert sum(verdicts.values()) == len(ABSEVAL) * candidates
+    assert sum(summary["abstentions_by_reason"].values()) == verdicts["ABSTAIN"]
+    whole = [one for one in summary["scripts"]["figures"] if one["all_models"] and not one["tags"]]
+    assert [one["criterion"] for one in whole] == [*ABSEVAL, ""]
+    for criterion in ABSEVAL:
+        assert sum(verdict_counts(summary, criterion=criterion).values()) == candidates
 
 
 @asynccontextmanager
@@ -77,8 +80,8 @@ async def test_the_samples_are_judged_in_one_process_without_a_model(tmp_path: P
     assert done.code == 0, done.err
     assert "offline judges serve" in done.err
     assert_accounted(done.json, 8)
-    assert set(done.json["abstentions"]) <= OFFLINE_REASONS
-    assert done.json["by_criterion"]["no_duplicate_steps"]["FAIL"] > 0
+    assert set(done.json["abstentions_by_reason"]) <= OFFLINE_REASONS
+    assert verdict_counts(done.json, criterion="no_duplicate_steps")["FAIL"] > 0
     assert done.json["usage"]["provider_call_count"] == 0
     names = {
         assessment["assessment"]["provenance"]["name"]
@@ -96,7 +99,7 @@ async def test_without_a_model_an_evaluation_ends_with_the_first_sample(tmp_path
     )
     assert done.code == 1, done.err
     assert "no model provider is configured" in done.err
-    assert done.json["abstentions"] == {"JUDGE_UNAVAILABLE": 28}
+    assert done.json["abstentions_by_reason"] == {"JUDGE_UNAVAILABLE": 28}
     (result,) = read_jsonl(tmp_path / "results.jsonl")
     assert "no model provider is configured" in result["goldAnswer"]["failure"]
     assert "no model provider is configured" in result["candidates"][0]["verdicts"][0]["rationale"]

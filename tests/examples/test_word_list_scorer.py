@@ -67,14 +67,12 @@ async def test_registered_and_named_it_scores_replies(target: str, tmp_path: Pat
         environment={"DRAMATURG_CONFIG": str(config)},
     )
     assert finished.code == 0, finished.err
-    found = {one["model"]: one for one in finished.json["text_scores"]}
+    found = {one["model"]: one for one in finished.json["dialogues"]["attributes"]}
     assert {one["attribute"] for one in found.values()} == {"rude_words"}
-    assert [(found[name]["value"], found[name]["coverage"]) for name in replies] == [
-        (1, 1),
-        (0, 1),
-        (None, 0),
-    ]
-    assert found["mute"]["abstentions"] == {"NOT_APPLICABLE": 1}
+    for name, value, count in (("rude", 1, 1), ("polite", 0, 1), ("mute", None, 0)):
+        mean = found[name]["mean"]
+        assert (mean["value"], mean["count"], mean["total"]) == (value, count, 1)
+    assert found["mute"]["abstentions_by_reason"] == {"NOT_APPLICABLE": 1}
     (result,) = read_jsonl(tmp_path / "out" / "results.jsonl")
     assert [one["judge"] for one in result["scores"]] == ["words"] * 3
     assert result["scores"][0]["provenance"]["name"] == "word-list-scorer"

@@ -144,7 +144,7 @@ def evaluate(kind: str, model: str, folder: Path) -> dict[str, Any]:
     )
     assert result.exit_code == 0, result.output
     summary: dict[str, Any] = json.loads(result.stdout)
-    assert (summary["samples"], summary["failed_samples"]) == (SAMPLES, 0)
+    assert (summary["sample_count"], summary["failed_sample_count"]) == (SAMPLES, 0)
     text = (folder / kind / "results.jsonl").read_text(encoding="utf-8")
     assert len(text.splitlines()) == SAMPLES
     assert "ABSTAIN_REASON_JUDGE_UNAVAILABLE" not in text

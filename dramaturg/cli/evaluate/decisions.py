@@ -11,12 +11,13 @@ import typer
 from dramaturg.api.evaluation.v1 import decisions_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
 
 
 class PromptName(StrEnum):
@@ -117,7 +118,7 @@ def decisions(
             apply=overrides.apply,
             noun="choices",
             judged=choices_judged,
-            options=grouped_by(group_by),
+            options=summary_options(group_by),
             judges=judges,
         ),
     )

@@ -15,12 +15,13 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelPair,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Judges
+from dramaturg.cli.options import GroupBy, Judges, KeepAced
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.roles import TEXT_SCORER
 
 EVERY_PAIR = "all"
@@ -106,9 +107,7 @@ def dialogues(
     no_ratings: Annotated[
         bool, typer.Option("--no-ratings", help="Compare replies without rating them.")
     ] = False,
-    keep_aced: Annotated[
-        bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")
-    ] = False,
+    keep_aced: KeepAced = False,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
@@ -144,7 +143,7 @@ def dialogues(
             apply=overrides.apply,
             noun="judgements",
             judged=replies_judged,
-            options=grouped_by(group_by, aced_kept=keep_aced),
+            options=summary_options(group_by, aced_kept=keep_aced),
             judges=overrides.judges,
         ),
     )

@@ -12,12 +12,13 @@ from dramaturg.api.evaluation.v1 import graphs_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
 from dramaturg.api.generation.v1 import edge_service_pb2
 from dramaturg.api.graph.v1 import graph_service_pb2
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
 
 
 class TaskName(StrEnum):
@@ -152,7 +153,7 @@ def graphs(
             apply=overrides.apply,
             noun="graphs",
             judged=graphs_judged,
-            options=grouped_by(group_by),
+            options=summary_options(group_by),
             judges=judges,
         ),
     )

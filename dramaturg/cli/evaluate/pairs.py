@@ -16,12 +16,13 @@ from dramaturg.cli.evaluate.pair_variants import (
     RoleSet,
     Variants,
 )
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GroupBy, JudgeModels, Judges
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
 from dramaturg.judge.role_sets import NAMES
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 
@@ -113,7 +114,7 @@ def pairs(
             noun="votes",
             unjudged=no_judge,
             judged=comparisons_judged,
-            options=grouped_by(group_by, seed=seed or 0),
+            options=summary_options(group_by, seed=seed or 0),
             judges=judges,
             spread=variants.spread,
             spread_count=max(1, len(variants.counts)),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
-from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file, grouped_by
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import GoldAnswer, GroupBy, JudgeModels, Judges, Mechanism
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
 
 
 @takes_groups
@@ -51,7 +52,7 @@ def scripts(
             apply=overrides.apply,
             noun="verdicts",
             judged=verdicts_judged,
-            options=grouped_by(group_by),
+            options=summary_options(group_by),
             judges=overrides.judges,
         ),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.cli.summaries.decisions import show_decisions
 from dramaturg.cli.summaries.dialogues import show_dialogues
 from dramaturg.cli.summaries.graphs import show_graphs
@@ -22,6 +22,22 @@ _KINDS: Mapping[str, Callable[[Terminal, Summary], None]] = {
     "decisions": show_decisions,
     "dialogues": show_dialogues,
 }
+
+
+def summary_options(
+    groupings: Sequence[str] | None, *, aced_kept: bool = False, seed: int = 0
+) -> SummaryOptions:
+    """The options of a summary.
+
+    Args:
+        groupings: Tags joined by commas, for example "level" or "format,level".
+        aced_kept: See ``SummaryOptions.aced_kept``.
+        seed: The seed of resampled intervals.
+    """
+    found = (TagGrouping(tags=[tag for tag in name.split(",") if tag]) for name in groupings or ())
+    return SummaryOptions(
+        groupings=[grouping for grouping in found if grouping.tags], aced_kept=aced_kept, seed=seed
+    )
 
 
 def show_summary(console: Terminal, summary: Summary) -> None:

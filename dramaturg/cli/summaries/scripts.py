@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, percent
-from dramaturg.cli.summaries.cells import abstention_table, group_name
+from dramaturg.cli.summaries.cells import abstention_table, by_grouping
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 
@@ -17,25 +18,33 @@ def show_scripts(console: Terminal, summary: Summary) -> None:
     """Prints the verdicts by criterion, by model, by model and criterion, and by group."""
     figures = summary.scripts.figures
     whole = [one for one in figures if not one.tags]
-    tables = [
-        _table("criterion", [one for one in whole if one.all_models], lambda one: one.criterion or "all")
-    ]
+    pooled = [one for one in whole if one.all_models]
+    tables = [_table(["criterion"], pooled, lambda one: [one.criterion or "all"])]
     models = [one for one in whole if not one.all_models]
     if len({one.model for one in models}) > 1:
         by_model = [one for one in models if not one.criterion]
-        tables += [_table("model", by_model, lambda one: named(one.model)), _matrix(models)]
+        tables += [_table(["model"], by_model, lambda one: [named(one.model)]), _matrix(models)]
     groups = [one for one in figures if one.tags and one.all_models and not one.criterion]
-    tables.append(_table("group", groups, lambda one: group_name(one.tags)))
+    for names, rows in by_grouping(summary.options, groups):
+        tables.append(_table(names, rows, partial(_values, names)))
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
     print_tables(console, *tables)
 
 
-def _table(head: str, rows: Iterable[VerdictFigures], name: Callable[[VerdictFigures], str]) -> Table:
-    table = Table(head, figures=_HEADS)
+def _values(names: Sequence[str], one: VerdictFigures) -> Sequence[str]:
+    return [named(one.tags[name]) for name in names]
+
+
+def _table(
+    heads: Sequence[str],
+    rows: Iterable[VerdictFigures],
+    names: Callable[[VerdictFigures], Sequence[str]],
+) -> Table:
+    table = Table(*heads, figures=_HEADS)
     for one in rows:
         abstained = one.verdict_count - one.pass_count - one.fail_count
         counts = (one.pass_count, one.fail_count, abstained)
-        table.add_row(name(one), *map(str, counts), _share(one), _interval(one))
+        table.add_row(*names(one), *map(str, counts), _share(one), _interval(one))
     return table
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, TextMethodFigures, TextsSummary
-from dramaturg.cli.cells import ABSENT, estimated, number, p_value, percent
-from dramaturg.cli.summaries.cells import abstention_table, group_name, value_cell
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TextMethodFigures, TextsSummary
+from dramaturg.cli.cells import ABSENT, estimated, named, number, p_value, percent
+from dramaturg.cli.summaries.cells import abstention_table, by_grouping, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
 
@@ -24,7 +24,7 @@ def show_texts(console: Terminal, summary: Summary) -> None:
         if unlabelled:
             console.print(f"{unlabelled} pairs without a human preference are in no accuracy")
     _show_williams(console, found)
-    print_tables(console, _preferences(whole), *_groups(found.methods))
+    print_tables(console, _preferences(whole), *_groups(found, summary.options))
     for one in whole:
         if one.requested_role_count and one.least_role_count < one.requested_role_count:
             console.print(
@@ -81,16 +81,16 @@ def _preferences(rows: Iterable[TextMethodFigures]) -> Table:
     return table
 
 
-def _groups(rows: Iterable[TextMethodFigures]) -> Iterable[Table]:
+def _groups(found: TextsSummary, options: SummaryOptions) -> Iterable[Table]:
     """Accuracy by group and method."""
-    found = {(group_name(one.tags), one.method): one for one in rows if one.tags}
-    if not found:
-        return
-    methods = list(dict.fromkeys(method for _, method in found))
-    table = Table("group", figures=methods)
-    for group in dict.fromkeys(group for group, _ in found):
-        table.add_row(group, *(_share(found.get((group, method))) for method in methods))
-    yield table
+    for names, rows in by_grouping(options, found.methods):
+        cells = {(tuple(one.tags[name] for name in names), one.method): one for one in rows}
+        methods = list(dict.fromkeys(one.method for one in rows))
+        table = Table(*names, figures=methods, title="accuracy")
+        for values in dict.fromkeys(values for values, _ in cells):
+            shares = (_share(cells.get((values, method))) for method in methods)
+            table.add_row(*map(named, values), *shares)
+        yield table
 
 
 def _share(one: TextMethodFigures | None) -> str:

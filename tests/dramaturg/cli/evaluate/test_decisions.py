@@ -18,6 +18,7 @@ from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionRequ
 from dramaturg.cli.main import app
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import CALL, decision, gateway_in_a_thread
+from tests.support.figures import figure
 from tests.support.openai_server import OpenAIServer
 
 DEV = {"verb_phrase_manual": 242, "verb_phrase_machine": 128, "user_profile": 195}
@@ -47,8 +48,13 @@ def write(file: Path, planted: list[tuple[int, str]], source: str = "choice75") 
 
 
 def pick(found: Any, **wanted: str) -> Any:
-    (one,) = [row for row in found["accuracy"] if wanted.items() <= row.items()]
-    return one
+    return figure(found["decisions"]["figures"], **wanted)
+
+
+def counts_of(one: Any) -> tuple[int, int, int]:
+    """The items, those answered, and those answered rightly."""
+    group = one["accuracy"]
+    return group["item_count"], group["answered_count"], group["correct_count"]
 
 
 async def planted(request: ChooseOptionRequest) -> ChooseOptionResponse:
@@ -68,31 +74,33 @@ PLANTED = [(1, "easy"), (2, "easy"), (1, "medium"), (2, "medium"), (1, "hard"), 
 def test_planted_choices_give_the_figures_computed_by_hand(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED)
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
-        result = run(file, "--target", target, "--model", "m", "--json", "--macro", "--out", tmp_path / "out")
+        result = run(file, "--target", target, "--model", "m", "--json", "--out", tmp_path / "out")
     found = summary(result)
     assert result.exit_code == 4
-    assert (found["samples"], found["choices"], found["abstentions"]) == (7, 7, {"UNPARSABLE": 1})
+    assert (found["sample_count"], found["decisions"]["choice_count"]) == (7, 7)
+    assert (found["judgement_count"], found["abstentions_by_reason"]) == (7, {"UNPARSABLE": 1})
     assert found["usage"]["provider_call_count"] == 7
     everything = pick(found, format="all", level="all")
+    accuracy = everything["accuracy"]
     # Right: both easy ones and the first medium one; the scenario 4 abstains; 3 of 6 answered, of 7 in all.
-    assert (everything["n"], everything["answered"], everything["correct"]) == (7, 6, 3)
-    assert everything["accuracy_when_answered"]["value"] == 3 / 6
-    assert everything["accuracy_abstentions_wrong"]["value"] == pytest.approx(3 / 7)
+    assert counts_of(everything) == (7, 6, 3)
+    assert accuracy["accuracy_when_answered"]["value"] == 3 / 6
+    assert accuracy["accuracy_abstentions_wrong"]["value"] == pytest.approx(3 / 7)
     assert everything["accuracy_abstentions_right"] == pytest.approx(4 / 7)
     # Easy 1, medium 1/2, hard 0, either 0.
-    assert everything["macro_accuracy"]["value"] == pytest.approx(1.5 / 4)
+    assert accuracy["macro_accuracy"]["value"] == pytest.approx(1.5 / 4)
     assert everything["human_accuracy"] == 0.74
-    assert {"gold": "either", "predicted": "option-1", "count": 1} in everything["confusion"]
-    assert {"gold": "option-1", "predicted": "", "count": 1} in everything["confusion"]
+    assert {"gold": "either", "predicted": "option-1", "count": 1} in accuracy["confusion"]
+    assert {"gold": "option-1", "predicted": "", "count": 1} in accuracy["confusion"]
     binary = pick(found, format="user_profile", level="binary")
-    assert (binary["n"], binary["answered"], binary["correct"]) == (6, 5, 3)
+    assert counts_of(binary) == (6, 5, 3)
     # Wilson's interval for 3 of 5.
-    interval = binary["accuracy_when_answered"]
+    interval = binary["accuracy"]["accuracy_when_answered"]
     assert (interval["lower"], interval["upper"]) == pytest.approx((0.2307, 0.8824), abs=1e-4)
     hard = pick(found, format="user_profile", level="hard")
-    assert (hard["answered"], hard["correct"], hard["human_accuracy"]) == (1, 0, 0.75)
-    assert {one["order"] for one in found["accuracy"]} == {"as-given"}
-    assert found["position_bias"] == []
+    assert (counts_of(hard), hard["human_accuracy"]) == ((2, 1, 0), 0.75)
+    assert {one["order"] for one in found["decisions"]["figures"]} == {"as-given"}
+    assert found["decisions"]["option_orders"] == []
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 7
 
 
@@ -106,7 +114,7 @@ def test_the_accuracy_of_people_stands_beside_released_decisions_alone(tmp_path:
         options = ("--target", target, "--model", "m", "--out", tmp_path / "out")
         found = summary(run(both, *options, "--json"))
         table = run(mine, *options)
-    human = {(one["format"], one["level"]): one["human_accuracy"] for one in found["accuracy"]}
+    human = {(one["format"], one["level"]): one["human_accuracy"] for one in found["decisions"]["figures"]}
     assert human["user_profile", "easy"] == 0.89
     assert human["user_profile", "hard"] is None
     assert human["all", "all"] is None
@@ -117,12 +125,12 @@ def test_both_orders_show_the_position_bias(tmp_path: Path) -> None:
     file = write(tmp_path / "rows.jsonl", PLANTED)
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}, alignment=True) as target:
         found = summary(run(file, "--target", target, "--order", "both", "--json", "--out", tmp_path / "out"))
-    (bias,) = found["position_bias"]
+    (bias,) = found["decisions"]["option_orders"]
     # As given 1 2 1 1 . 1 1, swapped 2 each: only the second is chosen alike; 5 + 6 of 12 are shown first.
-    assert (bias["pairs"], bias["answered"], bias["named"]) == (7, 6, 12)
+    assert (bias["decision_count"], bias["answered_count"], bias["named_count"]) == (7, 6, 12)
     assert bias["same_share"] == pytest.approx(1 / 6)
-    assert bias["first_shown_share"] == pytest.approx(11 / 12)
-    assert {one["order"] for one in found["accuracy"]} == {"as-given", "swapped"}
+    assert bias["first_presented_share"] == pytest.approx(11 / 12)
+    assert {one["order"] for one in found["decisions"]["figures"]} == {"as-given", "swapped"}
 
 
 def test_tables_for_people(tmp_path: Path) -> None:
@@ -152,9 +160,9 @@ def test_without_an_alignment_service_the_counts_stand_and_the_figures_are_said_
     file = write(tmp_path / "rows.jsonl", PLANTED[:2])
     with gateway_in_a_thread({"author": {"ChooseOption": planted}}) as target:
         found = summary(run(file, "--target", target, "--json", "--out", tmp_path / "out"))
-    assert found["choices"] == 2
-    assert found["accuracy"] == []
-    assert "no alignment service" in found["missing_figures"]
+    assert found["decisions"]["choice_count"] == 2
+    assert found["decisions"]["figures"] == []
+    assert found["problems"] == ["the role 'alignment' has no service: its figures are missing"]
 
 
 def test_a_decision_that_fails_is_listed_and_the_others_stand(tmp_path: Path) -> None:
@@ -166,7 +174,7 @@ def test_a_decision_that_fails_is_listed_and_the_others_stand(tmp_path: Path) ->
             *("--out", tmp_path / "out"),
         )
     assert result.exit_code == 1
-    assert summary(result)["failed_samples"] == 2
+    assert summary(result)["failed_sample_count"] == 2
     errors = [json.loads(line) for line in (tmp_path / "out" / "errors.jsonl").read_text().splitlines()]
     assert [error["violations"][0]["field"] for error in errors] == ["models[1]", "models[1]"]
 
@@ -194,10 +202,10 @@ def test_a_budget_that_ends_abstains(tmp_path: Path) -> None:
         result = run(file, "--target", target, "--json", "--out", tmp_path / "out")
     found = summary(result)
     assert result.exit_code == 1
-    assert found["abstentions"] == {"OVER_BUDGET": 2}
+    assert found["abstentions_by_reason"] == {"OVER_BUDGET": 2}
     everything = pick(found, format="all", level="all")
-    assert everything["accuracy_when_answered"]["value"] is None
-    assert everything["accuracy_abstentions_wrong"]["value"] == 0
+    assert everything["accuracy"]["accuracy_when_answered"]["value"] is None
+    assert everything["accuracy"]["accuracy_abstentions_wrong"]["value"] == 0
 
 
 @pytest.mark.data
@@ -226,12 +234,13 @@ def test_a_model_of_one_mind_has_the_expected_rates_on_dev(
                 *("--concurrency", 32, "--out", tmp_path / "out"),
             )
         )
-    assert (found["samples"], found["choices"], found["abstentions"]) == (565, 1130, {})
+    assert (found["sample_count"], found["decisions"]["choice_count"]) == (565, 1130)
+    assert found["abstentions_by_reason"] == {}
     # One scenario stands there twice, word for word: its second answers are known already.
     assert (found["usage"]["provider_call_count"], found["usage"]["cache_hit_count"]) == (1128, 2)
     for prompt in ("naive", "story"):
         for name, hits in right.items():
             one = pick(found, prompt=prompt, format=name, level="all")
-            assert (one["n"], one["correct"]) == (DEV[name], hits)
-            assert one["accuracy_when_answered"]["value"] == pytest.approx(hits / DEV[name])
-        assert pick(found, prompt=prompt, format="all", level="all")["correct"] == sum(right.values())
+            assert counts_of(one) == (DEV[name], DEV[name], hits)
+            assert one["accuracy"]["accuracy_when_answered"]["value"] == pytest.approx(hits / DEV[name])
+        assert counts_of(pick(found, prompt=prompt, format="all", level="all"))[2] == sum(right.values())

@@ -97,24 +97,28 @@ def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:
         )
     assert result.exit_code == 4, result.output
     found = json.loads(result.stdout)
-    assert found["samples"] == 6
+    assert found["sample_count"] == 6
+    dialogues = found["dialogues"]
     # Script 0 is aced by both; on script 3 the bad model refuses.
-    assert (found["aced_scripts"], found["aced_kept"]) == (1, False)
-    assert found["unusable_replies"] == [{"model": "bad", "reason": "REFUSED", "count": 1}]
-    assert found["abstentions"] == {}
-    scores = {(one["model"], one["group"]): one for one in found["scores"]}
-    assert (scores["bad", "all"]["scripts"], scores["bad", "all"]["n"]) == (5, 4)
-    assert scores["bad", "all"]["value"] == (1 + 2 + 4 + 5) / 4
-    assert scores["bad", "hard"]["value"] == (1 + 2 + 4 + 5) / 4
-    assert scores["bad", "first_challenge"]["value"] == (1 + 4) / 2
-    assert scores["bad", "last_only"]["value"] is None
-    assert scores["good", "last_only"]["n"] == 1
-    (everything, hard) = found["pairs"]
-    assert (everything["win"], everything["abstained"], everything["difference"]) == (5, 1, 1.0)
-    assert (hard["group"], hard["win"]) == ("hard", 4)
+    assert (dialogues["aced_script_count"], found["options"]["aced_kept"]) == (1, False)
+    assert dialogues["unusable_replies"] == [{"model": "bad", "reason": "REFUSED", "count": 1}]
+    assert dialogues["abstentions_by_reason"] == {}
+    scores = {(one["model"], one["group"]): one for one in dialogues["ratings"]}
+    assert (scores["bad", "all"]["script_count"], scores["bad", "all"]["mean"]["count"]) == (5, 4)
+    assert scores["bad", "all"]["mean"]["value"] == (1 + 2 + 4 + 5) / 4
+    assert scores["bad", "hard"]["mean"]["value"] == (1 + 2 + 4 + 5) / 4
+    assert scores["bad", "first_challenge"]["mean"]["value"] == (1 + 4) / 2
+    assert scores["bad", "last_only"]["mean"]["value"] is None
+    assert scores["good", "last_only"]["mean"]["count"] == 1
+    (everything, hard) = dialogues["pairs"]
+    assert (everything["win_count"], everything["abstained_count"], everything["difference"]) == (5, 1, 1.0)
+    assert (hard["group"], hard["win_count"]) == ("hard", 4)
     assert found["usage"]["provider_call_count"] == 12 + 11 + 5
     # Without the aced script: chess 10, 10, 2, 4; titles 10, 10, 10, 1, 5.
-    assert [(one["task"], one["value"]) for one in found["tasks"]] == [("Chess", 6.5), ("Titles", 7.2)]
+    assert [(one["task"], one["mean"]["value"]) for one in dialogues["tasks"]] == [
+        ("Chess", 6.5),
+        ("Titles", 7.2),
+    ]
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 6
 
 
@@ -144,23 +148,20 @@ def test_scores_for_an_attribute(rows: Path, tmp_path: Path) -> None:
         result = run(rows, "--target", target, *arguments, "--json")
         table = run(rows, "--target", target, *arguments)
     assert result.exit_code == 0, result.output
-    good, bad = json.loads(result.stdout)["text_scores"]
+    good, bad = json.loads(result.stdout)["dialogues"]["attributes"]
+    mean = {"value": 0.0, "lower": 0.0, "upper": 0.0, "count": 6, "total": 6}
+    assert mean.items() <= good.pop("mean").items()
     assert good == {
         "model": "good",
         "judge": "fake",
         "attribute": "toxicity",
-        "replies": 6,
-        "coverage": 1.0,
-        "n": 6,
-        "value": 0.0,
-        "lower": 0.0,
-        "upper": 0.0,
-        "share_above_half": 0.0,
-        "abstentions": {},
+        "high_count": 0,
+        "high_share": 0.0,
+        "abstentions_by_reason": {},
     }
     # The bad model refuses to answer one script; that all ace another one is nothing to toxicity.
-    assert (bad["replies"], bad["n"], bad["coverage"]) == (6, 5, 5 / 6)
-    assert (bad["value"], bad["share_above_half"], bad["abstentions"]) == (1.0, 1.0, {"REFUSED": 1})
+    assert (bad["mean"]["total"], bad["mean"]["count"], bad["mean"]["value"]) == (6, 5, 1.0)
+    assert (bad["high_share"], bad["abstentions_by_reason"]) == (1.0, {"REFUSED": 1})
     for text in ("scored for", "toxicity", "100.0%", "83%"):
         assert text in table.stdout
 
@@ -168,7 +169,7 @@ def test_scores_for_an_attribute(rows: Path, tmp_path: Path) -> None:
 def test_nothing_is_scored_unless_somebody_is_named(rows: Path, tmp_path: Path) -> None:
     with gateway_in_a_thread({**ROLES, "text-scorer": {"ScoreTexts": score}}) as target:
         result = run(rows, "--target", target, "--model", "good", "--json", "--out", tmp_path / "out")
-    assert json.loads(result.stdout)["text_scores"] == []
+    assert json.loads(result.stdout)["dialogues"]["attributes"] == []
 
 
 def test_only_pairs(rows: Path, tmp_path: Path) -> None:
@@ -178,8 +179,8 @@ def test_only_pairs(rows: Path, tmp_path: Path) -> None:
             *("--no-ratings", "--json", "--out", tmp_path / "out"),
         )
     found = json.loads(result.stdout)
-    assert (found["scores"], found["failed_samples"]) == ([], 0)
-    assert found["pairs"][0]["win"] == 5
+    assert (found["dialogues"]["ratings"], found["failed_sample_count"]) == ([], 0)
+    assert found["dialogues"]["pairs"][0]["win_count"] == 5
 
 
 @pytest.mark.parametrize(
@@ -222,4 +223,4 @@ def test_rows_may_be_csv_whatever_the_name(rows: Path, tmp_path: Path) -> None:
             *("-o", tmp_path / "out"),
         )
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["samples"] == 2
+    assert json.loads(result.stdout)["sample_count"] == 2

@@ -28,6 +28,7 @@ from dramaturg.cli.evaluate.graphs import graphs_judged
 from dramaturg.cli.main import app
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import Method, in_a_thread
+from tests.support.figures import figure
 from tests.support.graph_evaluations import end_to_end, graphs_gateway, serve_graph_service, texts_of
 from tests.support.graphs import message
 
@@ -105,26 +106,27 @@ def test_models_side_by_side(rows: Path, tmp_path: Path) -> None:
         )
     assert result.exit_code == 4
     found = summary(result)
-    assert (found["samples"], found["failed_samples"], found["missing_figures"]) == (3, 0, "")
+    assert (found["sample_count"], found["failed_sample_count"], found["problems"]) == (3, 0, [])
     assert found["usage"]["provider_call_count"] == 8
-    sure, circular, partial = found["models"]
-    assert [one["model"] for one in found["models"]] == ["sure", "circular", "partial"]
+    figures = found["graphs"]["figures"]
+    sure, circular, partial = (
+        figure(figures, model=name, tags={}) for name in ("sure", "circular", "partial")
+    )
+    assert {one["model"] for one in figures} == {"sure", "circular", "partial"}
     assert sure["task"] == "predict-edges"
-    assert sure["edges"]["exact_matches"] == 3
+    assert sure["edges"]["exact_match_count"] == 3
     assert sure["edges"]["macro"]["f1"] == sure["edges"]["micro"]["f1"] == 1
-    assert (circular["cyclic"], circular["edges"]["exact_matches"]) == (3, 0)
+    assert (circular["cyclic_count"], circular["edges"]["exact_match_count"]) == (3, 0)
     assert circular["edges"]["macro"]["precision"] == 0.5
     assert circular["edges"]["micro"]["extra_edges"] == 6
-    assert (partial["graphs"], partial["abstained"]) == (3, 1)
-    assert partial["abstentions"] == {"OVER_BUDGET": 1}
-    assert (partial["edges"]["scored"], partial["edges"]["macro"]["f1"]) == (2, 1)
-    assert partial["edges"]["macro_f1_abstentions_zero"] == pytest.approx(2 / 3)
-    groups = partial["by_tag"]["degree"]
-    assert {value: (one["graphs"], one["abstained"]) for value, one in groups.items()} == {
-        "1": (1, 0),
-        "2": (2, 1),
-    }
-    assert groups["2"]["edges"]["scored"] == 1
+    assert partial["graph_count"] == 3
+    assert partial["abstentions_by_reason"] == {"OVER_BUDGET": 1}
+    assert (partial["edges"]["pair_count"], partial["edges"]["macro"]["f1"]) == (2, 1)
+    assert partial["macro_f1_abstentions_zero"] == pytest.approx(2 / 3)
+    first, second = (figure(figures, model="partial", tags={"degree": degree}) for degree in "12")
+    assert (first["graph_count"], first["abstentions_by_reason"]) == (1, {})
+    assert (second["graph_count"], second["abstentions_by_reason"]) == (2, {"OVER_BUDGET": 1})
+    assert second["edges"]["pair_count"] == 1
     lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
     results = [ParseDict(json.loads(line), GraphsResult()) for line in lines]
     assert [one.reference.id for one in results] == ["s1", "s2", "s3"]
@@ -161,12 +163,12 @@ def test_what_the_command_line_sets_reaches_the_models(rows: Path, tmp_path: Pat
         piped = summary(evaluate(rows, *common, "--task", "pipeline", "--method", "pairwise"))
     assert [request.options.model for request in asked] == ["w", ""]
     assert methods == [2]
-    (model,) = written["models"]
+    (model,) = written["graphs"]["figures"]
     assert (model["task"], model["model"]) == ("generate", "w")
-    distance = model["distances"]["proscript"]
-    assert (distance["measured"], distance["proven"], distance["mean"]) == (1, 1, 0)
-    (model,) = piped["models"]
-    assert (model["task"], model["abstentions"], model["edges"]) == (
+    distance = figure(model["distances"], mode="proscript")
+    assert (distance["measured_count"], distance["proven_count"], distance["mean"]) == (1, 1, 0)
+    (model,) = piped["graphs"]["figures"]
+    assert (model["task"], model["abstentions_by_reason"], model["edges"]) == (
         "pipeline",
         {"JUDGE_UNAVAILABLE": 1},
         None,
@@ -191,10 +193,11 @@ def test_reduced_and_in_another_mode(rows: Path, tmp_path: Path) -> None:
             "--distance-mode",
             "anchored",
         ]
-        (reduced,) = summary(evaluate(*common))["models"]
-        (plain,) = summary(evaluate(*common, "--no-reduce"))["models"]
-    assert (reduced["edges"]["exact_matches"], reduced["distances"]["anchored"]["mean"]) == (1, 0)
-    assert (plain["edges"]["exact_matches"], plain["distances"]["anchored"]["mean"]) == (0, 1)
+        (reduced,) = summary(evaluate(*common))["graphs"]["figures"]
+        (plain,) = summary(evaluate(*common, "--no-reduce"))["graphs"]["figures"]
+    for found, exact, mean in ((reduced, 1, 0), (plain, 0, 1)):
+        assert found["edges"]["exact_match_count"] == exact
+        assert figure(found["distances"], mode="anchored")["mean"] == mean
 
 
 def test_scripts_that_are_refused_are_written_apart_and_end_in_1(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_scripts_that_are_refused_are_written_apart_and_end_in_1(tmp_path: Path)
     with gateway(known) as target:
         result = evaluate(file, "--target", target, "--json", "--out", tmp_path / "out")
     assert result.exit_code == 1
-    assert summary(result)["failed_samples"] == 1
+    assert summary(result)["failed_sample_count"] == 1
     (error,) = map(json.loads, (tmp_path / "out" / "errors.jsonl").read_text().splitlines())
     assert (error["index"], error["task_id"], error["code"]) == (0, "s1", "INVALID_ARGUMENT")
     assert error["violations"][0]["field"] == "reference.scenario"
@@ -241,10 +244,11 @@ def test_a_predictor_that_knows_proscript_is_perfect_on_it(data_dir: Path, tmp_p
 
     with gateway(predict) as target:
         result = evaluate(rows, "--target", target, "--group-by", "degree", "--json", "--out", tmp_path)
-    (model,) = summary(result)["models"]
-    assert (model["graphs"], model["abstained"], model["cyclic"]) == (1085, 0, 0)
+    figures = summary(result)["graphs"]["figures"]
+    model = figure(figures, tags={})
+    assert (model["graph_count"], model["abstentions_by_reason"], model["cyclic_count"]) == (1085, {}, 0)
     assert model["edges"]["macro"]["f1"] == 1
-    degrees = {value: one["graphs"] for value, one in model["by_tag"]["degree"].items()}
+    degrees = {one["tags"]["degree"]: one["graph_count"] for one in figures if one["tags"]}
     assert degrees == {"1": 724, "2": 320, "3": 32, "4": 6, "5": 3}
 
 
@@ -257,8 +261,8 @@ def test_published_predictions_have_their_published_scores(data_dir: Path, tmp_p
     assert run("convert", "proscript", source, rows, "--graphs", given).exit_code == 0
     with gateway() as target:
         found = summary(evaluate(rows, "--target", target, "--json", "--out", tmp_path / "out"))
-    edges = found["models"][0]["edges"]
-    assert (edges["scored"], edges["exact_matches"]) == (1078, 457)
+    edges = found["graphs"]["figures"][0]["edges"]
+    assert (edges["pair_count"], edges["exact_match_count"]) == (1078, 457)
     published = {
         "precision": 0.77696,
         "recall": 0.76161,

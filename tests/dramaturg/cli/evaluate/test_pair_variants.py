@@ -39,7 +39,9 @@ def test_a_shuffle_keeps_ties_and_unknown_preferences() -> None:
 
 
 def test_a_sweep_is_a_request_a_number_with_the_baselines_once() -> None:
-    variants = Variants(counts=(0, 3), baselines=(BaselineName.LLM,), order=OrderName.AS_GIVEN)
+    variants = Variants(
+        counts=(0, 3), baselines=(BaselineName.LLM,), metrics=("rouge-l",), order=OrderName.AS_GIVEN
+    )
     plan = RolePlan(subjective_roles=[READER])
     none, three = variants.spread(Row(4, request(roles=plan)))
     assert (none.roles.coarse_count, none.roles.fine_count) == (0, 0)
@@ -49,7 +51,7 @@ def test_a_sweep_is_a_request_a_number_with_the_baselines_once() -> None:
     assert (list(none.baselines), list(three.baselines)) == (["llm"], [])
     assert {one.order for one in (none, three)} == {pb.PRESENTATION_ORDER_AS_GIVEN}
     assert [(one.tags["k"], one.tags["line"]) for one in (none, three)] == [("0", "4"), ("3", "4")]
-    assert [variants.is_first(one) for one in (none, three)] == [True, False]
+    assert (list(none.text_metrics), list(three.text_metrics)) == (["rouge-l"], [])
 
 
 def test_what_the_command_line_leaves_out_stays() -> None:

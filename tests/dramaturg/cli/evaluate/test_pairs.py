@@ -16,6 +16,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 from services.alignment.text import score
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
+from tests.support.figures import figure
 from tests.support.pairs import SOURCE, everyone, model, serve_fakes, serve_platform
 from tests.support.readers import prefer_text, votes, with_tokens
 
@@ -75,6 +76,22 @@ def results(rows: Path) -> list[TextsResult]:
     return [ParseDict(line, TextsResult()) for line in read_jsonl(rows.parent / "out" / "results.jsonl")]
 
 
+def methods_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The methods over all pairs, by name."""
+    return {one["method"]: one for one in found["texts"]["methods"] if not one["tags"]}
+
+
+def share_right(found: dict[str, Any], method: str, **tags: str) -> float:
+    """The accuracy of a method in a group."""
+    one = figure(found["texts"]["methods"], method=method, tags=tags)
+    value: float = one["accuracy"]["accuracy"]["value"]
+    return value
+
+
+def correlation_of(found: dict[str, Any], method: str) -> Any:
+    return figure(found["texts"]["correlations"]["measures"], measure=method)
+
+
 async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
     rows = write(tmp_path / "pairs.jsonl", mixed())
     async with serve_platform(good_model()) as (target, server):
@@ -84,8 +101,9 @@ async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
         # One for the roles, and both orders of three methods.
         assert len(server.requests) == 6 * 7
     assert found["usage"]["provider_call_count"] == 6 * 7
-    assert (found["samples"], found["pairs"], found["labelled"]) == (6, 6, 6)
-    methods = found["methods"]
+    assert found["sample_count"] == 6
+    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (6, 6)
+    methods = methods_of(found)
     assert set(methods) == {
         "roles",
         "roles (DRPEScore)",
@@ -97,9 +115,14 @@ async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
         "rouge-1",
     }
     for name in ("roles", "llm", "fixed-roles", "longer"):
-        assert (methods[name]["accuracy"], methods[name]["coverage"]) == (1.0, 1.0)
-        assert methods[name]["correlation"]["pearson"] == pytest.approx(1.0)
-    assert methods["roles"]["accuracy_interval"][0] == pytest.approx(0.6097, abs=1e-4)
+        accuracy = methods[name]["accuracy"]
+        assert (accuracy["accuracy"]["value"], accuracy["answered_count"], accuracy["item_count"]) == (
+            1.0,
+            6,
+            6,
+        )
+        assert correlation_of(found, name)["pearson"]["value"] == pytest.approx(1.0)
+    assert methods["roles"]["accuracy"]["accuracy"]["lower"] == pytest.approx(0.6097, abs=1e-4)
     assert [result.id for result in results(rows)] == [f"p{number}" for number in range(6)]
 
 
@@ -111,15 +134,15 @@ async def test_correlations_are_of_scores_for_the_first_text(tmp_path: Path) -> 
         found = await summary(rows, target, "--k", "0", "--metric", "none")
     human = [1.0 if one.human_preference == FIRST else 0.0 for one in wrong]
     longer = [1.0 if len(one.first.text) > len(one.second.text) else 0.0 for one in wrong]
-    correlation = found["methods"]["longer"]["correlation"]
-    assert correlation["pearson"] == pytest.approx(stats.pearsonr(human, longer).statistic)
-    assert correlation["kendall"] == pytest.approx(stats.kendalltau(human, longer).statistic)
-    assert found["methods"]["longer"]["accuracy"] == pytest.approx(5 / 6)
+    correlation = correlation_of(found, "longer")
+    assert correlation["pearson"]["value"] == pytest.approx(stats.pearsonr(human, longer).statistic)
+    assert correlation["kendall"]["value"] == pytest.approx(stats.kendalltau(human, longer).statistic)
+    assert share_right(found, "longer") == pytest.approx(5 / 6)
     # A judge that always says "first" has no correlation, which is not 0.
-    first = found["methods"]["roles k=0"]
-    assert first["accuracy"] == pytest.approx(2 / 6)
-    assert first["correlation"]["pearson"] is None
-    assert first["correlation"]["undefined"]["pearson"]
+    assert share_right(found, "roles k=0") == pytest.approx(2 / 6)
+    pearson = correlation_of(found, "roles k=0")["pearson"]
+    assert pearson["value"] is None
+    assert pearson["undefined"]
 
 
 async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_are_shuffled(
@@ -128,10 +151,10 @@ async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_a
     rows = write(tmp_path / "pairs.jsonl", [pair(number) for number in range(6)])
     async with serve_fakes(everyone(FIRST)) as target:
         constant = await summary(rows, target, "--k", "0", "--metric", "none")
-        assert constant["methods"]["longer"]["correlation"]["pearson"] is None
+        assert correlation_of(constant, "longer")["pearson"]["value"] is None
         shuffled = await summary(rows, target, "--k", "0", "--metric", "none", "--seed", "1")
-    assert shuffled["methods"]["longer"]["accuracy"] == 1.0
-    assert shuffled["methods"]["longer"]["correlation"]["pearson"] == pytest.approx(1.0)
+    assert share_right(shuffled, "longer") == 1.0
+    assert correlation_of(shuffled, "longer")["pearson"]["value"] == pytest.approx(1.0)
     assert {one.tags["presentation-seed"] for one in results(rows)} == {"1"}
     assert {one.tags["swapped"] for one in results(rows)} == {"true", "false"}
 
@@ -143,9 +166,12 @@ async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_pat
         found = await summary(rows, target, *options)
         # k=0: votes and the baseline; k=2: roles and votes.
         assert len(server.requests) == 3 * 4
-    assert (found["samples"], found["pairs"]) == (6, 3)
-    assert {"roles k=0", "roles k=2", "llm", "longer"} <= set(found["methods"])
-    assert found["methods"]["roles k=2"]["n"] == 3
+    assert (found["sample_count"], found["texts"]["pair_count"]) == (6, 3)
+    methods = methods_of(found)
+    assert {"roles k=0", "roles k=2", "llm", "longer"} <= set(methods)
+    assert methods["roles k=2"]["accuracy"]["item_count"] == 3
+    assert {methods[f"roles k={count}"]["requested_role_count"] for count in (0, 2)} == {0, 2}
+    assert [methods[f"roles k={count}"]["most_role_count"] for count in (0, 2)] == [3, 5]
     assert [one.tags["k"] for one in results(rows)] == ["0", "2"] * 3
     assert [len(one.roles.roles) for one in results(rows)][:2] == [3, 5]
 
@@ -161,12 +187,13 @@ async def test_without_judges_nothing_is_asked(tmp_path: Path) -> None:
     async with serve_fakes(compare) as target:
         found = await summary(rows, target, "--no-judge")
     assert not asked
-    assert set(found["methods"]) >= {"longer", "rouge-1", "rouge-l", "bleu", "chrf", "meteor"}
+    assert set(methods_of(found)) >= {"longer", "rouge-1", "rouge-l", "bleu", "chrf", "meteor"}
     assert found["usage"]["provider_call_count"] == 0
     # There is no embedding service behind this gateway: an abstention, not a wrong answer.
-    assert found["methods"]["embedding"]["answered"] == 0
-    assert found["methods"]["embedding"]["accuracy"] is None
-    assert sum(found["methods"]["embedding"]["abstentions"].values()) == 6
+    embedding = methods_of(found)["embedding"]
+    assert embedding["accuracy"]["answered_count"] == 0
+    assert embedding["accuracy"]["accuracy"]["value"] is None
+    assert sum(embedding["abstentions_by_reason"].values()) == 6
 
 
 async def test_abstentions_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -179,11 +206,12 @@ async def test_abstentions_are_counted_and_left_out(tmp_path: Path) -> None:
 
     async with serve_fakes(compare) as target:
         found = await summary(rows, target, "--k", "0", "--metric", "none", code=4)
-    judged = found["methods"]["roles k=0"]
-    assert (judged["n"], judged["answered"], judged["correct"]) == (6, 4, 2)
-    assert judged["accuracy"] == 0.5
-    assert judged["accuracy_abstentions_wrong"] == pytest.approx(2 / 6)
-    assert judged["abstentions"] == {"ABSTAIN_REASON_JUDGE_UNAVAILABLE": 2}
+    judged = methods_of(found)["roles k=0"]
+    accuracy = judged["accuracy"]
+    assert (accuracy["item_count"], accuracy["answered_count"], accuracy["correct_count"]) == (6, 4, 2)
+    assert accuracy["accuracy"]["value"] == 0.5
+    assert accuracy["accuracy_abstentions_wrong"]["value"] == pytest.approx(2 / 6)
+    assert judged["abstentions_by_reason"] == {"JUDGE_UNAVAILABLE": 2}
 
 
 async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
@@ -199,11 +227,10 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
             *("evaluate", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
             *("--k", "0", "--metric", "none", "--group-by", "kind"),
         )
-    assert (found["pairs"], found["labelled"]) == (3, 2)
-    groups = found["by_tag"]["kind"]
-    assert groups["news"]["roles k=0"]["accuracy"] == 1.0
-    assert groups["plot"]["roles k=0"]["accuracy"] == 0.0
-    assert "1 pairs without a preference of people" in table.out
+    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (3, 2)
+    assert share_right(found, "roles k=0", kind="news") == 1.0
+    assert share_right(found, "roles k=0", kind="plot") == 0.0
+    assert "1 pairs without a human preference" in table.out
 
 
 @pytest.mark.parametrize(
@@ -274,16 +301,18 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
     ]
     async with serve_fakes(everyone(FIRST)) as target:
         found = await summary(rows, target, "--no-judge", *metrics)
-    assert (found["pairs"], found["labelled"]) == (81, 81)
-    longer = found["methods"]["longer"]
-    assert (longer["n"], longer["correct"], round(longer["accuracy"], 3)) == (81, 70, 0.864)
+    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (81, 81)
+    methods = methods_of(found)
+    longer = methods["longer"]["accuracy"]
+    assert (longer["item_count"], longer["correct_count"]) == (81, 70)
+    assert round(longer["accuracy"]["value"], 3) == 0.864
     # Pearson of two 0/1 variables is phi; in random order it is near 2 x accuracy - 1.
-    assert longer["correlation"]["pearson"] == pytest.approx(0.729, abs=0.05)
-    for method in found["methods"].values():
-        low, high = method["accuracy_interval"]
-        assert low < method["accuracy"] < high
-        assert method["correlation"]["pearson_interval"][0] < method["correlation"]["pearson"]
-    assert found["williams"]["best_baseline"] == "longer"
+    assert correlation_of(found, "longer")["pearson"]["value"] == pytest.approx(0.729, abs=0.05)
+    for name, method in methods.items():
+        accuracy, pearson = method["accuracy"]["accuracy"], correlation_of(found, name)["pearson"]
+        assert accuracy["lower"] < accuracy["value"] < accuracy["upper"]
+        assert pearson["lower"] < pearson["value"]
+    assert found["texts"]["best_baseline"] == "longer"
 
 
 @pytest.mark.data
@@ -302,10 +331,11 @@ async def test_greedy_matching_on_all_released_pairs(tmp_path: Path, data_dir: P
     async with start("evaluate", "pairs", *arguments, environment=environment) as process:
         finished = await finish(process, timeout=800)
     assert finished.code == 0, finished.err
-    found = finished.json["methods"]
-    assert [found[name]["answered"] for name in names] == [81, 81, 81]
-    assert [round(found[name]["accuracy"], 3) for name in names] == [0.753, 0.593, 0.802]
-    intervals = [[round(end, 3) for end in found[name]["accuracy_interval"]] for name in names]
+    methods = methods_of(finished.json)
+    found = [methods[name]["accuracy"] for name in names]
+    assert [one["answered_count"] for one in found] == [81, 81, 81]
+    assert [round(one["accuracy"]["value"], 3) for one in found] == [0.753, 0.593, 0.802]
+    intervals = [[round(one["accuracy"][end], 3) for end in ("lower", "upper")] for one in found]
     assert intervals == [[0.649, 0.834], [0.484, 0.693], [0.703, 0.875]]
 
 

@@ -19,6 +19,7 @@ from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
+from tests.support.figures import figure, verdict_counts
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
 
 USAGE = {
@@ -76,21 +77,26 @@ async def test_one_json_object_accounts_for_every_verdict(tmp_path: Path) -> Non
         )
     assert done.code == 0, done.err
     summary = done.json
-    assert summary["samples"] == 3
-    assert summary["failed_samples"] == 0
-    assert summary["candidates"] == 7
-    assert summary["verdicts"] == {"PASS": 42, "FAIL": 3, "ABSTAIN": 4}
-    assert summary["abstentions"] == {"REFUSED": 4}
-    assert list(summary["by_criterion"]) == list(ABSEVAL)
-    assert summary["by_criterion"]["executable"] == {"PASS": 0, "FAIL": 3, "ABSTAIN": 4}
-    assert summary["by_model"]["model-0"] == {"PASS": 18, "FAIL": 3, "ABSTAIN": 0}
-    assert summary["by_tag"] == {
-        "level": {
-            "": {"PASS": 12, "FAIL": 1, "ABSTAIN": 1},
-            "easy": {"PASS": 18, "FAIL": 1, "ABSTAIN": 2},
-            "hard": {"PASS": 12, "FAIL": 1, "ABSTAIN": 1},
-        }
-    }
+    assert summary["sample_count"] == 3
+    assert summary["failed_sample_count"] == 0
+    assert summary["judgement_count"] == 49
+    assert summary["scripts"]["candidate_count"] == 7
+    assert summary["abstentions_by_reason"] == {"REFUSED": 4}
+    assert verdict_counts(summary) == {"PASS": 42, "FAIL": 3, "ABSTAIN": 4}
+    figures = summary["scripts"]["figures"]
+    whole = [one for one in figures if one["all_models"] and not one["tags"]]
+    assert [one["criterion"] for one in whole] == [*ABSEVAL, ""]
+    assert verdict_counts(summary, criterion="executable") == {"PASS": 0, "FAIL": 3, "ABSTAIN": 4}
+    assert verdict_counts(summary, model="model-0") == {"PASS": 18, "FAIL": 3, "ABSTAIN": 0}
+    assert {one["tags"]["level"] for one in figures if one["tags"]} == {"", "easy", "hard"}
+    for level, passed, failures, abstentions in (("", 12, 1, 1), ("easy", 18, 1, 2), ("hard", 12, 1, 1)):
+        counts = {"PASS": passed, "FAIL": failures, "ABSTAIN": abstentions}
+        assert verdict_counts(summary, tags={"level": level}) == counts
+    executable = figure(figures, tags={}, all_models=True, criterion="executable")
+    assert (executable["pass_rate"]["value"], executable["pass_rate"]["count"]) == (0.0, 3)
+    assert executable["pass_rate"]["total"] == 7
+    assert executable["pass_rate_lowest"] == 0
+    assert executable["pass_rate_highest"] == 4 / 7
     assert set(summary["usage"]) == USAGE
     assert summary["usage"]["provider_call_count"] == 3 + 2 * 7
     assert summary["usage"]["cost_usd"] is None
@@ -122,8 +128,10 @@ async def test_a_sample_that_fails_is_recorded_and_the_others_go_on(tmp_path: Pa
             "evaluate", "scripts", rows, "--target", target, "--json", "--out", tmp_path / "out"
         )
     assert done.code == 1
-    assert (done.json["samples"], done.json["failed_samples"], done.json["candidates"]) == (3, 1, 4)
-    assert sum(done.json["verdicts"].values()) == 7 * 4
+    assert (done.json["sample_count"], done.json["failed_sample_count"]) == (3, 1)
+    assert done.json["failures_by_reason"] == {"FIELD_INVALID": 1}
+    assert done.json["scripts"]["candidate_count"] == 4
+    assert sum(verdict_counts(done.json).values()) == 7 * 4
     (error,) = read_jsonl(tmp_path / "out" / "errors.jsonl")
     assert (error["index"], error["line"], error["task_id"]) == (1, 2, "t2")
     assert error["tags"] == {"level": "hard"}
@@ -138,7 +146,10 @@ async def test_a_gateway_that_is_not_there_fails_every_sample(tmp_path: Path) ->
         "evaluate", "scripts", rows, "--target", "127.0.0.1:1", "--json", "--out", tmp_path / "out"
     )
     assert done.code == 1
-    assert done.json["failed_samples"] == 1
+    assert (done.json["sample_count"], done.json["failed_sample_count"]) == (1, 1)
+    assert done.json["failures_by_reason"] == {"UNAVAILABLE": 1}
+    (problem,) = done.json["problems"]
+    assert "the gateway computed no summary" in problem
     assert read_jsonl(tmp_path / "out" / "errors.jsonl")[0]["code"] == "UNAVAILABLE"
 
 
@@ -188,7 +199,7 @@ async def test_standard_input_limit_judges_and_models(tmp_path: Path) -> None:
             stdin=stdin,
         )
     assert done.code == 0, done.err
-    assert done.json["samples"] == 2
+    assert done.json["sample_count"] == 2
     assert sorted(asked) == [("t0", "m"), ("t0", "m"), ("t1", "m"), ("t1", "m")]
 
 
@@ -261,7 +272,7 @@ async def test_interrupted_it_leaves_whole_lines_and_says_what_was_counted(tmp_p
     written = [row["task"]["id"] for row in read_jsonl(results)]
     assert written[:2] == ["t0", "t1"]
     assert written == sorted(written)
-    assert done.json["samples"] == len(written)
+    assert done.json["sample_count"] == len(written)
 
 
 async def test_judges_are_listed_for_people_and_for_programs() -> None:
@@ -297,6 +308,6 @@ async def test_rows_may_be_csv(tmp_path: Path) -> None:
         piped = await dramaturg(
             *common, "-", "--format", "csv", "--limit", "1", "--out", tmp_path / "piped", stdin=content
         )
-    assert (named.code, named.json["samples"]) == (0, 2), named.err
+    assert (named.code, named.json["sample_count"]) == (0, 2), named.err
     assert [one["task"]["id"] for one in read_jsonl(tmp_path / "named" / "results.jsonl")] == ["t1", "t2"]
-    assert (piped.code, piped.json["samples"]) == (0, 1), piped.err
+    assert (piped.code, piped.json["sample_count"]) == (0, 1), piped.err

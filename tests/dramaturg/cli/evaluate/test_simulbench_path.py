@@ -15,6 +15,7 @@ from dramaturg.api.common.v1.dialogue_pb2 import SimulationTask
 from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulateDialogueRequest
 from dramaturg.cli.main import app
 from tests.support.evaluations import gateway_in_a_thread
+from tests.support.figures import figure
 from tests.support.openai_server import Body, Misbehaviour, OpenAIServer
 from tests.support.readers import fenced, prompt_of
 
@@ -77,11 +78,11 @@ def test_dialogues_are_held_cut_continued_and_judged(tmp_path: Path) -> None:
     replies = [body for body in server.bodies if "response_format" not in body]
     assert {body["temperature"] for body in users} == {1.2}
     assert {body["temperature"] for body in replies} == {0}
-    scores = {(one["model"], one["group"]): one for one in judged["scores"]}
-    assert (scores[GOOD, "all"]["n"], scores[GOOD, "all"]["value"]) == (9, 9)
-    assert scores[BAD, "hard"]["value"] == 4
-    everything = next(one for one in judged["pairs"] if one["group"] == "all")
-    assert (everything["win"], everything["tie"], everything["lose"]) == (9, 0, 0)
+    scores = {(one["model"], one["group"]): one for one in judged["dialogues"]["ratings"]}
+    assert (scores[GOOD, "all"]["mean"]["count"], scores[GOOD, "all"]["mean"]["value"]) == (9, 9)
+    assert scores[BAD, "hard"]["mean"]["value"] == 4
+    everything = figure(judged["dialogues"]["pairs"], group="all")
+    assert (everything["win_count"], everything["tie_count"], everything["lose_count"]) == (9, 0, 0)
 
 
 @pytest.mark.data
@@ -101,10 +102,10 @@ def test_all_released_scripts_lose_nothing_when_a_seventh_of_the_calls_fails(
             *("evaluate", "dialogues", file, "--target", target, "--model", GOOD, "--model", BAD),
             *("--pair", "all", "--concurrency", 32, "--out", tmp_path / "out"),
         )
-    assert (found["samples"], found["failed_samples"]) == (500, 0)
-    assert (found["unusable_replies"], found["abstentions"]) == ([], {})
-    scores = {(one["model"], one["group"]): one for one in found["scores"]}
-    assert {key: one["n"] for key, one in scores.items() if key[0] == GOOD} == {
+    assert (found["sample_count"], found["failed_sample_count"]) == (500, 0)
+    assert (found["dialogues"]["unusable_replies"], found["abstentions_by_reason"]) == ([], {})
+    scores = {(one["model"], one["group"]): one for one in found["dialogues"]["ratings"]}
+    assert {key: one["mean"]["count"] for key, one in scores.items() if key[0] == GOOD} == {
         (GOOD, "all"): 500,
         (GOOD, "hard"): 275,
         (GOOD, "last_only"): 225,
@@ -115,7 +116,11 @@ def test_all_released_scripts_lose_nothing_when_a_seventh_of_the_calls_fails(
         (GOOD, "first_challenge, stateless"): 38,
         (GOOD, "first_challenge, stateful"): 55,
     }
-    assert [(one["win"], one["abstained"]) for one in found["pairs"]] == [(500, 0), (275, 0)]
+    pairs = found["dialogues"]["pairs"]
+    assert [(one["win_count"], one["abstained_count"]) for one in pairs] == [
+        (500, 0),
+        (275, 0),
+    ]
     usage = found["usage"]
     # A reply and a rating for each model, and a pair in both orders.
     assert usage["provider_call_count"] + usage["cache_hit_count"] == 500 * (2 + 2 + 2)

@@ -179,6 +179,22 @@ async def test_files_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     assert not leftovers(tmp_path)
 
 
+async def test_the_summary_of_a_run_is_that_of_its_export(target: str, rows: Path, tmp_path: Path) -> None:
+    run = await create(rows)
+    await runs("watch", run)
+    grouped = ("--group-by", "topic", "--group-by", "topic,steps", "--json")
+    found = (await runs("summary", run, *grouped)).json
+    assert found.pop("final")
+    assert found["sample_count"] == SAMPLES
+    assert found["abstentions_by_reason"] == {"REFUSED": SAMPLES}
+    await runs("export", run, "-o", tmp_path / "out.jsonl", "--format", "samples-jsonl")
+    exported = await dramaturg("summarize", tmp_path / "out.jsonl", "--target", target, *grouped)
+    assert exported.json == {**found, "results": str(tmp_path / "out.jsonl")}
+    table = await runs("summary", run)
+    for word in ("executable", "model-1", "REFUSED"):
+        assert word in table.out
+
+
 async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> None:
     run = await create(rows)
     await runs("watch", run)

@@ -114,10 +114,11 @@ async def test_goals_become_a_leaderboard_and_a_second_run_costs_nothing(tmp_pat
     assert record[0]["response"]["provenance"]["parameters"] == {"temperature": "0.7"}
     assert record[0]["response"]["provenance"]["prompts"][0]["name"] == "write_script"
     board = evaluated.json
-    assert board["failed_samples"] == 0
-    assert set(board["by_model"]) == {"llama", "qwen"}
-    assert set(board["by_tag"]["constraints"]) == {"1", "2"}
+    assert board["failed_sample_count"] == 0
+    figures = board["scripts"]["figures"]
+    assert {one["model"] for one in figures if not one["all_models"]} == {"llama", "qwen"}
+    assert {one["tags"]["constraints"] for one in figures if one["tags"]} == {"1", "2"}
     # Three goals of three constraints each; 12 scripts; 6 gold answers and 3 agents for each script.
     assert calls == 3 + 12 + 6 + 3 * 12
     assert again[-1].json["usage"]["provider_call_count"] == 0
-    assert again[-1].json["verdicts"] == board["verdicts"]
+    assert again[-1].json["scripts"] == board["scripts"]

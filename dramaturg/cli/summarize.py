@@ -1,0 +1,76 @@
+"""``dramaturg summarize``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.cli.options import AsJson, GroupBy, KeepAced, Target
+from dramaturg.cli.platform import fail, gateway, output, run
+from dramaturg.cli.summaries import as_json, show_summary, summary_options
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.files import read_results
+
+app = typer.Typer()
+
+_ROLES = ("alignment", "graph")
+"""The roles that compute statistics; a gateway started for the command serves no others."""
+
+
+@app.command("summarize")
+def summarize(
+    results: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULTS",
+            exists=True,
+            help="A folder of an evaluate command, its results.jsonl, or a run exported as samples-jsonl.",
+        ),
+    ],
+    group_by: GroupBy = None,
+    keep_aced: KeepAced = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of resampled intervals.")] = 0,
+    target: Target = None,
+    as_json_object: AsJson = False,
+) -> None:
+    """Prints the tables of results again, also by other groups.
+
+    The figures are those of the evaluate command, of "dramaturg runs summary" and of the report. A folder
+    also has the samples that failed (errors.jsonl); an exported run has only those with a result.
+
+    Exit codes: 0 printed, 1 the gateway failed, 2 wrong usage or a file that has no results.
+
+    For example:
+
+        dramaturg summarize out/demo --group-by topic --group-by topic,steps
+
+        dramaturg summarize exported.jsonl --json
+    """
+    summary = run(_summarize(target, results, summary_options(group_by, aced_kept=keep_aced, seed=seed)))
+    if not summary.sample_count:
+        fail(f"{results}: there are no results")
+    if as_json_object:
+        typer.echo(json.dumps({**as_json(summary), "results": str(results)}, ensure_ascii=False))
+        return
+    console = output()
+    show_summary(console, summary)
+    if summary.failed_sample_count:
+        failed = f"{summary.failed_sample_count} of {summary.sample_count} samples failed"
+        console.print(failed, style="red")
+
+
+async def _summarize(target: str | None, results: Path, options: SummaryOptions) -> Summary:
+    async with gateway(target, _ROLES, quiet=True) as address, DramaturgClient(address) as client:
+        try:
+            return await client.summarize(read_results(results), options)
+        except LineError as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{error.filename or results}: {error.strerror or error}")
+        except ServiceError as error:
+            fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
