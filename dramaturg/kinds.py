@@ -5,6 +5,7 @@ command line nothing:
 
 - ``dramaturg.results.<name>``: ``<NAME>``, how results are flattened and ranked.
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
+- ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
 - ``dramaturg.cli.evaluate.<command>`` and ``dramaturg.cli.runs.create.<command>``: the commands.
 """
 

@@ -1,27 +1,18 @@
-"""Prints the summary of an evaluation: as tables, or as JSON."""
+"""Prints the summary of an evaluation: as tables, or as JSON.
+
+Each kind has a module here with the function ``show``, named after its member of ``Summary.kind``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
-from dramaturg.cli.summaries.decisions import show_decisions
-from dramaturg.cli.summaries.dialogues import show_dialogues
-from dramaturg.cli.summaries.graphs import show_graphs
-from dramaturg.cli.summaries.scripts import show_scripts
-from dramaturg.cli.summaries.texts import show_texts
 from dramaturg.cli.terminal import Terminal
-
-_KINDS: Mapping[str, Callable[[Terminal, Summary], None]] = {
-    "scripts": show_scripts,
-    "texts": show_texts,
-    "graphs": show_graphs,
-    "decisions": show_decisions,
-    "dialogues": show_dialogues,
-}
 
 
 def summary_options(
@@ -44,7 +35,7 @@ def show_summary(console: Terminal, summary: Summary) -> None:
     """Prints the tables of a summary, then the figures that could not be computed."""
     kind = summary.WhichOneof("kind")
     if kind is not None:
-        _KINDS[kind](console, summary)
+        import_module(f"{__name__}.{kind}").show(console, summary)
     for problem in summary.problems:
         console.print(f"no figures: {problem}", style="yellow")
 

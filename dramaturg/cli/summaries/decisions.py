@@ -15,7 +15,7 @@ ALL = "all"
 _DIGITS = 2
 
 
-def show_decisions(console: Terminal, summary: Summary) -> None:
+def show(console: Terminal, summary: Summary) -> None:
     """Prints accuracy, confusion, the effect of the options' order, and abstentions."""
     found = summary.decisions
     ordered = sorted(found.figures, key=_setup)

@@ -16,7 +16,7 @@ LISTED_TASKS = 10
 _DIGITS = 2
 
 
-def show_dialogues(console: Terminal, summary: Summary) -> None:
+def show(console: Terminal, summary: Summary) -> None:
     """Prints mean ratings, the hardest and easiest tasks, pairs, scores, and unusable replies."""
     found = summary.dialogues
     if found.aced_script_count and not summary.options.aced_kept:

@@ -23,7 +23,7 @@ _EDITS = {
 """The edits, as Table 2 of proScript names them."""
 
 
-def show_graphs(console: Terminal, summary: Summary) -> None:
+def show(console: Terminal, summary: Summary) -> None:
     """Prints for each model the outcomes of its graphs, their edges, and their distances."""
     ordered = sorted(summary.graphs.figures, key=_setup)
     for setup, figures in groupby(ordered, key=_setup):

@@ -14,7 +14,7 @@ from dramaturg.cli.terminal import Terminal
 _HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %")
 
 
-def show_scripts(console: Terminal, summary: Summary) -> None:
+def show(console: Terminal, summary: Summary) -> None:
     """Prints the verdicts by criterion, by model, by model and criterion, and by group."""
     figures = summary.scripts.figures
     whole = [one for one in figures if not one.tags]

@@ -13,7 +13,7 @@ from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
 
 
-def show_texts(console: Terminal, summary: Summary) -> None:
+def show(console: Terminal, summary: Summary) -> None:
     """Prints agreement with people, Williams' test, preferences with the effect of order, and groups."""
     found = summary.texts
     whole = [one for one in found.methods if not one.tags]
