@@ -34,7 +34,7 @@ RUN tools/bin/pip wheel --no-build-isolation --require-hashes -r requirements/em
 
 # Our own code: the wheel that other teams install, and beside it the services and the gateway.
 FROM dependencies AS application
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE NOTICE ./
 COPY protos protos
 COPY dramaturg dramaturg
 RUN tools/bin/pip wheel --no-build-isolation --no-deps -w own . \

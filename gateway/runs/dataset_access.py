@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,13 @@ URI_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 http is excluded, since callers could make the gateway send requests into its own network."""
 
 _URI = "spec.dataset.uri"
+_UNSAFE = re.compile(r"[?#\\\x00-\x1f\x7f]")
+
+
+TENANT = "{tenant}"
+"""Stands for the tenant's name in folders and prefixes."""
+
+_AUTHORITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
@@ -28,10 +36,32 @@ class DatasetAccess:
     """The folders below which local files are read. Empty: none."""
     schemes: Sequence[str] = URI_SCHEMES
     """The URI schemes that are read, without "://"."""
+    prefixes: Sequence[str] | None = None
+    """The addresses below which objects are read, for example "s3://data/team-a/". None: all."""
     max_rows: int | None = None
     """The most rows of a dataset. None: any number."""
     max_bytes: int | None = None
     """The most bytes of a dataset, also when it is decompressed and decoded. None: any number."""
+
+    def of(self, tenant: str) -> DatasetAccess:
+        """The access of a tenant, whose name replaces ``TENANT`` in folders and prefixes.
+
+        Without prefixes a tenant reads no objects: the gateway's credentials are those of all tenants. A
+        caller without a tenant has no entries with ``TENANT``.
+        """
+        folders = [folder for folder in map(str, self.folders) if tenant or TENANT not in folder]
+        prefixes = self.prefixes
+        if prefixes is not None:
+            prefixes = [prefix for prefix in prefixes if tenant or TENANT not in prefix]
+        return replace(
+            self,
+            folders=tuple(Path(folder.replace(TENANT, tenant)) for folder in folders),
+            prefixes=(
+                (() if tenant else None)
+                if prefixes is None
+                else tuple(prefix.replace(TENANT, tenant) for prefix in prefixes)
+            ),
+        )
 
     def check(self, address: str) -> None:
         """Refuses an address that must not be read, whether it exists or not.
@@ -50,6 +80,21 @@ class DatasetAccess:
             raise invalid(
                 _URI, f"has a scheme that this gateway does not read; besides local files it reads {known}"
             )
+        authority, _, key = rest.partition("/")
+        # Stores differ in how they read such parts.
+        if not key or any(part in {"", ".", ".."} for part in key.split("/")) or _UNSAFE.search(key):
+            raise invalid(
+                _URI, "has an object name with an empty part, '.', '..', '?', '#', '\\' or a control"
+            )
+        if self.prefixes is None:
+            # Names an account or a host of the caller's choice, to which credentials would be sent.
+            if not _AUTHORITY.fullmatch(authority):
+                raise invalid(
+                    _URI, "has a bucket that is not a plain name; runs.dataset_prefixes allows others"
+                )
+        elif not any(address.startswith(prefix) for prefix in map(_folder, self.prefixes)):
+            # The prefixes are not named: callers need not know those of other tenants.
+            raise invalid(_URI, "is outside of the prefixes that this gateway reads for the caller")
 
     @contextmanager
     def open(self, address: str) -> Iterator[BinaryIO]:
@@ -86,3 +131,8 @@ class DatasetAccess:
             # The folders are not named: callers need not know the layout of the host.
             raise invalid(_URI, "is outside of the folders that this gateway reads datasets from")
         return resolved
+
+
+def _folder(prefix: str) -> str:
+    """A prefix that ends at a part of a name: "s3://data/a" does not cover "s3://data/ab"."""
+    return prefix if prefix.endswith("/") else f"{prefix}/"

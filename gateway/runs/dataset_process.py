@@ -22,6 +22,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -44,6 +45,16 @@ _HEADER = struct.Struct("!III")
 _SAMPLE, _INVALID, _MANIFEST, _ERROR = b"S", b"I", b"M", b"E"
 
 
+@dataclass(frozen=True)
+class ProcessLimits:
+    """The limits of a process that reads a dataset."""
+
+    memory_bytes: int
+    """The memory that it may take besides its code."""
+    node_credentials: bool = False
+    """Whether it may ask the metadata address of the node for credentials."""
+
+
 class DatasetProcessError(Exception):
     """The process died. The message has the reason."""
 
@@ -59,7 +70,7 @@ class IsolatedSampleReader:
         spec: The spec of the run.
         content: The rows of the request. Ignored if the dataset has a URI.
         access: The datasets that may be read, and how much of each.
-        memory_bytes: The memory that the process may take besides its code.
+        limits: The limits of the process.
         is_stopped: Is called every half second; reading ends once it returns True.
 
     Raises:
@@ -73,13 +84,13 @@ class IsolatedSampleReader:
         spec: RunSpec,
         content: bytes,
         access: DatasetAccess,
-        memory_bytes: int,
+        limits: ProcessLimits,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._spec = spec
         self._content = content
         self._access = access
-        self._memory_bytes = memory_bytes
+        self._limits = limits
         self._is_stopped = is_stopped
         self._manifest = DatasetManifest()
 
@@ -90,7 +101,7 @@ class IsolatedSampleReader:
 
     def __iter__(self) -> Iterator[NewSample]:
         """The samples; invalid rows are failed samples."""
-        with tempfile.TemporaryFile() as errors, _started(errors) as process:
+        with tempfile.TemporaryFile() as errors, _started(errors, self._limits) as process:
             threading.Thread(target=self._send, args=(process,), daemon=True).start()
             for kind, first, second in self._frames(process, errors):
                 if kind == _MANIFEST:
@@ -106,7 +117,8 @@ class IsolatedSampleReader:
             "schemes": list(self._access.schemes),
             "max_rows": self._access.max_rows,
             "max_bytes": self._access.max_bytes,
-            "memory_bytes": self._memory_bytes,
+            "memory_bytes": self._limits.memory_bytes,
+            "prefixes": None if self._access.prefixes is None else list(self._access.prefixes),
         }
         parts = (json.dumps(access).encode(), self._spec.SerializeToString(), self._content)
         assert process.stdin is not None
@@ -156,7 +168,7 @@ class _Output:
 
 
 @contextmanager
-def _started(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(errors: IO[bytes], limits: ProcessLimits) -> Iterator[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -166,6 +178,8 @@ def _started(errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
+    if not limits.node_credentials:
+        environment |= {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "gateway.runs.dataset_process"],
         stdin=subprocess.PIPE,

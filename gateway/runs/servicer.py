@@ -80,10 +80,11 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: ServicerContext) -> pb.CreateRunResponse:
         check_spec(request.spec, self._registry)
-        check_dataset(request.spec.dataset, self._access)
+        tenant = tenant_of(context)
+        check_dataset(request.spec.dataset, self._access.of(tenant))
         if self._preflight is not None:
             await self._preflight.check(request.spec)
-        run = await self._changes.create(request, tenant_of(context))
+        run = await self._changes.create(request, tenant)
         return pb.CreateRunResponse(run=await self._lookup.describe(run))
 
     async def GetRun(self, request: pb.GetRunRequest, context: ServicerContext) -> pb.GetRunResponse:

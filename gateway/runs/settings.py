@@ -35,9 +35,15 @@ class RunsSettings(Settings):
     resumes its own work right after a restart."""
     dataset_folders: tuple[Path, ...] = ()
     """The folders from which local files are read as datasets. Empty: none; requests carry their rows or name
-    an object store."""
+    an object store. "{tenant}" stands for the caller's tenant."""
     dataset_schemes: tuple[str, ...] = URI_SCHEMES
     """The URI schemes, besides local files, that datasets are read from, without "://"."""
+    dataset_prefixes: tuple[str, ...] | None = None
+    """The addresses below which objects are read, for example "s3://data/{tenant}/"; "{tenant}" stands for
+    the caller's tenant. Absent: callers with a tenant read no objects, callers without one all."""
+    dataset_node_credentials: bool = False
+    """Whether object stores may be read with credentials that the metadata address of the node gives (AWS,
+    Google Cloud), as workload identity on GKE needs."""
     max_dataset_rows: int = Field(default=1_000_000, ge=1)
     """The most rows of a dataset, valid or not. A run of a larger one fails before a row is stored."""
     max_dataset_bytes: int = Field(default=4 << 30, ge=1)
@@ -75,7 +81,11 @@ class RunsSettings(Settings):
     @property
     def dataset_access(self) -> DatasetAccess:
         return DatasetAccess(
-            self.dataset_folders, self.dataset_schemes, self.max_dataset_rows, self.max_dataset_bytes
+            self.dataset_folders,
+            self.dataset_schemes,
+            self.dataset_prefixes,
+            self.max_dataset_rows,
+            self.max_dataset_bytes,
         )
 
     @model_validator(mode="after")

@@ -13,7 +13,12 @@ from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.dataset_access import DatasetAccess
-from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader, StoppedError
+from gateway.runs.dataset_process import (
+    DatasetProcessError,
+    IsolatedSampleReader,
+    ProcessLimits,
+    StoppedError,
+)
 from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
@@ -43,7 +48,7 @@ def read_samples(
     run: RunRecord,
     store: RunStore,
     access: DatasetAccess,
-    memory_bytes: int,
+    limits: ProcessLimits,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Adds each row of a run's dataset to the store, then the manifest. Blocks.
@@ -54,7 +59,7 @@ def read_samples(
         run: The run.
         store: The run store.
         access: The datasets that may be read.
-        memory_bytes: The memory of the process that reads a large dataset.
+        limits: The limits of the process that reads a large dataset.
         is_stopped: Whether reading is to stop.
 
     Returns:
@@ -73,7 +78,7 @@ def read_samples(
     reader = (
         SampleReader(run.spec, content, access)
         if _is_small(run, content)
-        else IsolatedSampleReader(run.spec, content, access, memory_bytes, has_ended)
+        else IsolatedSampleReader(run.spec, content, access, limits, has_ended)
     )
     checked = time.monotonic()
     try:
@@ -99,13 +104,13 @@ class DatasetIngest:
     Args:
         store: The run store.
         access: The datasets that may be read.
-        memory_bytes: The memory of a process that reads a dataset.
+        limits: The limits of a process that reads a dataset.
     """
 
-    def __init__(self, store: RunStore, access: DatasetAccess, memory_bytes: int) -> None:
+    def __init__(self, store: RunStore, access: DatasetAccess, limits: ProcessLimits) -> None:
         self._store = store
         self._access = access
-        self._memory_bytes = memory_bytes
+        self._limits = limits
         self._threads = ThreadPool(MAX_CONCURRENT_DATASETS)
         self._slots = FairSemaphore(MAX_CONCURRENT_DATASETS)
         self._is_closed = threading.Event()
@@ -140,7 +145,8 @@ class DatasetIngest:
                 "It may need more memory or time than a gateway gives a dataset"
             )
         try:
-            read_samples(run, self._store, self._access, self._memory_bytes, self._is_closed.is_set)
+            access = self._access.of(run.tenant)
+            read_samples(run, self._store, access, self._limits, self._is_closed.is_set)
         except DatasetProcessError as error:
             fields = {"run": run.id, "deaths": deaths + 1}
             logger.error("reading a dataset ended its process: %s", error, extra={"fields": fields})

@@ -51,10 +51,11 @@ def test_the_table_of_roles_is_true() -> None:
 
 def test_every_variable_that_is_named_exists() -> None:
     from dramaturg.service.settings import ChannelSettings, ServerSettings
+    from services.embedding.settings import EmbeddingSettings
 
     known = {
         kind.variable(field)
-        for kind in (AuthSettings, ChannelSettings, RunsSettings, ServerSettings)
+        for kind in (AuthSettings, ChannelSettings, EmbeddingSettings, RunsSettings, ServerSettings)
         for field in kind.model_fields
     }
-    assert set(re.findall(r"DRAMATURG_[A-Z_]+", TEXT)) <= known
+    assert set(re.findall(r"DRAMATURG_[A-Z_0-9]+", TEXT)) <= known

@@ -18,7 +18,12 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format
-from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader, StoppedError
+from gateway.runs.dataset_process import (
+    DatasetProcessError,
+    IsolatedSampleReader,
+    ProcessLimits,
+    StoppedError,
+)
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
 from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
@@ -26,7 +31,7 @@ from tests.support.datasets import written
 from tests.support.engines import script_rows
 from tests.support.processes import dataset_processes
 
-MEMORY = 256 << 20
+LIMITS = ProcessLimits(256 << 20)
 
 
 def spec(form: Format = Format.JSONL, **fields: Any) -> RunSpec:
@@ -42,7 +47,7 @@ def isolated(
     access: DatasetAccess | None = None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> IsolatedSampleReader:
-    return IsolatedSampleReader(spec(form), content, access or DatasetAccess(), MEMORY, is_stopped)
+    return IsolatedSampleReader(spec(form), content, access or DatasetAccess(), LIMITS, is_stopped)
 
 
 @pytest.mark.parametrize("form", Format)
@@ -58,9 +63,9 @@ def test_a_file_is_read_where_the_gateway_may_read(tmp_path: Path) -> None:
     file.write_bytes(GOOD_LINE * 3)
     given = RunSpec(dataset=Dataset(uri=str(file)))
     given.scripts.SetInParent()
-    assert len(list(IsolatedSampleReader(given, b"", DatasetAccess([tmp_path]), MEMORY))) == 3
+    assert len(list(IsolatedSampleReader(given, b"", DatasetAccess([tmp_path]), LIMITS))) == 3
     with pytest.raises(DatasetError, match="outside of the folders"):
-        list(IsolatedSampleReader(given, b"", DatasetAccess(), MEMORY))
+        list(IsolatedSampleReader(given, b"", DatasetAccess(), LIMITS))
 
 
 def test_rows_of_a_dictionary_that_expands_are_invalid_and_take_no_memory() -> None:
