@@ -37,7 +37,7 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
-    preflight = Preflight(evaluations.context, settings.dataset_access)
+    preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits)
 
     async def waits() -> Sequence[str]:
         return await evaluations.context.directory.model_waits(evaluations.registry.all())

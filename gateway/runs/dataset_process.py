@@ -22,14 +22,18 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
-from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunSample, RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    DATASET_FORMAT_PARQUET,
+    DatasetManifest,
+    RunSample,
+    RunSpec,
+)
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
-from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
 from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample
 
@@ -37,22 +41,15 @@ logger = logging.getLogger(__name__)
 
 CPU_SECONDS = 1800
 """The processor time that a process may take."""
+SMALL_CONTENT_BYTES = 256 << 10
+"""The most bytes of JSON Lines and CSV that are read in the gateway itself."""
+_GZIP = b"\x1f\x8b"
 _NICENESS = 10
 _STOP_CHECK_SECONDS = 0.5
 _SHOWN_ERRORS = 2000
 _FRAME = struct.Struct("!cII")
 _HEADER = struct.Struct("!III")
 _SAMPLE, _INVALID, _MANIFEST, _ERROR = b"S", b"I", b"M", b"E"
-
-
-@dataclass(frozen=True)
-class ProcessLimits:
-    """The limits of a process that reads a dataset."""
-
-    memory_bytes: int
-    """The memory that it may take besides its code."""
-    node_credentials: bool = False
-    """Whether it may ask the metadata address of the node for credentials."""
 
 
 class DatasetProcessError(Exception):
@@ -142,6 +139,32 @@ class IsolatedSampleReader:
             if len(parts[0]) + len(parts[1]) < first + second:
                 raise _died(process, errors)
             yield kind, *parts
+
+
+def sample_reader(
+    spec: RunSpec,
+    content: bytes,
+    access: DatasetAccess,
+    limits: ProcessLimits,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> SampleReader | IsolatedSampleReader:
+    """The reader of a run's dataset: in this process where it is small, in another one otherwise.
+
+    The arguments are those of ``IsolatedSampleReader``.
+    """
+    if _is_small(spec, content):
+        return SampleReader(spec, content, access)
+    return IsolatedSampleReader(spec, content, access, limits, is_stopped)
+
+
+def _is_small(spec: RunSpec, content: bytes) -> bool:
+    """Whether a dataset takes little memory and time, regardless of its rows."""
+    return (
+        spec.dataset.WhichOneof("source") != "uri"
+        and spec.dataset.format != DATASET_FORMAT_PARQUET
+        and len(content) <= SMALL_CONTENT_BYTES
+        and not content.startswith(_GZIP)
+    )
 
 
 class _Output:

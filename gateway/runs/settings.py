@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from dramaturg.service.settings import Settings
-from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
+from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess, ProcessLimits
 
 
 def default_url() -> str:
@@ -87,6 +87,10 @@ class RunsSettings(Settings):
             self.max_dataset_rows,
             self.max_dataset_bytes,
         )
+
+    @property
+    def dataset_limits(self) -> ProcessLimits:
+        return ProcessLimits(self.dataset_memory_bytes, self.dataset_node_credentials)
 
     @model_validator(mode="after")
     def _consistent(self) -> RunsSettings:

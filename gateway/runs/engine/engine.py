@@ -14,7 +14,6 @@ from typing import Any
 from dramaturg.service.telemetry import tracing
 from gateway.evaluations.dispatch import Evaluations
 from gateway.fair_semaphore import FairSemaphore
-from gateway.runs.dataset_process import ProcessLimits
 from gateway.runs.engine.dbos_adapter import executor_id_of, is_sqlite, migrate, open_queues
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
@@ -86,8 +85,7 @@ class RunEngine:
             max_batches=settings.max_concurrent_batches,
             poll_seconds=settings.poll_seconds,
         )
-        limits = ProcessLimits(settings.dataset_memory_bytes, settings.dataset_node_credentials)
-        self._ingest = DatasetIngest(store, settings.dataset_access, limits)
+        self._ingest = DatasetIngest(store, settings.dataset_access, settings.dataset_limits)
         self._turns = FairSemaphore(settings.max_concurrent_runs)
         self._orchestrations: set[asyncio.Task[None]] = set()
         self._is_open = False

@@ -7,19 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
 from gateway.fair_semaphore import FairSemaphore
-from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
 from gateway.runs.dataset_process import (
     DatasetProcessError,
-    IsolatedSampleReader,
-    ProcessLimits,
     StoppedError,
+    sample_reader,
 )
-from gateway.runs.datasets import SampleReader
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import ThreadPool
@@ -34,10 +31,7 @@ MAX_CONCURRENT_DATASETS = 2
 """The datasets that one gateway reads at once."""
 MAX_DEATHS = 3
 """The deaths of a gateway, or of its reader, while it reads a dataset, after which the run fails."""
-SMALL_CONTENT_BYTES = 256 << 10
-"""The most bytes of JSON Lines and CSV that are read in the gateway itself."""
 _STATE_CHECK_SECONDS = 0.5
-_GZIP = b"\x1f\x8b"
 
 
 class UnreadableDatasetError(Exception):
@@ -75,11 +69,7 @@ def read_samples(
         return is_stopped() or not is_active_attempt(store.get_run(run.id), run.attempt)
 
     content = b"" if run.spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
-    reader = (
-        SampleReader(run.spec, content, access)
-        if _is_small(run, content)
-        else IsolatedSampleReader(run.spec, content, access, limits, has_ended)
-    )
+    reader = sample_reader(run.spec, content, access, limits, has_ended)
     checked = time.monotonic()
     try:
         for group in _groups(reader):
@@ -164,16 +154,6 @@ class DatasetIngest:
             logger.warning("the end of reading a dataset is recorded later: %s", error)
         else:
             self._unended.discard(run_id)
-
-
-def _is_small(run: RunRecord, content: bytes) -> bool:
-    """Whether a dataset takes little memory and time, regardless of its rows."""
-    return (
-        run.spec.dataset.WhichOneof("source") != "uri"
-        and run.spec.dataset.format != run_pb2.DATASET_FORMAT_PARQUET
-        and len(content) <= SMALL_CONTENT_BYTES
-        and not content.startswith(_GZIP)
-    )
 
 
 def manifest_error(manifest: DatasetManifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import grpc
@@ -14,15 +15,21 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED, ProviderCheck
 from dramaturg.datasets import DatasetError
 from dramaturg.judge.roles import AUTHOR, EDGES
+from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
+from gateway.fair_semaphore import FairSemaphore
 from gateway.judges.registry import Judge
-from gateway.runs.datasets import DatasetAccess, SampleReader
+from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
+from gateway.runs.dataset_process import DatasetProcessError, sample_reader
 from gateway.runs.records import NewSample
 
 PLANNED_ROWS = 20
 """The first valid rows that are planned."""
+READ_ROWS = 200
+"""The first rows, valid or not, among which those are sought."""
+_CONCURRENT_READS = 2
 
 _REFUSED = {
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN: grpc.StatusCode.FAILED_PRECONDITION,
@@ -50,11 +57,14 @@ class Preflight:
     Args:
         context: The judges.
         access: The datasets that may be read.
+        limits: The limits of a process that reads a dataset.
     """
 
-    def __init__(self, context: EvaluationContext, access: DatasetAccess) -> None:
+    def __init__(self, context: EvaluationContext, access: DatasetAccess, limits: ProcessLimits) -> None:
         self._context = context
         self._access = access
+        self._limits = limits
+        self._turns = FairSemaphore(_CONCURRENT_READS)
 
     async def check(self, spec: RunSpec) -> None:
         """Plans the first rows of a spec that carries them, and checks its models. Buys nothing.
@@ -80,21 +90,26 @@ class Preflight:
 
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
-        rows = await asyncio.to_thread(self._first_rows, spec)
+        async with self._turns.single(current().tenant):
+            rows = await asyncio.to_thread(self._first_rows, spec)
         return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
 
     def _first_rows(self, spec: RunSpec) -> Sequence[NewSample]:
         if spec.dataset.WhichOneof("source") != "content":
             return ()
+        first = RunSpec()
+        first.CopyFrom(spec)
+        first.dataset.row_limit = min(spec.dataset.row_limit or READ_ROWS, READ_ROWS)
+        content = first.dataset.content
+        first.dataset.content = b"carried apart"
         rows: list[NewSample] = []
-        try:
-            for sample in SampleReader(spec, spec.dataset.content, self._access):
+        # The run reports these errors.
+        with suppress(DatasetError, DatasetProcessError):
+            for sample in sample_reader(first, content, self._access, self._limits):
                 if sample.failure is None:
                     rows.append(sample)
                 if len(rows) == PLANNED_ROWS:
                     break
-        except DatasetError:
-            pass  # The run reports it.
         return rows
 
     def _named(self, spec: RunSpec) -> Iterator[ModelUse]:

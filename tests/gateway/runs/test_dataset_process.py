@@ -18,10 +18,10 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format
+from gateway.runs.dataset_access import ProcessLimits
 from gateway.runs.dataset_process import (
     DatasetProcessError,
     IsolatedSampleReader,
-    ProcessLimits,
     StoppedError,
 )
 from gateway.runs.datasets import DatasetAccess, SampleReader
