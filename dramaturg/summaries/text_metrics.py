@@ -18,6 +18,7 @@ DEFAULT_METRICS = (
 METRICS = (
     *DEFAULT_METRICS,
     "rouge-lsum",
+    "meteor-wordnet",
     *(
         f"{variant}-{figure}"
         for variant in ("rouge-1", "rouge-2", "rouge-l", "rouge-lsum")

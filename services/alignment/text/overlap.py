@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.metadata import version
+from typing import Any, Protocol
 
+from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
 from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.scoring import Score  # type: ignore[import-untyped]  # no stubs exist
@@ -14,9 +17,11 @@ from rouge_score.tokenizers import DefaultTokenizer  # type: ignore[import-untyp
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from services.alignment.text.metric import Undefined, blank
+from services.alignment.text.metric import Metric, NotComputed, Undefined, blank
 
 _WORD = re.compile(r"\w+")
+# nltk's loader of corpora is not safe in several threads.
+_LOADING = threading.Lock()
 
 
 class SacreBleu:
@@ -52,19 +57,33 @@ def chrf() -> SacreBleu:
     return SacreBleu(CHRF(), "chrF")
 
 
-class Meteor:
-    """METEOR with its exact and stem modules, as nltk aligns (Lavie and Agarwal 2007).
+class WordNet(Protocol):
+    """What METEOR's synonym module needs of WordNet."""
 
-    The synonym module needs WordNet, which is data to be downloaded; nltk's looks up stems rather than words,
-    so that it hardly finds any.
+    def synsets(self, word: str) -> Sequence[Any]:
+        """The sets of synonyms that a word is in."""
+
+
+class Meteor:
+    """METEOR as nltk aligns (Lavie and Agarwal 2007): exact and stem modules, and synonyms with WordNet.
+
+    The synonym module of nltk looks up stems rather than words, so that it finds few.
+
+    Args:
+        wordnet: The synonyms; ``None``: the module is left out.
     """
+
+    def __init__(self, wordnet: WordNet | None = None) -> None:
+        self._wordnet = wordnet
 
     @property
     def method(self) -> str:
+        modules = "exact and stem modules only (no WordNet synonyms, no paraphrases)"
+        if self._wordnet is not None:
+            modules = "exact, stem and WordNet synonym modules (no paraphrases)"
         return (
-            f"METEOR: nltk {version('nltk')}, words \\w+ of the lower-cased text, exact and stem modules "
-            "only (no WordNet synonyms, no paraphrases), alpha 0.9, beta 3, gamma 0.5; not comparable with "
-            "METEOR 1.5"
+            f"METEOR: nltk {version('nltk')}, words \\w+ of the lower-cased text, {modules}, alpha 0.9, "
+            "beta 3, gamma 0.5; not comparable with METEOR 1.5"
         )
 
     def score(self, candidate: str, reference: str) -> float | Undefined:
@@ -72,7 +91,17 @@ class Meteor:
         for name, words in (("candidate", ours), ("reference", theirs)):
             if not words:
                 return Undefined(f"the {name} has no words")
-        return float(single_meteor_score(theirs, ours, wordnet=_NoSynonyms()))
+        return float(single_meteor_score(theirs, ours, wordnet=self._wordnet or _NoSynonyms()))
+
+
+def meteor_with_synonyms() -> Metric:
+    """METEOR with the WordNet that is installed as nltk data; undefined for all texts without it."""
+    with _LOADING:
+        try:
+            wordnet.ensure_loaded()
+        except LookupError:
+            return NotComputed("WordNet is not installed (python -m nltk.downloader wordnet)")
+    return Meteor(wordnet)
 
 
 class _NoSynonyms:

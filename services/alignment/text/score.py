@@ -9,7 +9,15 @@ from functools import partial
 from dramaturg.service.errors import Violation, invalid_fields
 from services.alignment.text.greedy import GREEDY, Run, greedy_matching
 from services.alignment.text.metric import Metric, TextPair, Undefined
-from services.alignment.text.overlap import Length, Meteor, Rouge, RougeTexts, bleu, chrf
+from services.alignment.text.overlap import (
+    Length,
+    Meteor,
+    Rouge,
+    RougeTexts,
+    bleu,
+    chrf,
+    meteor_with_synonyms,
+)
 from services.alignment.text.similarity import Embedder, similarity
 from services.alignment.workers import Checkpoint
 
@@ -29,6 +37,7 @@ _OFFLINE: Mapping[str, Callable[[RougeTexts], Metric]] = {
     "bleu": lambda _: bleu(),
     "chrf": lambda _: chrf(),
     "meteor": lambda _: Meteor(),
+    "meteor-wordnet": lambda _: meteor_with_synonyms(),
     "length": lambda _: Length(),
 }
 METRICS = (*_OFFLINE, EMBEDDING, *GREEDY)

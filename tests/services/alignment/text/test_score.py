@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nltk.corpus import wordnet  # type: ignore[import-untyped]  # no stubs exist
 from nltk.translate.meteor_score import single_meteor_score  # type: ignore[import-untyped]  # no stubs exist
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 
 from dramaturg.service.errors import ServiceError
 from services.alignment.text.greedy import GREEDY
 from services.alignment.text.metric import NotComputed, TextPair
-from services.alignment.text.overlap import common_subsequence
+from services.alignment.text.overlap import Meteor, common_subsequence
 from services.alignment.text.score import EMBEDDING, METRICS, TextScores, chosen, score_texts
 from services.alignment.text.similarity import (
     Embedded,
@@ -157,6 +159,37 @@ def test_meteor_is_that_of_nltk_without_synonyms(candidate: list[str], reference
     assert scored(" ".join(candidate), " ".join(reference), "meteor").scores["meteor"] == pytest.approx(
         expected
     )
+
+
+class Synonyms(StemsOnly):
+    """Knows that "big" and "larg", the stem of "large", mean the same."""
+
+    def synsets(self, word: str) -> list[object]:
+        words = ["big", "larg"] if word in {"big", "larg"} else []
+        lemmas = [SimpleNamespace(name=lambda name=name: name) for name in words]
+        return [SimpleNamespace(lemmas=lambda: lemmas)]
+
+
+def test_meteor_with_synonyms_finds_more() -> None:
+    texts = "a big house by the sea", "a large house by the sea"
+    with_synonyms, without = Meteor(Synonyms()), Meteor()
+    found, less = with_synonyms.score(*texts), without.score(*texts)
+    assert isinstance(found, float)
+    assert isinstance(less, float)
+    assert found > less
+    assert "WordNet synonym modules" in with_synonyms.method
+
+
+def test_meteor_with_wordnet_is_undefined_without_the_data() -> None:
+    try:
+        wordnet.ensure_loaded()
+    except LookupError:
+        pass
+    else:
+        pytest.skip("WordNet is installed")
+    report = score_texts([TextPair(CAT, MAT)], ["meteor-wordnet"], NO_VECTORS, no_checkpoint)
+    assert "WordNet is not installed" in report.scores[0].undefined["meteor-wordnet"]
+    assert "not computed" in report.methods["meteor-wordnet"]
 
 
 def test_methods_say_what_was_done() -> None:
