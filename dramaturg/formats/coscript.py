@@ -18,7 +18,7 @@ from dramaturg.datasets.json_lines import json_array_or_lines
 from dramaturg.service.validation import violations
 
 # "2.5 cups of flour" has no number of its own.
-_NUMBER = re.compile(r"\s*\d{1,3}\s*[.):、．](?!\d)\s*")
+_NUMBER = re.compile(r"\s*+\d{1,4}\s*+[.):、．](?!\d)\s*+")
 
 
 class Skipped(NamedTuple):
@@ -87,7 +87,8 @@ def convert(files: Iterable[tuple[str, Sequence[Any]]]) -> Conversion:
 
 def strip_number(step: str) -> str:
     """A step without the number that it begins with."""
-    return _NUMBER.sub("", step, count=1).strip() if _NUMBER.match(step) else step.strip()
+    number = _NUMBER.match(step)
+    return step[number.end() :].strip() if number else step.strip()
 
 
 def _problems(row: Any) -> Iterator[str]:

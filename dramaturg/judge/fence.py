@@ -25,8 +25,12 @@ _NOT_PLAIN = re.compile(r"[^\n\t -~]")
 # Servers of open models convert these to control tokens, even within the text of a message.
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜][^<>\n]{1,40}[|｜]>"
-    r"|/?s>|<\s*/?SYS\s*>>|/?(?:start|end)_of_(?:turn|image|text)>|(?:bos|eos|pad|unk)>)"
-    r"|\[(?=/?INST\]|/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS))\])",
+    r"|/?s>|<\s{0,20}/?SYS\s{0,20}>>|/?(?:start|end)_of_(?:turn|image|text)>|(?:bos|eos|pad|unk|mask|cls|sep)>"
+    r"|/?(?:think|thinking|thoughts?|reasoning|seed:think|tool_(?:calls?|response|result)|function_calls?)>"
+    r"|[se]op>|unused_?\d{1,5}>)"
+    r"|\[(?=/?INST\]|/?THINK\]|[gs]?MASK\]|/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS))\]"
+    r"|unused\d{1,5}\])"
+    r"|\u25c1(?=/?think\u25b7)",
     re.IGNORECASE,
 )
 

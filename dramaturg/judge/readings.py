@@ -45,7 +45,7 @@ _UNITS = re.compile(r"\s{0,3}(?:points?|stars?)\b", re.IGNORECASE)
 # What may follow a stated value: the end, or a mark that begins a remark.
 _REMARK = re.compile(r"\s{0,3}(?:[.,;:!(\u2014\u2013\n]|-\s|\s(?:because|since|as|for)\b)", re.IGNORECASE)
 _ALTERNATIVE = re.compile(
-    r"\b(?:or|and|to|between|maybe|perhaps|possibly|not|no|never|neither|but|however|although|though|unless|if|"
+    r"\b(?:or|between|maybe|perhaps|possibly|not|no|never|neither|but|however|although|though|unless|if|"
     r"except|almost|nearly|instead|rather|actually|wait|correction|otherwise|unsure|uncertain)\b|n't\b|n\u2019t\b"
     r"|[?/|~\u2026]|\.\.",
     re.IGNORECASE,

@@ -33,6 +33,7 @@ _NOTE = re.compile(
     r"[*_ ]*(?:\d{1,2})?[*_ ]*[:：]",
     re.IGNORECASE,
 )
+_BLANK_LINES = re.compile(r"\n[ \t]*+\n")
 _CODE_FENCE = re.compile(r"[ \t]*(?:```|~~~)[\w-]*[ \t]*\Z")
 
 
@@ -78,7 +79,7 @@ def parse_candidate(candidate: Candidate) -> ParsedCandidate:
         edges = candidate.script.edges
     else:
         text = candidate.text
-        listing = parse_listing(blanked(text))
+        listing = parse_listing(text)
         steps, preamble, notes = listing.steps, listing.preamble, listing.notes
     if is_blank(text):
         return ParsedCandidate(candidate.id, (), text, verdict_pb2.READING_EMPTY)
@@ -93,7 +94,14 @@ def split_steps(text: str) -> tuple[str, ...]:
 
 def parse_listing(text: str) -> Listing:
     """Splits a text into the steps of its list and the text around them. Never raises."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    text = (
+        blanked(text)
+        .removeprefix("\ufeff")
+        .replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\u2028", "\n")
+        .replace("\u2029", "\n")
+    )
     markers = ascending(text, find_markers(text)) or _bulleted(text)
     return _cut(text, markers) if markers else _lines(text)
 
@@ -143,13 +151,25 @@ def _tidy(piece: str) -> str:
 
 
 def _lines(text: str) -> Listing:
-    lines = [line for line in _tidy(text).split("\n") if line]
-    preamble = ""
+    lines, preamble, notes = _only_block(text)
     if lines and lines[0].endswith((":", "：")):
-        preamble, *lines = lines
+        first, *lines = lines
+        preamble = f"{preamble}\n{first}".strip()
     if not MIN_LINES <= len(lines) <= MAX_STEPS or not all(map(_looks_like_step, lines)):
         return Listing()
-    return Listing(tuple(lines), preamble)
+    return Listing(tuple(lines), preamble, notes)
+
+
+def _only_block(text: str) -> tuple[list[str], str, str]:
+    """Returns the lines of a text without the single lines before and after its only block of lines."""
+    blocks = [
+        lines for block in _BLANK_LINES.split(text) if (lines := [*filter(None, _tidy(block).split("\n"))])
+    ]
+    long = [index for index, lines in enumerate(blocks) if len(lines) >= MIN_LINES]
+    if len(long) != 1 or any(len(lines) > 1 for index, lines in enumerate(blocks) if index != long[0]):
+        return [line for lines in blocks for line in lines], "", ""
+    before, after = blocks[: long[0]], blocks[long[0] + 1 :]
+    return blocks[long[0]], "\n".join(line for [line] in before), "\n".join(line for [line] in after)
 
 
 def _looks_like_step(line: str) -> bool:

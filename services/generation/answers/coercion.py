@@ -95,7 +95,16 @@ def _object(
     members = form.resolve(schema.get("properties"))
     renamed = _renamed(value, members, repairs)
     listed = {name: renamed[name] for name in members if name in renamed}
-    conformed = {name: _conform(member, members[name], form, repairs) for name, member in listed.items()}
+    absent = {
+        name for name, member in listed.items() if member is None and _excludes_null(members[name], form)
+    }
+    if absent:
+        repairs["null-removed"] = None
+    conformed = {
+        name: _conform(member, members[name], form, repairs)
+        for name, member in listed.items()
+        if name not in absent
+    }
     extra = {name: member for name, member in renamed.items() if name not in members}
     if not extra:
         return conformed
@@ -105,6 +114,11 @@ def _object(
         _require_agreement(name, member, conformed, members, form)
     repairs["member-removed"] = None
     return conformed
+
+
+def _excludes_null(schema: Any, form: JsonForm) -> bool:
+    types = _types(form.resolve(schema))
+    return bool(types) and "null" not in types
 
 
 def _renamed(

@@ -75,7 +75,7 @@ def _search(body: str, names: Collection[str], lists: bool) -> Extraction:
     opening = re.compile(r"[{\[]" if lists else r"\{")
     around = "code-fence-removed" if "```" in body else "prose-removed"
     values: list[Extracted] = []
-    position = count = 0
+    position = count = after = 0
     prose: list[str] = []
     while match := opening.search(body, position):
         resumed = end_of_open_reasoning(body, position, match.start())
@@ -95,6 +95,7 @@ def _search(body: str, names: Collection[str], lists: bool) -> Extraction:
                 position = match.start() + len(segment)
                 continue
             raise
+        after = position
         whole = match.start() == 0 and position == len(body)
         values.append(part if whole else Extracted(part.value, (around, *part.repairs)))
     if not values:
@@ -103,7 +104,7 @@ def _search(body: str, names: Collection[str], lists: bool) -> Extraction:
     for outside in prose:
         if any(found[1] in names for found in _MEMBER.finditer(outside)):
             raise UnreadableError("a part of the JSON stands outside of its brackets")
-    return Extraction(values, body[position:])
+    return Extraction(values, body[after:])
 
 
 def _segment_end(body: str, start: int) -> int:

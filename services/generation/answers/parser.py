@@ -55,7 +55,7 @@ def _read(text: str, form: JsonForm, *, is_last: bool) -> ParsedAnswer:
         extraction = extract(text, names=[*names], lists=lists)
     except NoJsonError as error:
         return _read_prose(text, form, str(error))
-    if not isinstance(extraction.values[0].value, dict | list) and names:
+    if names and not lists and not any(map(_has_object, extraction.values)):
         return _read_prose(text, form, "the answer is no JSON object")
     read = [_canonical(part, form) for part in extraction.values]
     if len(read) > 1:
@@ -112,6 +112,13 @@ def _compact(value: Any) -> str:
     except ValueError:
         raise UnreadableError("a number is too large") from None
     return text
+
+
+def _has_object(part: Extracted) -> bool:
+    value = part.value
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(one, dict) for one in value)
+    )
 
 
 def _members(value: Any) -> set[str]:

@@ -14,6 +14,7 @@ Reasoning between marks is left out. docs/answers.md has the rules. The lists ar
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 
 from dramaturg.api.common.v1 import decision_pb2
@@ -43,13 +44,14 @@ _PRAISED = re.compile(
 _CHOSEN = re.compile(
     r"\b(?:choose|chooses|pick|picks|select|selects|take|takes|prefer|prefers|recommend|recommends|suggest|"
     r"suggests|should|would|will|must|has\s+to|needs\s+to|opts?\s+for|go(?:es)?\s+(?:with|for)|answer\s+is|"
-    rf"choice\s+is|option\s+is|(?:better|best|sense|sensible|reasonable)\s+(?:for\s+\w+\s+)?to)\b[^{NAMED}]*{NAMED}"
+    rf"choice\s+is|option\s+is|(?:better|best|sense|sensible|reasonable)\s+(?:for\s+\w+\s+)?to)\b[^{NAMED}\d]*{NAMED}"
 )
 _CLOUDED = re.compile(
     r"\b(?:not|no|never|nor|neither|none|cannot|hardly|barely|without|instead|rather|than|except|but|unless|if|"
     r"whether|would\s+have|avoid\w*|reject\w*|exclud\w*|rul(?:e|es|ed|ing)\s+out|against|unlike|wors[et]|wrong|"
     r"bad|poor|less|least|unlikely|impossible|infeasible|unfeasible|impractical|unsuitable|unavailable|"
     r"undesirable|inconvenient|fail\w*|although|though|however|too)\b|n't\b|\?"
+    rf"|\bover\s+(?:the\s+)?{NAMED}"
 )
 _UNDECIDED = re.compile(
     r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|(?:the\s+)?other\s+(?:option|one|way|choice)|"
@@ -251,6 +253,7 @@ def _mark_choices(answer: str, options: tuple[str, str]) -> str:
 
 def _clean(text: str) -> str:
     """Normalises to lower case, plain apostrophes, no emphasis and single spaces. Line breaks stay."""
+    text = "".join(character for character in text if unicodedata.category(character) != "Cf")
     text = _EMPHASIS.sub("", text.replace("\u2019", "'").casefold())
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)

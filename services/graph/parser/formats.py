@@ -69,6 +69,8 @@ def parse(text: str, dialect: Dialect | None = None) -> Parsed:
         TooLargeError: The graph exceeds a limit of ``builder``.
     """
     shown = blanked(text)
+    if shown.startswith("\ufeff"):
+        shown = " " + shown[1:]
     start, end = _last_graph(shown, dialect)
     builder = Builder()
     if start or end < len(shown):
@@ -131,9 +133,13 @@ def _is_whole(text: str, dialect: Dialect | None) -> bool:
 
 
 def _list_reasoning(text: str, shown: str, builder: Builder) -> None:
-    if shown is text or shown == text:
+    differing = [
+        index
+        for index, (one, other) in enumerate(zip(text, shown, strict=True))
+        if one not in {other, "\ufeff"}
+    ]
+    if not differing:
         return
-    differing = [index for index, (one, other) in enumerate(zip(text, shown, strict=True)) if one != other]
     start, end = differing[0], differing[-1] + 1
     builder.note(RepairKind.TEXT_DROPPED, text[start:end], start)
 

@@ -11,7 +11,7 @@ import re
 from services.graph.parser.builder import Builder, RepairKind
 
 MERMAID_HEAD = re.compile(
-    r"^[ \t]{0,20}(?:graph|flowchart)[ \t]{1,20}(?:TD|TB|BT|RL|LR)\b[ \t]{0,20}(?:;|$)",
+    r"^[ \t]{0,20}(?:graph|flowchart)[ \t]{1,20}(?:TD|TB|BT|RL|LR)\b[ \t\r]{0,20}(?:;|$)",
     re.MULTILINE | re.IGNORECASE,
 )
 """The first line of a flowchart."""
@@ -55,6 +55,10 @@ def _read_statement(text: str, start: int, end: int, builder: Builder) -> None:
     sources: list[str] = []
     directed = True
     at = start
+    first = _NODE.match(text, start, end)
+    if first and first["text"] is None and first.end() < end and text[first.end()] not in "&-=~<":
+        builder.drop(text[start:end], start)  # prose
+        return
     while True:
         nodes, at = _read_nodes(text, at, end, builder)
         if not nodes:

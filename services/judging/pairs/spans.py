@@ -18,7 +18,8 @@ ROLE, REASON, VOTE = "role", "reason", "vote"
 
 _TOKEN = re.compile(
     r"""(?P<name>"(?:[^"\\]++|\\.)*+")(?P<colon>[ \t\r\n]*:)?"""
-    r"|(?P<open>[{\[])|(?P<close>[}\]])|(?P<number>-?\d+)",
+    # A pair after a backslash is no token; beginning strings within it would take quadratic time.
+    r"|(?P<open>[{\[])|(?P<close>[}\]])|(?P<number>-?\d++)|\\.",
     re.DOTALL,
 )
 
@@ -81,7 +82,7 @@ def written_ballots(text: str) -> Iterator[WrittenBallot]:
             stack[-1].member = _string(token["name"])
         elif stack and token["number"]:
             stack[-1].take(token["number"], Span(*token.span("number")))
-        elif stack:
+        elif stack and token["name"] is not None:
             start, end = token.span("name")
             stack[-1].take(_string(token["name"]), Span(start + 1, end - 1))
 

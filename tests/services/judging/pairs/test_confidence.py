@@ -163,3 +163,30 @@ async def test_a_rare_character_cut_into_tokens_costs_no_confidence(serve: Serve
         response = await stub.ComparePair(request())
     assert response.votes[0].confidence == pytest.approx(math.exp(-(0.2 + 0.4 + 0.6 + 0.8 + 1.0 + 1.2) / 6))
     assert response.votes[1].confidence == pytest.approx(math.exp(STRUCTURE))
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "logprobs is not supported with this model"),
+        (403, "You are not allowed to request logprobs from this model"),
+    ],
+)
+async def test_an_endpoint_that_refuses_log_probabilities_still_votes(
+    serve: Serve, status: int, message: str
+) -> None:
+    def respond(body: Body) -> Answer:
+        if body.get("logprobs"):
+            return Answer(message, status=status)
+        return Answer(json.dumps({"votes": entries(shown(body), lambda *_: "1")}))
+
+    async with serve(respond) as (stub, server):
+        response = await stub.ComparePair(request())
+        again = await stub.ComparePair(request(first="Gamma"))
+    assert [vote.preference for vote in response.votes] == [pb.PREFERENCE_FIRST] * 2
+    assert not any(vote.HasField("confidence") for vote in response.votes)
+    assert not response.HasField("first_drpe_score")
+    for one in (response, again):
+        assert any("logprobs" in " ".join(call.omitted_parameters) for call in one.provenance.completions)
+    # The refusal is remembered: only the first request asked for log-probabilities.
+    assert [bool(body.get("logprobs")) for body in server.bodies] == [True, False, False]

@@ -1,0 +1,489 @@
+"""The templates of the corpus of answers: ``python -m tests.answers.templates`` writes the files again.
+
+A template stands for a form in which models answer. VALUE, OTHER, REASON and the like are replaced; the label
+is the value, or null for a template that a careful reader would not read. Labels come from the templates,
+never from a parser.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+CORPUS = Path(__file__).parent / "corpus"
+VARIANTS = 7
+"""The number of answers made of each template."""
+
+REASONS = [
+    "The response follows the format of a terminal and prints exactly the files that were created before.",
+    "It stays in character but forgets the door that was opened two turns earlier.",
+    "The output is well formed; the prompt sign is missing, which the task asks for.",
+    "All constraints are respected, and nothing is added.",
+    "The reply answers the last request in full and agrees with what was said before.",
+    "It explains itself in prose although only the board was asked for.",
+    "Step by step the script leads to the goal; the oven is heated in time.",
+    "The order is plausible, and every tool that is used was fetched before.",
+    "Nothing superfluous stands in it. The wording is plain.",
+    "It is fluent and short, but one of the two figures in the source is wrong.",
+    "The summary names the court, the ruling and the date, and leaves out the background.",
+    "Compared with the other one, it is closer to the source.",
+]
+
+
+def fill(template: str, index: int, **values: Any) -> str:
+    text = template.replace("REASON", REASONS[index % len(REASONS)])
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+Row = dict[str, Any]
+
+
+def rows(
+    read: Sequence[str],
+    unclear: Sequence[str],
+    values: Sequence[Any],
+    label: Callable[[Any], Any] = lambda value: value,
+    **more: Callable[[Any], Any],
+) -> Iterator[Row]:
+    """Rows of templates: VALUE is the value of a row, OTHER another one."""
+    for templates, is_read in ((read, True), (unclear, False)):
+        for number, template in enumerate(templates):
+            chosen = islice(cycle(values), number, number + VARIANTS)
+            for index, value in enumerate(chosen):
+                other = values[(values.index(value) + 1) % len(values)]
+                named = {name: make(value) for name, make in more.items()}
+                text = fill(template, number + index, OTHER=other, **named, VALUE=value)
+                yield {"text": text, "read": label(value) if is_read else None}
+
+
+RATINGS_READ = [
+    '{"reason": "REASON", "rating": VALUE}',
+    '{\n  "reason": "REASON",\n  "rating": VALUE\n}',
+    '```json\n{"reason": "REASON", "rating": VALUE}\n```',
+    'Here is my evaluation:\n\n```json\n{\n    "reason": "REASON",\n    "rating": VALUE\n}\n```',
+    '{"reason": "REASON", "rating": "VALUE"}',
+    '{"reason": "REASON", "rating": "VALUE/10"}',
+    '{"reason": "REASON", "rating": "VALUE out of 10"}',
+    '{"reason": "REASON", "rating": "[[VALUE]]"}',
+    '{"reason": "REASON", "rating": "**VALUE**"}',
+    '{"reason": "REASON", "rating": VALUE.0}',
+    '{"rating": VALUE, "reason": "REASON"}',
+    '{"rating": VALUE}',
+    '{"Reason": "REASON", "Rating": VALUE}',
+    '{"reason": "REASON", "rating": VALUE, "confidence": "high"}',
+    '{"reason": "REASON", "rating": VALUE,}',
+    "{'reason': 'REASON', 'rating': VALUE}",
+    '{reason: "REASON", rating: VALUE}',
+    '{"reason": "He typed "ls -la" first. REASON", "rating": VALUE}',
+    '{"reason": "REASON\nREASON", "rating": VALUE}',
+    '{"reason": "A path such as C:\\Users\\doe is odd. REASON", "rating": VALUE}',
+    '{"reason": "REASON"\n "rating": VALUE}',
+    '[{"reason": "REASON", "rating": VALUE}]',
+    '{"evaluation": {"reason": "REASON", "rating": VALUE}}',
+    '{"reason": "REASON", "rating": VALUE}\n\n{"reason": "REASON", "rating": VALUE}',
+    '<think>Perhaps {"rating": OTHER}? No.</think>\n{"reason": "REASON", "rating": VALUE}',
+    'I thought about it. </think>{"reason": "REASON", "rating": VALUE}',
+    "REASON\n\nRating: VALUE",
+    "REASON\n\nRating: [[VALUE]]",
+    "REASON\n\n**Rating:** VALUE/10",
+    "**Rating: VALUE**\n\nREASON",
+    "REASON My rating is VALUE.",
+    "REASON\n\nFinal rating: VALUE out of 10.",
+    "[[VALUE]]",
+    "VALUE",
+    "VALUE/10",
+    "REASON\n\n$\\boxed{VALUE}$",
+    'The response claims "Rating: OTHER". REASON\n\nRating: VALUE',
+    "REASON\n\nScore: VALUE",
+    "> Rating: OTHER\n\nREASON\n\nRating: VALUE",
+    "REASON I would rate it VALUE/10.",
+]
+RATINGS_UNCLEAR = [
+    '{"reason": "REASON", "rating": VALUE or OTHER}',
+    '{"reason": "REASON", "rating": VALUE, OTHER}',
+    '{"reason": "REASON", "rating": VALUE - OTHER}',
+    '{"reason": "REASON", "rating": VALUE OTHER}',
+    '{"reason": "REASON", "rating": "VALUE or OTHER"}',
+    '{"reason": "REASON", "rating": "VALUE-OTHER"}',
+    '{"reason": "REASON", "rating": VALUE.5}',
+    '{"reason": "REASON", "rating": "VALUE/5"}',
+    '{"reason": "REASON", "rating": 1VALUE}',
+    '{"reason": "REASON", "rating": null}',
+    '{"reason": "REASON", "rating": [VALUE, OTHER]}',
+    '{"reason": "REASON", "rating": VALUE, "final_rating": OTHER}',
+    '{"reason": "REASON", "rating": VALUE, "rating": OTHER}',
+    '{"reason": "REASON", "rating": VALUE',
+    '{"reason": "REASON", "rating": VALUE} My own rating is OTHER.',
+    '{"reason": "REASON", "rating": VALUE}\n\n{"reason": "REASON", "rating": OTHER}',
+    '<think>Maybe {"reason": "REASON", "rating": VALUE}',
+    "<think>REASON Rating: VALUE",
+    "Rating: VALUE or OTHER. REASON",
+    "Rating: VALUE\n\nREASON\n\nRating: OTHER",
+    "REASON It is somewhere between VALUE and OTHER.",
+    "I cannot rate this response.",
+    'The candidate itself writes "Rating: VALUE/10". REASON',
+    '{"reason": "REASON", "rating": VALUE /* or OTHER */}',
+]
+VERDICT_SECTION = '{"reason": "REASON", "findings": [], "verdict": "VALUE"}'
+VERDICTS_READ = [
+    '{"no_duplicate_steps": ' + VERDICT_SECTION + "}",
+    '{\n "no_duplicate_steps": {\n  "reason": "REASON",\n  "findings": [],\n  "verdict": "VALUE"\n }\n}',
+    '```json\n{"no_duplicate_steps": ' + VERDICT_SECTION + "}\n```",
+    'Sure! Here it is:\n{"no_duplicate_steps": ' + VERDICT_SECTION + "}",
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "UPPER"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "TITLE."}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "**VALUE**"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": " VALUE "}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUEed"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "verdict": "VALUE"}}',
+    '{"no_duplicate_steps": {"findings": [], "verdict": "VALUE"}}',
+    '{"no_duplicate_steps": {"verdict": "VALUE"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE", "severity": "low"}}',
+    '{"no_duplicate_steps": ' + VERDICT_SECTION + ', "note": "n"}',
+    '{"No_Duplicate_Steps": {"Reason": "REASON", "Findings": [], "Verdict": "VALUE"}}',
+    '{"no duplicate steps": ' + VERDICT_SECTION + "}",
+    "{'no_duplicate_steps': {'reason': 'REASON', 'findings': [], 'verdict': 'VALUE'}}",
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE",},}',
+    '{"no_duplicate_steps": {"reason": "Step 2 says "mix" again? REASON", "findings": [], "verdict": "VALUE"}}',
+    '{"no_duplicate_steps": {"reason": "REASON\nREASON", "findings": [], "verdict": "VALUE"}}',
+    '{"verdicts": {"no_duplicate_steps": ' + VERDICT_SECTION + "}}",
+    '[{"no_duplicate_steps": ' + VERDICT_SECTION + "}]",
+    '<think>{"no_duplicate_steps": {"verdict": "OTHER"}}</think>{"no_duplicate_steps": '
+    + VERDICT_SECTION
+    + "}",
+    '{"walk": "REASON", "no_duplicate_steps": ' + VERDICT_SECTION + "}",
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE - see above"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": [], "problem": "None. There are no such steps."}], "verdict": "pass"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": [1, 3], "problem": "The same."}], "verdict": "fail"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": ["1", "3"], "problem": "The same."}], "verdict": "FAIL"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"problem": "Steps 1 and 3."}], "verdict": "fail"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": null, "verdict": "VALUE"}}',
+]
+VERDICTS_UNCLEAR = [
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "pass or fail"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "pass/fail"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE", "OTHER"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "not VALUE"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE?"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "unsure"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": true}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": null}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "yes"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE, but OTHER later"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE", "final_verdict": "OTHER"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE", "verdict": "OTHER"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": [1, 3], "problem": "The same."}], "verdict": "pass"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": [77], "problem": "The same."}], "verdict": "fail"}}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE"}',
+    '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE',
+    '<think>{"no_duplicate_steps": ' + VERDICT_SECTION + "}",
+    "I am sorry, but I cannot judge this script.",
+    '{"no_duplicate_steps": ' + VERDICT_SECTION + '}\n{"no_duplicate_steps": {"verdict": "OTHER"}}',
+    '{"reason": "REASON"}',
+]
+VOTES_READ = [
+    '{"reason": "REASON", "vote": "VALUE"}',
+    '```json\n{"reason": "REASON", "vote": "VALUE"}\n```',
+    '{"reason": "REASON", "vote": "TITLE"}',
+    '{"reason": "REASON", "vote": "VALUE."}',
+    '{"reason": "REASON", "vote": "[[VALUE]]"}',
+    '{"reason": "REASON", "vote": "**VALUE**"}',
+    '{"vote": "VALUE"}',
+    '{"Vote": "VALUE", "Reason": "REASON"}',
+    '{"reason": "REASON", "vote": "VALUE", "confidence": 0.8}',
+    '{"reason": "REASON", "vote": "VALUE",}',
+    "{'reason': 'REASON', 'vote': 'VALUE'}",
+    '{"reason": "It says "no" twice. REASON", "vote": "VALUE"}',
+    '[{"reason": "REASON", "vote": "VALUE"}]',
+    '{"result": {"reason": "REASON", "vote": "VALUE"}}',
+    '<think>{"vote": "OTHER"}</think>{"reason": "REASON", "vote": "VALUE"}',
+    "REASON\n\nVote: VALUE",
+    "REASON\n\n**Vote:** VALUE",
+    "REASON\n\nVote: [[VALUE]]",
+    "REASON\n\nMy vote is VALUE.",
+    "[[VALUE]]",
+    "VALUE",
+    "\\boxed{VALUE}",
+    "REASON\n\nFinal answer: VALUE",
+    '{"reason": "REASON", "vote": "VALUE because it is closer to the source"}',
+]
+NUMBER_VOTES_READ = [
+    '{"reason": "REASON", "vote": VALUE}',
+    '{"reason": "REASON", "vote": "Text VALUE"}',
+    '{"reason": "REASON", "vote": "text VALUE"}',
+    '{"reason": "REASON", "vote": "Text VALUE is better"}',
+    "REASON\n\nText VALUE is better.",
+    "Text VALUE",
+    "REASON\n\nVote: Text VALUE",
+    "REASON\n\nThe better text is text VALUE.",
+]
+VOTES_UNCLEAR = [
+    '{"reason": "REASON", "vote": "VALUE or OTHER"}',
+    '{"reason": "REASON", "vote": "VALUE", "OTHER"}',
+    '{"reason": "REASON", "vote": "VALUE/OTHER"}',
+    '{"reason": "REASON", "vote": "not VALUE"}',
+    '{"reason": "REASON", "vote": "Text 3"}',
+    '{"reason": "REASON", "vote": null}',
+    '{"reason": "REASON", "vote": true}',
+    '{"reason": "REASON", "vote": 1 or 2}',
+    '{"reason": "REASON", "vote": 12}',
+    '{"reason": "REASON"}',
+    '{"reason": "REASON", "vote": "VALUE", "vote": "OTHER"}',
+    '{"reason": "REASON", "vote": "VALUE", "final_vote": "OTHER"}',
+    '{"reason": "REASON", "vote": "VALUE"} Actually, my vote is OTHER.',
+    '{"reason": "REASON", "vote": "VALUE',
+    '<think>{"reason": "REASON", "vote": "VALUE"}',
+    "Vote: VALUE\n\nREASON\n\nVote: OTHER",
+    "Both texts have their merits. REASON",
+    "I can't compare these.",
+]
+DECISIONS_READ = [
+    "Option VALUE", "Option VALUE.", "option VALUE", "**Option VALUE**", "VALUE", "VALUE.", "(VALUE)", "VALUE) Option VALUE",
+    "Answer: Option VALUE", "The answer is Option VALUE.", "Final answer: Option VALUE", "I would choose option VALUE.",
+    "\\boxed{Option VALUE}", "$\\boxed{\\text{Option VALUE}}$", "[[VALUE]]", '"Option VALUE"', "Option VALUE: WORDS",
+    "Option VALUE (WORDS)", "WORDS", "Doe should WORDS.", "It is best to WORDS.", "Option VALUE, because it is quicker.",
+    "Option VALUE\n\nIt takes less time and needs no computer.", "Option VALUE. Option OTHER takes much longer here.",
+    "Option VALUE, since option OTHER is not possible without a telephone.",
+    "Option OTHER needs a computer, which he has not got.\n\nAnswer: Option VALUE",
+    "<think>Option OTHER?</think>\n\nOption VALUE", "<think>\nHm.\n</think>\n\n**Option VALUE**",
+    "Option VALUE would be the better choice.", "Given the circumstances, option VALUE is the better way to reach the goal.",
+    "Therefore, Option VALUE.", "Option VALUE is best.", "I'd go with option VALUE.", "Option VALUE - it is quicker",
+    "I would choose option VALUE over option OTHER.",
+]  # fmt: skip
+CHOICE_REASONS = [
+    "He has no telephone at hand.", "It takes less time.", "Option OTHER takes much longer.", "The scenario says that it is raining.",
+    "Option OTHER would need an internet connection, which is missing here.", "That is what most people would do.",
+    "He cannot use option OTHER without a computer.", "The library is known to answer quickly.", "Nothing else is needed for it.",
+    "Option OTHER is out of reach at that hour.",
+]  # fmt: skip
+CHOICE_LEADS = [
+    "Option VALUE. ", "**Option VALUE**. ", "Answer: Option VALUE. ", "The answer is option VALUE. ", "Option VALUE\n\n",
+    "**Option VALUE**\n\n", "I would choose option VALUE. ", "<think>Hm.</think>Option VALUE. ", "Option VALUE! ",
+]  # fmt: skip
+EITHER_READ = [
+    "Either", "Either.", "**Either**", "3", "3)", "Option 3", "either one", "Either: it makes little difference",
+    "It makes little difference.", "It makes no difference", "Both", "Both options", "Both are possible.",
+    "Either option works.", "Either one would be fine.", "3) Either", "Answer: Either", "<think>Option 1</think>Either",
+    "Either. Option 1 and option 2 both reach the goal.", "\\boxed{Either}", "It doesn't matter.",
+]  # fmt: skip
+DECISIONS_UNCLEAR = [
+    "Option 1 or option 2", "Option 1 and option 2", "Neither", "Not option VALUE.", "Option VALUE is not feasible.",
+    "Option VALUE?", "Option VALUE? Hmm, option OTHER.", "Option VALUE. But option OTHER is better.", "It depends.",
+    "It depends. Option VALUE if he has time.", "Maybe option VALUE.", "If it rains, option VALUE.", "The other one.",
+    "<think>\nOption VALUE", "<think>Option VALUE, because", "Option VALUE. Wait, I mean option OTHER.", "Option 4",
+    "Option 12", "", "I cannot decide between the two.", "Anything but option VALUE.", "Option VALUE would be worse.",
+    "Option VALUE is cheaper. Option OTHER is quicker.", "VALUE or OTHER", "The library is closed today.",
+    "Answer: option VALUE\nAnswer: option OTHER", "It makes little difference, but option VALUE is better.",
+    "Option VALUE, because option OTHER", "I'm sorry, I can't help with that.",
+]  # fmt: skip
+CHOICE_DOUBTS = [
+    "So it is hard to say.",
+    "I can't decide.",
+    "Maybe option VALUE?",
+    "It depends on the weather.",
+]
+ORDER_REASONS = [
+    "The flour has to be bought before it can be mixed.", "Event A makes what event B uses.", "They are independent of each other.",
+    "The oven has to be hot first.", "Both happen at the same place.", "One cannot eat what is not baked.",
+    "There is no other way to get the dough.", "It follows from the scenario.", "The order is not fixed by anything.",
+]  # fmt: skip
+ORDER_LEADS = ["WORD. ", "**WORD**. ", "WORD, because: ", "Answer: WORD. ", "WORD\n\n"]
+YES_NO_READ = [
+    "WORD", "WORD.", "UPPERWORD", "**WORD**", "**WORD.**", "WORD!", "Answer: WORD", "The answer is WORD.", "Final answer: WORD",
+    "WORD, event A has to be over first.", "WORD. The dough must rest before it is baked.", "WORD\n\nThe oven is needed first.",
+    "WORD - the order matters here", "<think>Hm, perhaps so.</think>WORD", "<think>\n\n</think>\n\nWORD.", "`WORD`", '"WORD"',
+    "\\boxed{WORD}", "$\\boxed{\\text{WORD}}$", "- WORD", "  WORD  ", "WORD, since the flour is bought in event A.",
+    "WORD; the two are independent of each other in time.", "Answer: **WORD**", "WORD: it follows from the scenario.",
+    "*WORD*, as the second uses what the first makes.", "WORD (with confidence)", "WORD – the shop opens at nine.",
+]  # fmt: skip
+YES_NO_UNCLEAR = [
+    "Yes and no.", "Yes or no", "No, wait, yes.", "Yes. No, wait.", "It depends.", "Maybe.", "I think so.", "", "yesterday",
+    "Noon", "Not necessarily.", "<think>WORD", "<think>WORD, because", "Event A comes first.", "Possibly WORD, possibly not.",
+    "One cannot say WORD here.", "The answer is unclear.", "Yes/No", "WORD or the contrary, I cannot tell: yes, no.", "N", "Y/N",
+    "Is it WORD?", "I'm not able to answer that.", "I would not say WORD.", "Both could be true.",
+]  # fmt: skip
+TURNS_READ = [
+    text.replace("rating", "turn").replace("Rating", "Turn")
+    for text in RATINGS_READ
+    if "/10" not in text and "out of" not in text and "Score" not in text and "rate it" not in text
+] + [
+    "REASON\n\nThe first challenging turn is turn VALUE.",
+    '{"reason": "REASON", "turn": "Turn VALUE"}',
+    "Turn VALUE",
+    "In turn 1 all is well. REASON\n\nTurn: [[VALUE]]",
+    '{"reason": "Turn 1: fine. Turn 2: fine. REASON", "turn": VALUE}',
+    "REASON\n\nTurn number: VALUE",
+    '{"reason": "REASON", "turn": "VALUE, as the reply breaks off"}',
+    "REASON\n\n**Turn: VALUE**",
+    '{"turn": "VALUE"}',
+    "REASON\n\nFinal answer: VALUE",
+    "REASON\n\nFinal answer: turn VALUE",
+]
+TURNS_UNCLEAR = [
+    text.replace("rating", "turn").replace("Rating", "Turn")
+    for text in RATINGS_UNCLEAR
+    if "/5" not in text and "/10" not in text and "between" not in text
+] + [
+    '{"reason": "REASON", "turn": -1}',
+    '{"reason": "REASON", "turn": 9}',
+    '{"reason": "REASON", "turn": "turns VALUE and OTHER"}',
+    "Turn 1 and turn 2 are fine. REASON",
+    '{"reason": "REASON", "turn": "the last one"}',
+]
+EVENTS = ("find the recipe", "buy the flour", "mix the dough", "bake the bread")
+GRAPHS_READ = [
+    "step0: A0; step1: A1; step2: A2; step0 -> step1; step1 -> step2",
+    "step0: A0\nstep1: A1\nstep2: A2\nstep0 -> step1\nstep1 -> step2",
+    "Step 0: A0\nStep 1: A1\nStep 2: A2\n\nStep 0 -> Step 1\nStep 1 -> Step 2",
+    "**step0**: A0\n**step1**: A1\n**step2**: A2\n\nstep0 -> step1\nstep1 -> step2",
+    "**step0:** A0\n**step1:** A1\n**step2:** A2\nstep0 -> step1 -> step2",
+    "step0. A0\nstep1. A1\nstep2. A2\nstep0 -> step1\nstep1 -> step2",
+    "step0) A0\nstep1) A1\nstep2) A2\nstep0 --> step1\nstep1 --> step2",
+    "0. A0\n1. A1\n2. A2\n\n0 -> 1\n1 -> 2",
+    "- step0: A0\n- step1: A1\n- step2: A2\n- step0 -> step1\n- step1 -> step2",
+    "step0: A0; step1: A1; step2: A2; step0 -&gt; step1; step1 -&gt; step2",
+    "step0: A0; step1: A1; step2: A2; step0 → step1; step1 → step2",
+    "step0: A0; step1: A1; step2: A2; step0 => step1; step1 => step2;",
+    "```\nstep0: A0\nstep1: A1\nstep2: A2\nstep0 -> step1\nstep1 -> step2\n```",
+    "Here is the graph:\n\nstep0: A0;\nstep1: A1;\nstep2: A2;\nstep0 -> step1;\nstep1 -> step2;\n\nLet me know if it helps.",
+    "<think>step2 -> step0?</think>\nstep0: A0; step1: A1; step2: A2; step0 -> step1; step1 -> step2",
+    "Draft:\n```\nstep0: A0; step1: A1; step2 -> step0\n```\nCorrected:\n```\nstep0: A0; step1: A1; step2: A2; step0 -> step1; step1 -> step2\n```",
+    'digraph { 0 [label="A0"]; 1 [label="A1"]; 2 [label="A2"]; 0 -> 1; 1 -> 2 }',
+    '```dot\ndigraph G {\n  rankdir=LR;\n  0 [label="A0"];\n  1 [label="A1"];\n  2 [label="A2"];\n  0 -> 1 -> 2;\n}\n```',
+    "flowchart TD\n    0[A0] --> 1[A1]\n    1 --> 2[A2]",
+    'graph LR\n    0["A0"] -->|then| 1("A1")\n    1 --> 2{A2}',
+    "```mermaid\ngraph TD;\n0[A0];\n1[A1];\n2[A2];\n0-->1;\n1-->2;\n```",
+    '{"events": {"0": "A0", "1": "A1", "2": "A2"}, "edges": ["0->1", "1->2"]}',
+    '{"events": [{"id": "0", "text": "A0"}, {"id": "1", "text": "A1"}, {"id": "2", "text": "A2"}], "edges": [{"source_id": "0", "target_id": "1"}, {"source_id": "1", "target_id": "2"}]}',
+    '```json\n{"nodes": [{"id": 0, "label": "A0"}, {"id": 1, "label": "A1"}, {"id": 2, "label": "A2"}], "edges": [{"from": 0, "to": 1}, {"from": 1, "to": 2}]}\n```',
+    '{"steps": {"step0": "A0", "step1": "A1", "step2": "A2"}, "edges": [["step0", "step1"], ["step1", "step2"]]}',
+    '{"step0": "A0", "step1": "A1", "step2": "A2", "edges": [{"source": "step0", "target": "step1"}, {"before": 1, "after": 2}]}',
+    "step0: A0\nstep1: A1\nstep2: A2\n\nA0 -> A1;\nA1 -> A2;",
+]
+GRAPHS_UNCLEAR = [
+    "I cannot draw this graph.", "", "<think>step0 -> step1; step1 -> step2", "<think>\ndigraph { 0 -> 1 }", "1. A0\n2. A1\n3. A2",
+    "First A0, then A1, then A2.", "Sure, I would go from A0 -> A1.", "{}", "[]", '["A0", "A1"]', '{"answer": "A0"}',
+    "No graph is needed: A0 comes first.", "- A0\n- A1\n- A2", "flowchart of the process: A0", "```\n```", "The steps are independent.",
+    "2.5 cups of flour: A0", "step by step, A0", "A0\nA1\nA2",
+]  # fmt: skip
+STEPS_READ = [
+    "1. A0\n2. A1\n3. A2", "1) A0\n2) A1\n3) A2", "(1) A0\n(2) A1\n(3) A2", "1 - A0\n2 - A1\n3 - A2", "Step 1: A0\nStep 2: A1\nStep 3: A2",
+    "**Step 1:** A0\n**Step 2:** A1\n**Step 3:** A2", "**1.** A0\n**2.** A1\n**3.** A2", "- A0\n- A1\n- A2", "* A0\n* A1\n* A2",
+    "• A0\n• A1\n• A2", "Here are the steps:\n\n1. A0\n2. A1\n3. A2", "1. A0\n\n2. A1\n\n3. A2", "1. A0 2. A1 3. A2", "0. A0\n1. A1\n2. A2",
+    "### Step 1: A0\n### Step 2: A1\n### Step 3: A2", "1. A0\n2. A1\n3. A2\n\nEnjoy your bread!", "1. A0\n2. A1\n3. A2\n\nNote: this takes an hour.",
+    "Sure!\n\nStep 1. A0\nStep 2. A1\nStep 3. A2", "<think>1. A2\n2. A0</think>\n1. A0\n2. A1\n3. A2", "Ⅰ\n1. A0\n2. A1\n3. A2", "1、A0\n2、A1\n3、A2",
+    "① A0\n② A1\n③ A2", "第1步：A0\n第2步：A1\n第3步：A2", "A0\nA1\nA2", "To bake bread:\nA0\nA1\nA2", "1: A0\n2: A1\n3: A2", "[1] A0\n[2] A1\n[3] A2",
+    "> 1. A0\n> 2. A1\n> 3. A2", "  1. A0\n  2. A1\n  3. A2", "1. A0\r\n2. A1\r\n3. A2", "- [ ] A0\n- [ ] A1\n- [x] A2", "1.A0\n2.A1\n3.A2",
+]  # fmt: skip
+STEPS_UNCLEAR = [
+    "", "   \n ", "I cannot help with that.", "The recipe needs 2.5 cups of flour. It takes an hour.", "<think>1. A0\n2. A1\n3. A2",
+    "In 2019. Then in 2020. It was fine.", "A0, then A1, and in the end A2.", "The price is $1. That is cheap.", "A0.", "Meet at 10. Then go home.",
+    "There are many ways to do this. One of them begins with the flour. Another begins with water.",
+    "it begins here\nand goes on in\nlower case lines",
+]  # fmt: skip
+
+
+def _named(template: str, index: int, *, capital: bool) -> tuple[str, list[str]]:
+    """A template with three events, which differ by the index."""
+    events = [EVENTS[(index + place) % len(EVENTS)] for place in range(3)]
+    events = [f"{event} {'again ' * (index // len(EVENTS))}".strip() for event in events]
+    shown = [event.capitalize() if capital else event for event in events]
+    for place, event in enumerate(shown):
+        template = template.replace(f"A{place}", event)
+    return template, shown
+
+
+def graphs() -> Iterator[Row]:
+    for template in GRAPHS_READ:
+        for index in range(12):
+            text, events = _named(template, index, capital=False)
+            yield {
+                "text": text,
+                "read": [[["0", "1"], ["1", "2"]], {str(n): event for n, event in enumerate(events)}],
+            }
+    for template in GRAPHS_UNCLEAR:
+        for index in range(3):
+            yield {"text": _named(template, index, capital=False)[0], "read": None}
+
+
+def steps() -> Iterator[Row]:
+    for template in STEPS_READ:
+        for index in range(10):
+            text, events = _named(template, index, capital=True)
+            yield {"text": text, "read": events}
+    for template in STEPS_UNCLEAR:
+        for index in range(5):
+            yield {"text": _named(template, index, capital=True)[0], "read": None}
+
+
+def _fail_without_findings(row: Row) -> Row:
+    """Templates that fix their verdict are labelled with it."""
+    for verdict in ("pass", "fail"):
+        fixed = '"problem"' in row["text"] and f'"verdict": "{verdict}"' in row["text"].lower()
+        if row["read"] is not None and fixed:
+            return {**row, "read": verdict}
+    return row
+
+
+def corpus() -> dict[str, list[Row]]:
+    from tests.answers.parsers import OPTION_1, OPTION_2
+
+    words = {"1": OPTION_1, "2": OPTION_2}
+    upper = {"UPPER": str.upper, "TITLE": str.capitalize}
+    kinds: dict[str, Iterator[Row]] = {
+        "rating": rows(RATINGS_READ, RATINGS_UNCLEAR, range(2, 10)),
+        "challenge_turn": rows(TURNS_READ, TURNS_UNCLEAR, range(1, 6)),
+        "criterion_verdict": map(
+            _fail_without_findings, rows(VERDICTS_READ, VERDICTS_UNCLEAR, ["pass", "fail"], **upper)
+        ),
+        "pair_vote": iter(
+            [
+                *rows(VOTES_READ, VOTES_UNCLEAR, ["1", "2", "tie"], TITLE=lambda vote: vote.capitalize()),
+                *rows(NUMBER_VOTES_READ, (), ["1", "2"]),
+            ]
+        ),
+        "decision_choice": iter(
+            [
+                *rows(DECISIONS_READ, DECISIONS_UNCLEAR, ["1", "2"], int, WORDS=words.__getitem__),
+                *rows(
+                    [lead + reason for lead in CHOICE_LEADS for reason in CHOICE_REASONS], (), ["1", "2"], int
+                ),
+                *rows(
+                    (),
+                    [f"{reason} {doubt}" for doubt in CHOICE_DOUBTS for reason in CHOICE_REASONS],
+                    ["1", "2"],
+                ),
+                *rows(EITHER_READ, (), ["1", "2"], lambda _: 3),
+            ]
+        ),
+        "yes_no": rows(
+            [*YES_NO_READ, *(lead + reason for lead in ORDER_LEADS for reason in ORDER_REASONS)],
+            YES_NO_UNCLEAR,
+            ["Yes", "No", "yes", "no"],
+            lambda word: word.lower() == "yes",
+            UPPERWORD=str.upper,
+            WORD=str,
+        ),
+        "graph": graphs(),
+        "script_steps": steps(),
+    }
+    return {kind: _distinct(found) for kind, found in kinds.items()}
+
+
+def _distinct(found: Iterator[Row]) -> list[Row]:
+    return [*{row["text"]: row for row in found}.values()]
+
+
+def main() -> None:
+    for kind, found in corpus().items():
+        lines = (json.dumps(row, ensure_ascii=False) for row in found)
+        (CORPUS / f"{kind}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Answers as models write them, with what a careful reader reads in them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dramaturg.judge.steps import split_steps
+from services.generation.edges.yes_no import read_yes_no
+from tests.answers import parsers, templates
+
+SMALLEST = 300
+"""The minimum number of answers of a kind."""
+
+
+def _graph(text: str) -> Any:
+    read = parsers.read_graph(text)
+    return None if read is None else [[[*edge] for edge in read[0]], read[1]]
+
+
+READERS: dict[str, Callable[[str], Any]] = {
+    "criterion_verdict": parsers.read_verdict,
+    "rating": parsers.read_rating,
+    "pair_vote": parsers.read_vote,
+    "decision_choice": parsers.read_decision,
+    "yes_no": read_yes_no,
+    "challenge_turn": parsers.read_turn,
+    "graph": _graph,
+    "script_steps": lambda text: [*split_steps(text)] or None,
+}
+
+
+def answers(kind: str) -> list[dict[str, Any]]:
+    lines = (templates.CORPUS / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_every_answer_is_read_as_labelled(kind: str) -> None:
+    wrong = [
+        (row["text"], row["read"], found)
+        for row in answers(kind)
+        if (found := READERS[kind](row["text"])) != row["read"]
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_kind_has_enough_answers_of_both_sorts(kind: str) -> None:
+    sorts = Counter(row["read"] is None for row in answers(kind))
+    assert sum(sorts.values()) >= SMALLEST
+    assert min(sorts[True], sorts[False]) >= 20
+
+
+def test_the_files_are_those_of_the_templates() -> None:
+    assert {kind: answers(kind) for kind in READERS} == templates.corpus()
