@@ -29,8 +29,11 @@ _LABELS = {
 _BEFORE = r"(?:my\s|the\s)?(?:final|overall|own)"
 _AFTER = r"(?:\s?(?:is|would\sbe|:|=|\uff1a)\s?|\sof\s)(?:[:\s]{0,2})(?:a\s|an\s|the\s|turn\s)?"
 _BOXED = re.compile(r"\[\[([^\[\]]{1,100})\]\]|\\boxed\s?\{((?:[^{}]|\{[^{}]{0,100}\}){1,200})\}")
-_OUT_OF = re.compile(r"(?<![\w.,/-])\d{1,3}(?:\.\d)?\s?(?:/|out\sof)\s?\d{1,3}(?![\w/])", re.IGNORECASE)
+_OUT_OF = re.compile(
+    r"(?<![\w.,/-])\d{1,3}(?:\.\d)?\s?(?:/|out\sof)\s?\d{1,3}(?![\w/])(?![\s,;]{1,3}\d)", re.IGNORECASE
+)
 _SENTENCE = re.compile(r"[^.!?\n]{0,2000}+(?:\.(?=\w)[^.!?\n]{0,2000}+){0,50}[.!?]{0,3}")
+_PARTS = re.compile(r"(?:[^.!?]|[.!?](?![,;]?\s))++[.!?]?[,;]?")
 _CLOUDED = re.compile(
     r"\b(?:not|no|never|if|unless|could|might|may|maybe|perhaps|would\shave|cannot|claims?|claimed|says|said|asks?|"
     r"demands?|wants?|writes|wrote|states|quotes?|initially|previously|first\simpression|at\sfirst|draft|"
@@ -41,6 +44,12 @@ _CLOUDED = re.compile(
 _DECIDES = re.compile(
     r"\b(?:better|best|prefer\w*|choose|winner|wins|vote\sfor|superior|stronger)\b", re.IGNORECASE
 )
+_VALUE_ALONE = re.compile(
+    r"\W{0,10}+(?:(?:no|or|and|actually|rather)\W{1,3})?(?:(?:text|option)\s)?\w{1,20}+(?:\s?/\s?\d{1,9})?\W{0,10}+",
+    re.IGNORECASE,
+)
+_SECOND = re.compile(r"[\s.,;\]}$*]{0,5}(?:or\b|and\b|/(?!\s?10\b)|-\s?\d)", re.IGNORECASE)
+_CORRECTION = re.compile(r"\A(?:\W{0,5}(?:no|or|and|actually|rather)\b\W{1,3}){1,2}", re.IGNORECASE)
 _MARK = "\ue001"
 
 Value = TypeVar("Value", int, str)
@@ -109,7 +118,10 @@ def _committed(
         return whole
     announced: list[Value | None] = []
     remarked: list[Value | None] = []
-    for line in _own_lines(answer):
+    lines = [*_own_lines(answer)]
+    last = _label_alone(label).sub("", _CORRECTION.sub("", _last_part(lines)), count=1)
+    announced += [value for value in (read(last),) if value is not None]
+    for line in lines:
         for start, statement, is_announced in _statements(line, label, others):
             value = read(statement)
             if value is None and not mentions(statement):
@@ -123,15 +135,25 @@ def _committed(
     return values.pop() if len(values) == 1 else None
 
 
+def _last_part(lines: Sequence[str]) -> str:
+    """The last sentence of a text."""
+    parts = _PARTS.findall(next((line for line in reversed(lines) if line.strip()), ""))
+    return parts[-1].strip() if parts else ""
+
+
 def _statements(
     line: str, label: str, others: Callable[[str], Iterator[tuple[int, str]]]
 ) -> Iterator[tuple[int, str, bool]]:
+    for part in _PARTS.finditer(line):
+        if _VALUE_ALONE.fullmatch(part[0]):
+            yield part.start(), _CORRECTION.sub("", part[0]), True
     for match in _announcement(label).finditer(line):
         rest = line[match.end() : match.end() + 300]
         sentence = re.split(r"(?<=[.!?])\s", rest, maxsplit=1)[0]
         yield match.start(), sentence, True
     for match in _BOXED.finditer(line):
-        yield match.start(), match[1] or match[2], True
+        stated = match[1] or match[2]
+        yield match.start(), f"{stated} or" if _SECOND.match(line, match.end()) else stated, True
     for start, statement in others(line):
         yield start, statement, False
 

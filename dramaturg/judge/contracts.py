@@ -33,7 +33,7 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
-from dramaturg.judge import verdicts
+from dramaturg.judge import text_pool, verdicts
 from dramaturg.judge.batches import JudgeItem, decode_batch
 from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
@@ -139,7 +139,12 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
 
     async def Judge(self, request: JudgeRequest, context: ServicerContext) -> AsyncGenerator[JudgeResponse]:
         del context
-        batch = decode_batch(request, _asked(request, self._judge))
+        unread = sum(
+            len(one.text)
+            for one in (*request.candidates, *request.pool)
+            if one.reading == verdict_pb2.READING_UNSPECIFIED
+        )
+        batch = await text_pool.parse(unread, decode_batch, request, _asked(request, self._judge))
         _require_unique_ids(request)
         started = time.perf_counter()
         items: list[JudgeItem] = []

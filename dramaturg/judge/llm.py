@@ -26,7 +26,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import (
     JsonFormat,
     ProviderCheck,
 )
-from dramaturg.judge import abstentions, answers
+from dramaturg.judge import abstentions, answers, text_pool
 from dramaturg.judge.abstentions import Abstention
 from dramaturg.judge.answers import AnswerForm, UnclearAnswerError
 from dramaturg.judge.excerpts import Excerpt
@@ -127,7 +127,8 @@ class Asker:
             response = await self._stub.Generate(request)
         except grpc.aio.AioRpcError as error:
             raise downstream(error, _GENERATION) from error
-        return _answer(prompt, request, response.completion, form)
+        completion = response.completion
+        return await text_pool.parse(len(completion.json), _answer, prompt, request, completion, form)
 
     async def ask_or_abstain(
         self, question: Question[Parsed], options: JudgeOptions, *, logprobs: bool = False
@@ -172,7 +173,14 @@ class Asker:
             async for index, completion in completions:
                 question = questions[index]
                 if isinstance(completion, Completion):
-                    answer = _answer(question.prompt, requests[index], completion, question.form)
+                    answer = await text_pool.parse(
+                        len(completion.json),
+                        _answer,
+                        question.prompt,
+                        requests[index],
+                        completion,
+                        question.form,
+                    )
                     yield index, _noted(question, answer)
                     continue
                 try:

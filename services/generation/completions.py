@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 
+from dramaturg.judge import text_pool
 from dramaturg.service.auth import caller
 from services.generation.calls import (
     Answer,
@@ -119,7 +120,7 @@ class Completer:
         except LedgerUnavailableError:
             LEDGER_FAILURES.add("read")
             raise
-        completion = read_outcome(purchases, call) if purchases else None
+        completion = await _read(purchases, call) if purchases else None
         return completion if completion is not None and completion.status is Status.OK else None
 
     async def _buy_and_keep(
@@ -165,14 +166,18 @@ class Completer:
                     raise
                 # Return the first answer, so that its cost reaches the caller.
                 logger.info("the request for a better answer failed: %s", fault)
-                return read_outcome(purchases, call)
+                return await _read(purchases, call)
             purchases.append(_purchase(configured, ask, answer))
             count_purchase(purchases[-1])
-            completion = read_outcome(purchases, call)
+            completion = await _read(purchases, call)
             if completion.status in tried or completion.status in FINAL:
                 return completion
             tried.add(completion.status)
             ask = self._remedies.ask_again(ask, completion)
+
+
+async def _read(purchases: Sequence[Purchase], call: Call) -> Completion:
+    return await text_pool.parse(len(purchases[-1].answer.text), read_outcome, purchases, call)
 
 
 def _purchase(configured: ConfiguredProvider, call: Call, answer: Answer) -> Purchase:

@@ -142,7 +142,6 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 
 def seconds(parser: Callable[[str], object], text: str) -> float:
-    gc.collect()
     gc.disable()
     try:
         begun = time.process_time()

@@ -11,7 +11,8 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     GoldAnswer,
     ScriptsResult,
 )
-from dramaturg.judge.steps import parse_candidate
+from dramaturg.judge import text_pool
+from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.concurrency import gather_all
@@ -39,9 +40,9 @@ class ScriptsEvaluation(Evaluation):
     def __init__(self, plan: ScriptsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         super().__init__(EvaluateScriptsResponse, plan.accepted)
         self._plan = plan
+        self._directory = directory
         self._timeouts = timeouts
-        self._readings = [parse_candidate(candidate) for candidate in plan.request.candidates]
-        self._assessor = Assessor(plan, self._readings, directory, timeouts)
+        self._readings: Sequence[ParsedCandidate] = ()
 
     @staticmethod
     def judgements(result: ScriptsResult) -> Iterator[Judgement]:
@@ -53,6 +54,9 @@ class ScriptsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""
+        candidates = self._plan.request.candidates
+        length = sum(len(candidate.text) for candidate in candidates)
+        self._readings = await text_pool.parse(length, lambda: [*map(parse_candidate, candidates)])
         if self._plan.synthesizer is None:
             answer = await self._find_gold_answer(emit)  # needs no call
 
@@ -74,8 +78,9 @@ class ScriptsEvaluation(Evaluation):
 
     async def _assess_all(self, find: FindGoldAnswer, emit: Emit) -> Sequence[Sequence[CandidateAssessment]]:
         """The assessments by judge, then by candidate."""
+        assessor = Assessor(self._plan, self._readings, self._directory, self._timeouts)
         return await gather_all(
-            [self._assessor.assess(assignment, find, emit) for assignment in self._plan.assignments]
+            [assessor.assess(assignment, find, emit) for assignment in self._plan.assignments]
         )
 
     def _result(

@@ -116,7 +116,7 @@ MAX_TEXT_LENGTH = 100_000
 """The maximum length of an answer in characters, with reasoning."""
 _BOXED = re.compile(r"\$?\\boxed\s?\{(?:\\text\s?\{)?([^{}]{0,200})\}{1,2}\$?")
 _NO_DIFFERENCE = re.compile(
-    r"(?m)(?:^|(?<=[.!;]\s))(?:both(?:\s+(?:options?|of\s+them|choices|ways))?"
+    r"(?m)(?:^|(?<=[.!;,:]\s)|(?<=\bor\s))(?:both(?:\s+(?:options?|of\s+them|choices|ways))?"
     r"(?:\s+(?:are|work|would\s+work)(?:\s+(?:equally|just\s+as|about\s+as))?"
     r"(?:\s+(?:good|fine|well|ok|okay|possible|suitable|valid|acceptable))?)?(?=[\s.,;!]*(?:$|[.,;!]\s))"
     r"|(?:it|this|that)\s+makes\s+(?:very\s+)?(?:little|no)(?:\s+real)?\s+difference"
@@ -137,6 +137,14 @@ _COMMITMENT = re.compile(
 )
 _EXPLAINS = re.compile(r"[\s.,;:!()–—-]*(?:\Z|(?!(?:or|and|not|but|nor|then)\b)[\w\ue001-\ue003])")
 _REASON = re.compile(r"[\s,(–—-]*(?:because|since|as|due\s+to|given)\b|[\s.!)]*(?:\Z|(?<=[.!])\s)")
+_COMMITS = re.compile(
+    rf"[^\w{NAMED}]*(?:(?:or|no|and|rather|instead)\W+)?(?:{LEAD_IN})?(?:\(?[123][).:]?\s*)?(?:the\s+)?{NAMED}[\"')]{{0,2}}\s*"
+    r"(?:\Z|[.:!(–—-]|(?:because|since|as)\b)"
+)
+_ENDS = re.compile(
+    r"(?<!\bthan)(?<!\bto)(?<!\bof)(?<!\bover)(?<!\bwith)(?<!\bfor)(?<!\bby)(?<!\buse)(?<!\bunlike)(?<!\bwithout)"
+    rf"\s(?:the\s)?{NAMED}[^\w{NAMED}]*\Z"
+)
 _RETRACTED = re.compile(
     r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|wait|second\s+thoughts?|correction|actually|"
     r"(?:not|n't)\s+(?:sure|certain|enough|know)|"
@@ -182,6 +190,8 @@ def _only_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType | No
     """Reads an answer that names one choice."""
     named: set[int] = set()
     answer = _mark_own_words(answer, options, named)
+    answer, either = _NO_DIFFERENCE.subn(NAMED, answer)
+    named |= {_EITHER} if either else set()
     numbered = _NUMBERED.match(answer)
     if numbered:
         answer = answer[numbered.end() :]
@@ -232,6 +242,9 @@ def _may_choose(sentence: str, mark: str) -> bool:
     claim = "".join(
         NAMED if character == mark else "it" if character in _MARKS else character for character in sentence
     )
+    claim = _REPEATED.sub(NAMED, claim)
+    if _ENDS.search(claim) or any(map(_COMMITS.match, re.split(r"[,;]|[.!?]\s", claim))):
+        return True
     clauses = re.split(r"[,;]|\b(?:but|and|while|whereas)\b", claim)
     return any(
         NAMED in clause and len(clause.split()) > 2 and _is_choice(clause) and not _CLOUDED.search(clause)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.generation.v1 import authoring_service_pb2 as pb
 from dramaturg.api.generation.v1 import generation_service_pb2
+from dramaturg.judge import text_pool
 from dramaturg.judge.prompts import PromptLibrary
 from dramaturg.judge.steps import split_steps
 from services.generation.author import Author
@@ -40,7 +41,7 @@ class ScriptWriter:
             prompts=[self._prompt.reference],
         )
         failure = _FAILURES.get(written.completion.status, "")
-        steps = () if failure else split_steps(written.text)
+        steps = () if failure else await text_pool.parse(len(written.text), split_steps, written.text)
         return pb.WriteScriptResponse(
             text=written.text,
             script=None if failure else Script(steps=[Step(text=step) for step in steps]),
