@@ -184,7 +184,7 @@ def failing(code: grpc.StatusCode, reason: Any) -> Any:
         (
             grpc.StatusCode.FAILED_PRECONDITION,
             error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
-            "JUDGE_UNAVAILABLE",
+            "CALL_REJECTED",
         ),
         (grpc.StatusCode.DEADLINE_EXCEEDED, error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED, "TIMED_OUT"),
         (grpc.StatusCode.INTERNAL, error_reason_pb2.ERROR_REASON_INTERNAL, "JUDGE_UNAVAILABLE"),

@@ -68,7 +68,7 @@ async def test_the_form_reaches_the_endpoint() -> None:
     ("answer", "expected"),
     [
         (f"Here you are:\n```json\n{json.dumps(GOOD)}\n```", "OUTCOME_PASS"),
-        (json.dumps(GOOD | {"no_missing_steps": True}), "ABSTAIN_REASON_UNPARSABLE"),
+        (json.dumps(GOOD | dict.fromkeys(roles.CRITIC.criteria, True)), "ABSTAIN_REASON_UNPARSABLE"),
         ("I would say that it passes.", "ABSTAIN_REASON_UNPARSABLE"),
         ("", "ABSTAIN_REASON_EMPTY"),
         (Answer(refusal="I cannot help with that."), "ABSTAIN_REASON_REFUSED"),

@@ -108,7 +108,7 @@ async def test_no_edges_at_all_are_an_answer() -> None:
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY, 2),
         ("1 -> 2", verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 2),
         ({"reasoning": "", "edges": [{"before": 8, "after": 9}]}, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, 1),
-        (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, 1),
+        (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, 1),
     ],
 )
 async def test_without_edges_it_abstains(answer: Any, reason: Any, calls: int) -> None:

@@ -157,7 +157,7 @@ async def test_unclear_votes_do_not_count_and_are_said() -> None:
         (Answer("Yes", finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
         (Answer("yes and no"), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
-        (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
+        (Answer("full", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED),
     ],
 )
 async def test_without_any_answer_it_abstains(answer: Answer, reason: Any) -> None:
