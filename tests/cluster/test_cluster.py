@@ -16,8 +16,8 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_JUDGE_UNAVAILABLE,
     ABSTAIN_REASON_TIMED_OUT,
-    ABSTAIN_REASON_UNPARSABLE,
     ABSTAIN_REASON_UNSPECIFIED,
     AbstainReason,
 )
@@ -124,7 +124,8 @@ async def test_the_rest_of_an_evaluation_stands_beside_judges_that_fail(cluster:
     await cluster.replace({"critic": program("hanging"), "execute": program("garbling")})
     assert await reasons(cluster, "fail") == {
         **dict.fromkeys(CRITIC.criteria, ABSTAIN_REASON_TIMED_OUT),
-        **dict.fromkeys(EXECUTE.criteria, ABSTAIN_REASON_UNPARSABLE),
+        # A response that cannot be parsed belongs to no candidate.
+        **dict.fromkeys(EXECUTE.criteria, ABSTAIN_REASON_JUDGE_UNAVAILABLE),
         **dict.fromkeys(COMMONSENSE.criteria, NONE),
     }
     await cluster.replace({"critic": program("spinning"), "execute": None})
