@@ -55,8 +55,17 @@ class CircuitBreaker:
             )
         self._closed_until = now + max(self._wait, 1.0)  # until this probe is answered
 
-    def failed(self, fault: ProviderError, now: float) -> None:
-        """Records a transient failure."""
+    def failed(self, fault: ProviderError, now: float, begun: float) -> None:
+        """Records a transient failure of an attempt.
+
+        Args:
+            fault: The failure.
+            now: When it came.
+            begun: When the attempt began. If another succeeded since, the provider works: the failure does not
+                count.
+        """
+        if begun < self._worked_at:
+            return
         self._failures += 1
         self._reason = str(fault)
         self.is_open = self._failures >= self.FAILURES and now - self._worked_at >= PROOF_SECONDS

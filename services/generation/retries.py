@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from services.generation.attempt_budget import AttemptBudget, RequestAttempts
 from services.generation.attempt_timeout import AttemptTimeout
 from services.generation.calls import Answer, Call
-from services.generation.circuit_breaker import PROOF_SECONDS, CircuitBreaker
+from services.generation.circuit_breaker import CircuitBreaker
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.limits.limiter import CallLimiter, Outcome
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 UNREACHABLE_ATTEMPTS = 3
 """The maximum number of attempts of a call to a provider that was never reached."""
+_CHARACTERS_OF_TOKEN = 4
+"""About as many characters of English are one token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,23 @@ class RetryPolicy:
     """The maximum number of failed attempts of all calls of a request (see [AttemptBudget])."""
     longest_wait: float = 30.0
     """The upper bound of any wait, unless the provider requests a longer one."""
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """The attempts at one call."""
+
+    retried: int = 0
+    transient: int = 0
+    """Attempts that ended in a transient failure."""
+    failures_in_row: int = 0
+    """The failures by which the next wait is measured. Refusals at random count by those of the model, not of
+    the call: while others are accepted, it waits shortly. Other refusals count as 0: the limiter waits."""
+
+    def failed(self) -> None:
+        """Counts a transient failure."""
+        self.transient += 1
+        self.failures_in_row = self.transient
 
 
 class RetryingProvider(Provider):
@@ -64,11 +83,6 @@ class RetryingProvider(Provider):
         self._timeout = AttemptTimeout(policy.attempt_timeout)
         self._breaker = CircuitBreaker(policy.longest_wait)
         self._budget = AttemptBudget(policy.request_failures)
-        self._proven = asyncio.Event()
-        """True after a successful attempt, or after several seconds without a failure."""
-        self._unproven = asyncio.Semaphore(CircuitBreaker.FAILURES)
-        self._usual_tokens = 0.0
-        """The mean number of tokens of the latest calls."""
         self.name = inner.name
         self.address = inner.address
         self.default_model = inner.default_model
@@ -81,7 +95,7 @@ class RetryingProvider(Provider):
             ProviderError: The last failure.
             DeadlinePassedError: The deadline passed without an earlier failure.
         """
-        retried = transient = 0
+        attempts = _Attempts()
         fault: ProviderError | None = None
         request = self._budget.current()
         while True:
@@ -89,7 +103,7 @@ class RetryingProvider(Provider):
                 raise fault or self._refusal(request)
             try:
                 with self._budget.attempt(request):
-                    answer = await self._attempt(call, deadline, first=retried > 0)
+                    answer = await self._attempt(call, deadline, attempts)
             except DeadlinePassedError:
                 if fault is not None:
                     raise fault from None
@@ -98,21 +112,24 @@ class RetryingProvider(Provider):
                 fault = deadline.failure = failed
             else:
                 request.answered += 1
-                answer.retried += retried
+                answer.retried += attempts.retried
                 return answer
-            transient += fault.kind is FailureKind.TRANSIENT
+            wait = (fault.retry_after or 0.0) + self._jitter(attempts.failures_in_row)
             unreachable = not fault.status and not self._breaker.has_worked
-            attempts = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
-            wait = self._wait(fault, retried, call.model)
-            exhausted = transient >= min(attempts, self._policy.transient_attempts) or (
+            most = UNREACHABLE_ATTEMPTS if unreachable else self._policy.transient_attempts
+            exhausted = attempts.transient >= min(most, self._policy.transient_attempts) or (
                 self._breaker.is_open and fault.kind is FailureKind.TRANSIENT
             )
             if exhausted or not fault.passes or wait >= deadline.remaining():
                 raise fault
-            retried += 1
+            attempts.retried += 1
             RETRIES.add(self.name, fault.kind.value)
             logger.info(
-                "provider %s: %s; attempt %d in %.2f s", self.name, fault.kind.value, retried + 1, wait
+                "provider %s: %s; attempt %d in %.2f s",
+                self.name,
+                fault.kind.value,
+                attempts.retried + 1,
+                wait,
             )
             await asyncio.sleep(wait)
 
@@ -120,60 +137,15 @@ class RetryingProvider(Provider):
         said = f"{request.words} ({request.failed} attempts for this request failed; no other is made)"
         return ProviderError(FailureKind.TRANSIENT, self.name, said, settled=True)
 
-    def _wait(self, fault: ProviderError, failures: int, model: str) -> float:
-        if fault.kind is FailureKind.RATE_LIMITED and self.limiter.is_learned(model):
-            return fault.retry_after or 0.0  # the limiter adds its own wait
-        ceiling = min(self._policy.longest_wait, self._policy.first_wait * 2.0 ** min(failures, 32))
-        jitter = random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not cryptography
-        return (fault.retry_after or 0.0) + jitter
+    def _jitter(self, failures: int) -> float:
+        if not failures:
+            return 0.0
+        ceiling = min(self._policy.longest_wait, self._policy.first_wait * 2.0 ** min(failures - 1, 32))
+        return random.uniform(0.0, ceiling)  # noqa: S311 - jitter, not cryptography
 
-    async def _attempt(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
-        if self._proven.is_set():
-            return await self._try(call, deadline, first=first)
-        try:
-            async with asyncio.timeout(timeout(deadline)):
-                await self._unproven.acquire()
-        except TimeoutError:
-            raise DeadlinePassedError(f"no turn at provider {self.name!r} before the deadline") from None
-        try:
-            timer = asyncio.get_running_loop().call_later(PROOF_SECONDS, self._prove)
-            try:
-                return await self._try(call, deadline, first=first)
-            finally:
-                timer.cancel()
-        finally:
-            self._unproven.release()
-
-    def _prove(self) -> None:
-        """Releases all calls that wait for the first answer."""
-        if not self._proven.is_set():
-            self._proven.set()
-            for _ in range(1000):
-                self._unproven.release()
-
-    async def _try(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
-        clock = asyncio.get_running_loop().time
-        self._breaker.check(self.name, clock())
-        try:
-            answer = await self._send(call, deadline, first=first)
-        except ProviderError as fault:
-            if fault.kind is FailureKind.TRANSIENT:
-                self._budget.current().fail(fault)
-                self._breaker.failed(fault, clock())
-            elif fault.kind is FailureKind.RATE_LIMITED:
-                self._breaker.worked(clock())  # but how many calls it takes is not known yet
-            else:
-                self._worked()
-            raise
-        self._worked()
-        return answer
-
-    def _worked(self) -> None:
-        self._breaker.worked(asyncio.get_running_loop().time())
-        self._prove()
-
-    async def _send(self, call: Call, deadline: Deadline, *, first: bool) -> Answer:
-        tokens = max(self._usual_tokens, sum([len(message.quoted) for message in call.messages]) / 4)
+    async def _attempt(self, call: Call, deadline: Deadline, attempts: _Attempts) -> Answer:
+        first = attempts.retried > 0
+        tokens = sum([len(message.quoted) for message in call.messages]) / _CHARACTERS_OF_TOKEN
         admission = None if first else self.limiter.try_acquire(call.model, tokens)
         if admission is None:
             if self.limiter.delay(call.model, tokens) >= deadline.remaining():
@@ -185,6 +157,11 @@ class RetryingProvider(Provider):
                 raise self._no_turn(call, tokens) from None
         outcome, retry_after, used, quotas = Outcome.OTHER, None, None, None
         clock = asyncio.get_running_loop().time
+        try:
+            self._breaker.check(self.name, clock())
+        except ProviderError:
+            self.limiter.release(admission, outcome)
+            raise
         limit, begun, answers = self._timeout.seconds, clock(), self._timeout.answers
         try:
             async with asyncio.timeout(timeout(deadline, limit)):
@@ -192,9 +169,8 @@ class RetryingProvider(Provider):
             outcome, quotas = Outcome.ANSWERED, answer.quotas
             if answer.counts is not None:
                 used = answer.counts.prompt + answer.counts.completion
-                weight = 0.1 if self._usual_tokens else 1.0
-                self._usual_tokens += weight * (used - self._usual_tokens)
             self._timeout.answered(clock() - begun)
+            self._breaker.worked(clock())
         except TimeoutError:
             if self._timeout.is_long(clock() - begun):
                 outcome = Outcome.TIMED_OUT
@@ -203,13 +179,26 @@ class RetryingProvider(Provider):
                     f"no answer of provider {self.name!r} before the deadline"
                 ) from None
             self._timeout.passed(answers)
-            raise ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s") from None
+            failure = ProviderError(FailureKind.TRANSIENT, self.name, f"no answer within {limit:g} s")
+            self._budget.current().fail(failure)
+            self._breaker.failed(failure, clock(), begun)
+            attempts.failed()
+            raise failure from None
         except ProviderError as fault:
             if fault.kind is FailureKind.RATE_LIMITED:
                 outcome, retry_after, quotas = Outcome.RATE_LIMITED, fault.retry_after, fault.quotas
+            if fault.kind is FailureKind.TRANSIENT:
+                self._budget.current().fail(fault)
+                self._breaker.failed(fault, clock(), begun)
+                attempts.failed()
+            else:
+                self._breaker.worked(clock())
             raise
         finally:
             self.limiter.release(admission, outcome, retry_after=retry_after, tokens=used, quotas=quotas)
+            if outcome is Outcome.RATE_LIMITED:
+                in_row = self.limiter.refused_in_row(call.model)
+                attempts.failures_in_row = max(1, in_row) if admission.is_random else 0
         return answer
 
     def _no_turn(self, call: Call, tokens: float) -> Exception:

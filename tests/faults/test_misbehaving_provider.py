@@ -89,9 +89,6 @@ async def test_what_a_retry_or_a_careful_reading_can_save_is_saved(
 
 
 @pytest.mark.slow
-@pytest.mark.skip(
-    reason="takes minutes: with every kind of fault at once the learned limits recover too slowly"
-)
 async def test_what_cannot_be_saved_abstains_with_its_reason_and_is_not_kept(
     undisturbed: dict[Key, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,15 +1,20 @@
-"""Which calls to a provider are sent, and when: a concurrency limit that adapts, and rates by model.
+"""Which calls to a provider are sent, and when.
 
-The concurrency limit starts at a guess and grows with every answer while calls wait (slow start; Jacobson,
-"Congestion avoidance and control", SIGCOMM 1988). A refusal lowers it to the number of calls that the
-provider has accepted and not answered: calls sent together are refused together, and the rest are those
-that it serves at once. If calls within that number are refused too, the provider limits the rate, not the
-concurrency, and the rate is learned instead (see [services.generation.limits.learned_pace]). Single calls
-above a learned limit probe whether it still holds, first soon, then ever less often. Calls that get no
-answer in time halve the limit, unless others are answered meanwhile.
+Three things are learned from refusals, each in a module of its own:
 
-Overloaded providers also refuse single calls at random. Nothing is learned from refusals until several come
-without an answer in between.
+- How many calls the provider serves at once: [services.generation.limits.concurrency].
+- How many calls a model takes in a period: [services.generation.limits.learned_pace].
+- Whether refusals show an exhausted rate, or come at random: [services.generation.limits.refusal_test].
+
+A refusal is first taken for a sign of the concurrency. Only refusals that this does not account for reach the
+test. Those that the test does not account for either are random: they lower nothing, and the calls are sent
+again after a wait.
+
+Two bounds hold whatever the provider does. Calls that are neither accepted nor refused yet are at most as many
+as a window, which starts at a few calls, grows by one with every accepted call, and shrinks to one when
+refusals begin (as the congestion window of TCP). And refusals spend a budget to which only answers add (as the
+retry quota of the AWS SDKs, "Retry behavior", AWS SDKs and Tools Reference Guide): without budget, calls are
+sent one at a time, and the waits between refusals double.
 """
 
 from __future__ import annotations
@@ -22,18 +27,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from services.generation.limits.concurrency import ConcurrencyBounds, ConcurrencyLimit
 from services.generation.limits.model_rates import ModelRates
+from services.generation.limits.refusal_test import RefusalTest
 from services.generation.limits.sliding_window import PERIOD
 from services.generation.limits.stated_quotas import Quotas
-
-
-@dataclass(frozen=True, slots=True)
-class ConcurrencyBounds:
-    """The range of the limit."""
-
-    minimum: int = 1
-    start: int = 32
-    maximum: int = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,17 @@ class Admission:
     tokens: float
     number: int
     sent: float
-    probes: bool
-    """Whether it was sent while one more was allowed than the limit that was learned."""
+    is_probe: bool
+    """Whether it was sent while more calls were allowed than are known to be served at once."""
+    ahead: int
+    """The calls under way when it was sent, without those that were refused later."""
     answered_before: int
     """How many calls had been answered when it was sent."""
+    is_settled: bool = False
+    """Whether it is known to be accepted or refused."""
+    is_refused: bool = False
+    is_random: bool = False
+    """Whether it was refused, and no limit accounts for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +103,38 @@ class _Waiting:
     tokens: float
 
 
+_LONG_WAIT = 1 / 30
+"""A provider that asks to wait for this share of the period or longer limits the rate."""
+_FIRST_WAIT = 1 / 600
+"""The first wait after a refusal that makes an exhausted rate likely, as a share of the period."""
+_TOKENS_WEIGHT = 0.1
+"""The weight of a call in the mean number of tokens."""
+_FIRST_WINDOW = 8
+"""The calls that are sent before any is known to be accepted."""
+_BUDGET = 64
+"""The refusals without an answer that are sent again without delay."""
+
+
 @dataclass(slots=True)
 class _Lane:
     """The calls of one model."""
 
     rates: ModelRates
     waiting: deque[_Waiting] = field(default_factory=deque)
+    usual_tokens: float = 0.0
+    """The mean number of tokens of the latest calls."""
+    test: RefusalTest = field(default_factory=RefusalTest)
+    window: int = _FIRST_WINDOW
+    """The most calls that are neither accepted nor refused yet."""
+    unsettled: deque[Admission] = field(default_factory=deque)
+    """Those calls, in their order, and some that are settled."""
+    unsettled_count: int = 0
+    budget: float = _BUDGET
     refused_in_row: int = 0
-    """Refusals since the last answer."""
-
-
-_SUSTAINED = 6
-"""This many refusals without an answer in between indicate a limit. Overloaded providers also refuse single
-calls at random; these are sent again after a wait, and nothing is learned from them."""
-_LONG_WAIT = 1 / 30
-"""A provider that asks to wait for this share of the period or longer limits the rate."""
-_PROBE_AFTER = 50
-"""A learned limit is probed after this many answers, and half as often after every refused probe."""
-_RARELY = 12_800
+    """Refusals at random, one after the other, since a call sent later was accepted."""
+    refused_at: float = -math.inf
+    """When the last of them came."""
+    blocked_until: float = -math.inf
 
 
 class CallLimiter:
@@ -126,6 +145,8 @@ class CallLimiter:
         rates: The configured rates of a model. None: none are configured.
         period: The period of the rates, in seconds.
         clock: The time, in seconds.
+        attempt_timeout: The time limit of an attempt, in seconds. Answers that take a third of it or longer do
+            not raise the limit of concurrency: the provider may let calls wait.
     """
 
     def __init__(
@@ -135,38 +156,30 @@ class CallLimiter:
         *,
         period: float = PERIOD,
         clock: Callable[[], float] = time.monotonic,
+        attempt_timeout: float = math.inf,
     ) -> None:
-        self._bounds = bounds or ConcurrencyBounds()
+        self._longest_answer = attempt_timeout / 3
         self._rates = rates or (lambda _: Rates())
         self._period = period
         self._clock = clock
-        self._limit = float(self._bounds.start)
-        self._ceiling = math.inf
-        """The limit that was learned; infinite where none was."""
-        self._before = self._limit
-        """The limit before it was last lowered."""
-        self._lowered_at = 0
-        """The number of the last call sent before the limit was lowered."""
-        self._refuted = 0
-        """How often a learned limit turned out to be one of the rate."""
-        self._probe_after = _PROBE_AFTER
-        self._probe_step = 1
-        self._since_probe = 0
+        self._concurrency = ConcurrencyLimit(bounds or ConcurrencyBounds())
+        self._slowest_refusal = 0.0
+        """How long refusals take to arrive, in seconds. 0: there was none."""
+        self._under_way: dict[int, Admission] = {}
         self._number = 0
         self._answered = 0
-        self._in_flight = 0
         self._lanes: dict[str, _Lane] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def limit(self) -> int:
         """How many calls may be under way at once now."""
-        return int(self._limit)
+        return self._concurrency.value
 
     @property
     def in_flight(self) -> int:
         """How many calls are under way."""
-        return self._in_flight
+        return len(self._under_way)
 
     @property
     def waiting(self) -> int:
@@ -175,11 +188,12 @@ class CallLimiter:
 
     def delay(self, model: str, tokens: float = 0.0) -> float:
         """Seconds until the rates of a model admit a call; 0: now."""
-        return self._lane(model).rates.delay(self._clock(), tokens)
+        lane = self._lane(model)
+        return lane.rates.delay(self._clock(), max(tokens, lane.usual_tokens))
 
-    def is_learned(self, model: str) -> bool:
-        """Whether a limit of concurrency, or of the model's rate, was learned from refusals."""
-        return math.isfinite(self._ceiling) or self._lane(model).rates.learned
+    def refused_in_row(self, model: str) -> int:
+        """Refusals of the model that no limit accounts for, since a call was accepted."""
+        return self._lane(model).refused_in_row
 
     def status(self) -> list[RateStatus]:
         """What limits the calls to each model, sorted by name."""
@@ -189,11 +203,11 @@ class CallLimiter:
         """What limits the calls to a model."""
         lane, now = self._lane(model), self._clock()
         made, most = lane.rates.requests(now) or (lane.rates.made(now), None)
-        tokens = lane.waiting[0].tokens if lane.waiting else 0.0
+        tokens = max(lane.usual_tokens, lane.waiting[0].tokens if lane.waiting else 0.0)
         return RateStatus(
             model,
             waiting=len(lane.waiting),
-            in_flight=self._in_flight,
+            in_flight=self.in_flight,
             concurrency_limit=self.limit,
             requests_made=made,
             requests_per_minute=most,
@@ -202,18 +216,17 @@ class CallLimiter:
 
     def try_acquire(self, model: str = "", tokens: float = 0.0) -> Admission | None:
         """Admits the call if it may go at once. If so, one [release] must follow."""
-        lane = self._lane(model)
-        if lane.waiting or self._in_flight >= self.limit:
+        lane, now = self._lane(model), self._clock()
+        if lane.waiting or self.in_flight >= self.limit or self._delay(lane, now, tokens) > 0:
             return None
-        now = self._clock()
-        return self._admit(model, lane, now, tokens) if lane.rates.delay(now, tokens) <= 0 else None
+        return self._admit(model, lane, now, tokens)
 
     async def acquire(self, model: str = "", tokens: float = 0.0, *, first: bool = False) -> Admission:
         """Waits until the call may go. Every return must be followed by one [release].
 
         Args:
             model: The model.
-            tokens: How many tokens the call is expected to take.
+            tokens: The least number of tokens that the call takes. The latest calls may show that it is more.
             first: Whether it goes before all calls that wait: it was sent before and refused.
         """
         admission = None if first else self.try_acquire(model, tokens)
@@ -252,19 +265,26 @@ class CallLimiter:
             tokens: How many tokens the call took, where that is known.
             quotas: The limits that the response states.
         """
-        self._in_flight -= 1
+        del self._under_way[admission.number]
         now, lane = self._clock(), self._lane(admission.model)
-        rates = lane.rates
         if outcome is Outcome.RATE_LIMITED:
-            self._refused(admission, now, retry_after, quotas)
-        elif outcome is Outcome.TIMED_OUT:
-            self._timed_out(admission)
+            self._refused(admission, lane, now, retry_after, quotas)
         else:
+            if not admission.is_settled:
+                self._accepted(admission, lane)
             excess = 0.0 if tokens is None else tokens - admission.tokens
-            rates.answered(now, admission.sent, admission.number, excess, quotas)
+            if tokens is not None:
+                weight = _TOKENS_WEIGHT if lane.usual_tokens else 1.0
+                lane.usual_tokens += weight * (tokens - lane.usual_tokens)
+            lane.rates.answered(now, admission.sent, admission.number, excess, quotas)
             if outcome is Outcome.ANSWERED:
-                lane.refused_in_row = 0
-                self._grow()
+                self._answered += 1
+                lane.budget = min(_BUDGET, lane.budget + 1)
+                is_slow = now - admission.sent >= self._longest_answer
+                self._concurrency.answered(waiting=self.waiting > 0 and not is_slow)
+            elif outcome is Outcome.TIMED_OUT:
+                answered = self._answered - admission.answered_before
+                self._concurrency.timed_out(admission.number, answered, self._number)
         self._dispatch()
 
     def _lane(self, model: str) -> _Lane:
@@ -276,12 +296,39 @@ class CallLimiter:
             )
         return lane
 
+    @property
+    def _grace(self) -> float:
+        """A call that is not refused within this time counts as accepted, in seconds."""
+        if not self._slowest_refusal:
+            return self._period / 24
+        return min(max(2 * self._slowest_refusal, self._period / 600), self._period / 12)
+
+    def _delay(self, lane: _Lane, now: float, tokens: float) -> float:
+        """Seconds until a call of the model may be sent, as far as the concurrency allows it; 0: now."""
+        wait = max(lane.blocked_until - now, lane.rates.delay(now, max(tokens, lane.usual_tokens)))
+        if wait <= 0 and lane.unsettled_count >= lane.window:
+            self._settle(lane, now)
+            if lane.unsettled_count >= lane.window:
+                return max(0.001, lane.unsettled[0].sent + self._grace - now)
+        return max(0.0, wait)
+
     def _admit(self, model: str, lane: _Lane, now: float, tokens: float) -> Admission:
         self._number += 1
-        self._in_flight += 1
+        tokens = max(tokens, lane.usual_tokens)
+        admission = Admission(
+            model,
+            tokens,
+            self._number,
+            now,
+            is_probe=self._concurrency.is_probe(self.in_flight),
+            ahead=self.in_flight,
+            answered_before=self._answered,
+        )
+        self._under_way[self._number] = admission
         lane.rates.sent(now, self._number, tokens)
-        probes = self._limit > self._ceiling
-        return Admission(model, tokens, self._number, now, probes, self._answered)
+        lane.unsettled.append(admission)
+        lane.unsettled_count += 1
+        return admission
 
     def _dispatch(self) -> None:
         if self._timer is not None:
@@ -289,11 +336,18 @@ class CallLimiter:
             self._timer = None
         wait = math.inf
         for model, lane in self._lanes.items():
-            while lane.waiting and self._in_flight < self.limit:
+            self._settle(lane, self._clock())
+            while lane.waiting:
                 now, head = self._clock(), lane.waiting[0]
-                delay = lane.rates.delay(now, head.tokens)
+                if self.in_flight >= self.limit:
+                    if lane.unsettled_count:  # accepted calls may raise the limit
+                        wait = min(wait, lane.unsettled[0].sent + self._grace - now)
+                    break
+                delay = self._delay(lane, now, head.tokens)
                 if delay > 0:
                     wait = min(wait, delay)
+                    if lane.unsettled_count:  # and they may end the wait
+                        wait = min(wait, lane.unsettled[0].sent + self._grace - now)
                     break
                 lane.waiting.popleft()
                 if not head.turn.done():
@@ -301,66 +355,90 @@ class CallLimiter:
         if math.isfinite(wait):
             self._timer = asyncio.get_running_loop().call_later(max(wait, 0.001), self._dispatch)
 
+    def _settle(self, lane: _Lane, now: float) -> None:
+        """Tests calls in the order in which they were sent, up to the first that may still be refused."""
+        while lane.unsettled:
+            first = lane.unsettled[0]
+            if not first.is_settled:
+                if first.sent + self._grace > now:
+                    break
+                self._accepted(first, lane)
+                if lane.waiting:
+                    self._concurrency.survived()
+            lane.unsettled.popleft()
+            if first.is_random:
+                self._test_refused(first, lane, now)
+            elif not first.is_refused:
+                if lane.rates.is_learned:
+                    lane.test.note(refused=False)
+                else:
+                    lane.test.accepted()
+                if first.sent >= lane.refused_at:
+                    lane.refused_in_row = 0
+
+    def _test_refused(self, admission: Admission, lane: _Lane, now: float) -> None:
+        if lane.test.refused():
+            self._rate_exhausted(admission, lane, now, None)
+            return
+        if admission.sent >= lane.refused_at:  # calls refused together count once
+            lane.refused_in_row += 1
+            lane.refused_at = now
+        if lane.test.is_suspicious or lane.budget <= 0:
+            lane.window = 1
+            wait = self._period * _FIRST_WAIT * 2.0 ** min(lane.refused_in_row - 1, 32)
+            lane.blocked_until = now + min(wait, self._period / 2)
+
+    def _accepted(self, admission: Admission, lane: _Lane) -> None:
+        admission.is_settled = True
+        lane.unsettled_count -= 1
+        if lane.budget > 0:
+            lane.window += 1
+        limited = lane.rates.is_learned
+        lane.rates.accepted(admission.sent, admission.number)
+        if limited and not lane.rates.is_learned:
+            lane.test.take_back()
+        self._concurrency.accepted(admission.ahead, admission.number)
+
     def _refused(
-        self, admission: Admission, now: float, retry_after: float | None, quotas: Quotas | None
+        self,
+        admission: Admission,
+        lane: _Lane,
+        now: float,
+        retry_after: float | None,
+        quotas: Quotas | None,
     ) -> None:
-        lane = self._lane(admission.model)
-        lane.refused_in_row += 1
-        rates = lane.rates
-        rates.discount(admission.sent)
-        if rates.explains(now, admission.sent, admission.number, admission.tokens, quotas):
+        self._slowest_refusal = max(0.9 * self._slowest_refusal, now - admission.sent)
+        if not admission.is_settled:
+            admission.is_settled = admission.is_refused = True
+            lane.unsettled_count -= 1
+        for other in self._under_way.values():
+            if other.number > admission.number:
+                other.ahead -= 1
+        lane.rates.discount(admission.sent)
+        tokens = max(admission.tokens, lane.usual_tokens)
+        if lane.rates.explains(now, admission.sent, admission.number, tokens, quotas):
             return
-        long = retry_after is not None and retry_after >= self._period * _LONG_WAIT
-        if not long and not admission.probes and not rates.learned and lane.refused_in_row < _SUSTAINED:
-            return
-        together = admission.number <= self._lowered_at
-        if together and not long:
-            self._lower(self._in_flight)
-        elif admission.probes and not long:
-            self._limit = self._ceiling
-            self._probe_after = min(max(2 * self._probe_after, _PROBE_AFTER), _RARELY)
-            self._probe_step = 1
-            self._since_probe = 0
-        elif not long and self._in_flight and math.isinf(self._ceiling) and not rates.learned:
-            self._before, self._lowered_at = self._limit, self._number
-            self._lower(self._in_flight)
+        lane.budget -= 1
+        if retry_after is not None and retry_after >= self._period * _LONG_WAIT:
+            self._rate_exhausted(admission, lane, now, retry_after)
+        elif lane.rates.expects_refusal(admission.number):
+            lane.test.note(refused=True)
+            lane.rates.refused(now, admission.sent, admission.number, retry_after, lane.test.share)
+        elif self._concurrency.refused(
+            admission.number,
+            self.in_flight,
+            probe=admission.is_probe,
+            last_sent=self._number,
+            random_share=lane.test.share,
+        ):
+            if not admission.is_probe:
+                lane.window = 1
         else:
-            self._restore()
-            rates.refused(now, admission.sent, retry_after)
+            admission.is_random = True
 
-    def _lower(self, limit: float) -> None:
-        self._limit = self._ceiling = max(float(self._bounds.minimum), min(self._limit, math.floor(limit)))
-        self._since_probe = 0
-
-    def _restore(self) -> None:
-        """Undoes the last decrease: what the provider limits is the rate."""
-        if math.isinf(self._ceiling) or self._refuted >= 3:
-            return
-        self._refuted += 1
-        self._limit, self._ceiling, self._lowered_at = self._before, math.inf, 0
-
-    def _timed_out(self, admission: Admission) -> None:
-        # While others are answered, one call hangs; the limit is not at fault.
-        if 4 * (self._answered - admission.answered_before) >= self._limit:
-            return
-        if admission.number > self._lowered_at:
-            answered = self._answered - admission.answered_before
-            self._before, self._lowered_at = self._limit, self._number
-            self._lower(max(1, min(self._limit, answered or self._limit) / 2))
-
-    def _grow(self) -> None:
-        self._answered += 1
-        if not self.waiting:
-            return
-        if math.isinf(self._ceiling):
-            self._limit = min(self._limit + 1, float(self._bounds.maximum))
-            return
-        self._since_probe += 1
-        if self._limit > self._ceiling:
-            if self._since_probe > 2 * self._limit:  # the probes were taken
-                self._ceiling = self._limit
-                self._probe_step *= 2
-                self._probe_after = _PROBE_AFTER // 4
-        elif self._since_probe >= max(self._probe_after, 2 * self._limit):
-            self._since_probe = 0
-            self._limit = min(self._limit + self._probe_step, float(self._bounds.maximum))
+    def _rate_exhausted(
+        self, admission: Admission, lane: _Lane, now: float, retry_after: float | None
+    ) -> None:
+        lane.window, lane.refused_in_row = 1, 0
+        self._concurrency.refute()
+        lane.rates.refused(now, admission.sent, admission.number, retry_after, lane.test.share)

@@ -69,7 +69,7 @@ class ModelRates:
         requests_refilled = self._stated_requests.take(now, 1)
         tokens_refilled = self._stated_tokens.take(now, tokens)
         self._sent.append(_Sent(number, now, tokens, requests_refilled, tokens_refilled))
-        self._pace.sent(now)
+        self._pace.sent(now, number)
 
     def answered(self, now: float, sent: float, number: int, excess: float, quotas: Quotas | None) -> None:
         """Takes what an answer tells.
@@ -110,13 +110,23 @@ class ModelRates:
         self._pace.discount(sent)
 
     @property
-    def learned(self) -> bool:
+    def is_learned(self) -> bool:
         """Whether a limit was learned from refusals."""
-        return self._pace.closed
+        return self._pace.is_learned
 
-    def refused(self, now: float, sent: float, retry_after: float | None) -> None:
-        """Learns from a refusal that states no exhausted quota."""
-        self._pace.refused(now, sent, retry_after)
+    def expects_refusal(self, number: int) -> bool:
+        """Whether a learned limit accounts for the refusal of a call."""
+        return self._pace.expects_refusal(number)
+
+    def accepted(self, sent: float, number: int) -> None:
+        """Takes that a call was not refused."""
+        self._pace.accepted(sent, number)
+
+    def refused(
+        self, now: float, sent: float, number: int, retry_after: float | None, random_share: float
+    ) -> None:
+        """Learns from a refusal that shows an exhausted rate and states no quota."""
+        self._pace.refused(now, sent, number, retry_after, random_share)
 
     def made(self, now: float) -> int:
         """The requests of the last minute."""

@@ -88,6 +88,7 @@ def _open_endpoint(
         ),
         lambda model: _rates(table.for_model(model)),
         period=table.rate_period_seconds,
+        attempt_timeout=retries.attempt_timeout_seconds,
     )
     watch_limiter(name, limiter)
     policy = RetryPolicy(
