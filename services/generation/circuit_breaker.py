@@ -61,8 +61,8 @@ class CircuitBreaker:
         Args:
             fault: The failure.
             now: When it came.
-            begun: When the attempt began. If another succeeded since, the provider works: the failure does not
-                count.
+            begun: When the attempt began. If another succeeded since, the provider works: the failure does
+                not count.
         """
         if begun < self._worked_at:
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.generation.calls import Answer, Call, Message, Role, TokenCounts
@@ -63,8 +63,7 @@ class ServerProvider(Provider):
         faults = self._faults
         if draw < faults.refused:
             await asyncio.sleep(self._random.uniform(0.005, 0.015))
-            headers = {} if faults.retry_after is None else {"retry-after": faults.retry_after}
-            raise self._refusal(headers)
+            raise self._refusal({} if faults.retry_after is None else {"retry-after": faults.retry_after})
         if draw < faults.refused + faults.failed:
             raise ProviderError(FailureKind.TRANSIENT, "p", "500")
         if draw < faults.refused + faults.failed + faults.hung:
@@ -72,10 +71,10 @@ class ServerProvider(Provider):
         answered, headers = await self._servers[call.model].handle()
         await asyncio.sleep(self._random.uniform(0.005, 0.015))
         if not answered:
-            raise self._refusal(dict(headers))
+            raise self._refusal(headers)
         return Answer("x", quotas=read_quotas(headers), counts=TokenCounts(40, 60))
 
-    def _refusal(self, headers: dict[str, str]) -> ProviderError:
+    def _refusal(self, headers: Mapping[str, str]) -> ProviderError:
         return ProviderError(
             FailureKind.RATE_LIMITED,
             "p",

@@ -1,10 +1,10 @@
 """How many calls may be under way at once at a provider.
 
 The limit grows by one with every answer while calls wait: it doubles in each round (slow start; Jacobson,
-"Congestion avoidance and control", SIGCOMM 1988). Calls sent together are refused together, and those that are
-left are what the provider serves at once: the limit falls to their number. From then on calls above it are
-probes, after one round and, with every probe that is refused, after twice as many rounds. Probes that are
-accepted raise the limit, each time by twice as much.
+"Congestion avoidance and control", SIGCOMM 1988). Calls sent together are refused together, and those that
+are left are what the provider serves at once: the limit falls to their number. From then on calls above it
+are probes, after one round and, with every probe that is refused, after twice as many rounds. Probes that
+are accepted raise the limit, each time by twice as much.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ConcurrencyLimit:
         if self.is_probing and ahead >= self._ceiling:
             self._ceiling = min(float(ahead + 1), self._limit)
             self._evidence, self._grown = 0.0, True
-            if not self.is_probing:
+            if self._ceiling >= self._limit:
                 self._step = 1 if self._is_queueing else 2 * self._step
                 self._interval = 1
                 self._start_round()

@@ -1,17 +1,19 @@
 """The pace of requests that a model takes, learned from its refusals.
 
-A provider limits the requests of a period in one of two ways. A token bucket refills steadily. A window admits
-a number of calls in each period and none after that. Refusals tell neither the kind nor the number. Both are
-learned from when calls are refused and accepted again:
+A provider limits the requests of a period in one of two ways. A token bucket refills steadily. A window
+admits a number of calls in each period and none after that. Refusals tell neither the kind nor the number.
+Both are learned from when calls are refused and accepted again:
 
 - When the rate is exhausted, single calls are sent, with waits that double, until one is accepted.
-- If that takes a quarter of the period or longer, the limit is a window. As many calls as were accepted before
-  are then sent in any one period. One call more tests this number: at once when it is first reached, then after
-  ever more periods. The number doubles while tests are accepted.
-- Otherwise a few calls are sent together. If most are refused, the limit is a bucket: calls are spaced evenly.
-  Between two refusals the bucket was empty twice, so the calls accepted in between are its refill (exact to one
-  call). The pace rises slowly until the next refusal. If most of the calls sent together are accepted, nothing
-  limits the rate any more.
+- If that takes a quarter of the period or longer, the limit is taken for a window. As many calls as were
+  accepted before are then sent in any one period. Single calls beyond them test the number: at once when
+  it is first reached, then after ever more periods. While tests are accepted the number rises, each time
+  by twice as much.
+- Otherwise the limit is taken for a bucket, and calls are spaced evenly, faster with each call until the
+  first refusal. Between two refusals the bucket was empty twice, so the calls accepted in between are its
+  refill (exact to one call). The pace then rises slowly until the next refusal.
+- After some refusals at an even pace, a few calls are sent together. If most are accepted, the refusals
+  came at random, and nothing limits the rate.
 
 All times are seconds on one clock; calls count from when they are sent.
 """
@@ -26,16 +28,23 @@ from services.generation.limits.sliding_window import MARGIN, PERIOD
 
 _REFUSED_ABOVE = 0.95
 """The share of calls above a limit that are refused."""
-_EVIDENCE = math.log(50.0)
-"""A limit is confirmed, or refuted, if the outcomes of tests are so many times as likely with it, or without."""
+_EVIDENCE = math.log(7.0)
+"""A window is full if the refused tests are so many times as likely with it as at random."""
 _QUICK_GROWTH = 1.3
 """The growth of the pace with each call, until the first refusal."""
 _QUICK_CALLS = 40
 """After so many calls without a refusal, at 1.3 to the power of 40 of the first pace, there is no limit."""
 _SETTLED = 8
 """From this number of calls between two refusals their rate is the estimate."""
-_TRIAL_AFTER = 10
-"""After so many calls at an even pace, a refusal starts the first trial; after twice as many, the next."""
+_TRIAL_CALLS = 4
+"""Calls sent together to tell a bucket from refusals at random. An empty bucket takes one of them at most."""
+_TRIAL_AFTER, _TRIAL_GROWTH = 10, 3
+"""After so many calls at an even pace, a refusal starts the first trial; after three times as many,
+the next."""
+_RECENT = 40
+"""The accepted calls by which the rate is measured before the first refusal at an even pace."""
+_FALL = 4
+"""Between two trials the pace falls at most to this part: refusals at random would bring it to a halt."""
 _DEAD_RUN = 5
 """After so many refusals without an accepted call, the pace is learned anew."""
 
@@ -86,13 +95,14 @@ class LearnedPace:
         self._paced = [0, 0]
         """Refused and accepted calls since the last trial."""
         self._trial_after = _TRIAL_AFTER
-        self._trial_calls = 0
-        """Calls of the trial that are neither accepted nor refused."""
+        self._trial_after_number = self._last_number = 0
+        """The number of the last call sent before the trial, and of the last of all."""
+        self._trial_sent = self._trial_ended = 0
         self._refused_in_row = 0
         self._share = 0.0
         """The share of calls that the trial takes for refused at random."""
         self._floor = 0.0
-        """Half of the highest rate that was measured."""
+        """The pace does not fall below this until a trial confirms the limit."""
         # Windows:
         self._limit = 0
         self._test_from = -math.inf
@@ -124,7 +134,7 @@ class LearnedPace:
             return self._blocked_until - now
         if self._state is _State.CLOSED and self._probe is not None:
             return self._moment
-        if self._state is _State.TRIAL and self._trial_calls >= self._needed():
+        if self._state is _State.TRIAL and self._trial_sent >= _TRIAL_CALLS:
             return self._moment
         if self._state is _State.PACED:
             return max(0.0, self._next - now)
@@ -144,23 +154,21 @@ class LearnedPace:
         if self._state is _State.CLOSED:
             self._probe = number
         elif self._state is _State.TRIAL:
-            self._trial_calls += 1
+            self._trial_sent += 1
         elif self._state is _State.WINDOW and len(self._log) >= self._limit:
             if self._probe is None and self._log[-self._limit] >= self._test_from:
                 self._probe = number
         elif self._state is _State.PACED:
             self._pace(now)
         self._log.append(now)
+        self._last_number = number
 
     def accepted(self, sent: float, number: int) -> None:
         """Takes that a call was not refused."""
         if self._state is _State.CLOSED and number == self._probe:
             self._reopen(sent)
-        elif self._state is _State.TRIAL and sent > self._emptied:
-            self._trial_calls -= 1
-            self._evidence += math.log((1 - _REFUSED_ABOVE) / (1 - self._share))
-            if self._evidence <= -_EVIDENCE:
-                self._state = _State.OPEN
+        elif self._state is _State.TRIAL and number > self._trial_after_number:
+            self._end_trial_call(sent, math.log((1 - _REFUSED_ABOVE) / (1 - self._share)))
         elif self._state is _State.PACED:
             self._paced[1] += 1
             self._refused_in_row = 0
@@ -197,12 +205,8 @@ class LearnedPace:
                 self._probe = None
                 self._wait_longer(now)
         elif self._state is _State.TRIAL:
-            if sent > self._emptied:
-                self._trial_calls -= 1
-                self._evidence += math.log(_REFUSED_ABOVE / self._share)
-                if self._evidence >= _EVIDENCE:
-                    self._trial_after *= 2
-                    self._resume_pacing(now, sent)
+            if number > self._trial_after_number:
+                self._end_trial_call(sent, math.log(_REFUSED_ABOVE / self._share))
         elif sent > self._emptied:
             if self._state is _State.PACED:
                 self._paced[0] += 1
@@ -223,6 +227,17 @@ class LearnedPace:
                 self._close(now, sent)
         if retry_after is not None:
             self._block(now, retry_after)
+
+    def try_pacing(self, now: float) -> None:
+        """Spaces calls by the rate at which they were accepted lately, up to the next trial.
+
+        A bucket that is asked for more than its refill refuses a steady share of the calls, as if at random.
+        """
+        recent = list(self._log)[-_RECENT:]
+        if self._state is _State.OPEN and len(recent) > 1 and now > recent[0]:
+            self._rate = len(recent) / (now - recent[0])
+            self._start_pacing(now, now)
+            self._exact = True
 
     def _close(self, now: float, sent: float) -> None:
         self._forget(now)
@@ -256,14 +271,23 @@ class LearnedPace:
     def _start_trial(self, sent: float, random_share: float) -> None:
         self._state, self._emptied = _State.TRIAL, sent
         self._share = min(0.75, max(random_share, self._paced[0] / sum(self._paced)))
-        self._evidence, self._trial_calls = 0.0, 0
+        self._evidence, self._trial_sent, self._trial_ended = 0.0, 0, 0
+        self._trial_after_number = self._last_number
 
-    def _needed(self) -> int:
-        """The number of refusals in a row that confirms the limit."""
-        return math.ceil((_EVIDENCE - self._evidence) / math.log(_REFUSED_ABOVE / self._share))
+    def _end_trial_call(self, sent: float, evidence: float) -> None:
+        self._evidence += evidence
+        self._trial_ended += 1
+        if self._trial_ended < _TRIAL_CALLS:
+            return
+        if self._evidence < 0:
+            self._state = _State.OPEN
+        else:
+            self._trial_after *= _TRIAL_GROWTH
+            self._floor /= _FALL
+            self._resume_pacing(sent, sent)
 
     def _start_pacing(self, now: float, sent: float) -> None:
-        self._exact, self._trial_after, self._floor = False, _TRIAL_AFTER, 0.0
+        self._exact, self._trial_after, self._floor = False, _TRIAL_AFTER, self._rate / _FALL
         self._resume_pacing(now, sent)
 
     def _resume_pacing(self, now: float, sent: float) -> None:
@@ -291,7 +315,7 @@ class LearnedPace:
         count = sum(at <= sent for at in self._since)
         if count >= _SETTLED and elapsed > 0:
             self._rate = (count - 1) / elapsed
-            self._floor = max(self._floor, self._rate / 2)
+            self._floor = max(self._floor, self._rate / _FALL)
         else:
             measured = count / elapsed if elapsed > 0 else 0.0
             self._rate = max(self._floor, min(0.95 * self._rate, max(measured, 0.7 * self._rate)))

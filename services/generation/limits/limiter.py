@@ -10,11 +10,11 @@ A refusal is first taken for a sign of the concurrency. Only refusals that this 
 test. Those that the test does not account for either are random: they lower nothing, and the calls are sent
 again after a wait.
 
-Two bounds hold whatever the provider does. Calls that are neither accepted nor refused yet are at most as many
-as a window, which starts at a few calls, grows by one with every accepted call, and shrinks to one when
-refusals begin (as the congestion window of TCP). And refusals spend a budget to which only answers add (as the
-retry quota of the AWS SDKs, "Retry behavior", AWS SDKs and Tools Reference Guide): without budget, calls are
-sent one at a time, and the waits between refusals double.
+Two bounds hold whatever the provider does. Calls that are neither accepted nor refused yet are at most as
+many as a window, which starts at a few calls, grows by one with every accepted call, and shrinks to one
+when refusals begin (as the congestion window of TCP). And refusals spend a budget to which only answers
+add (as the retry quota of the AWS SDKs, "Retry behavior", AWS SDKs and Tools Reference Guide): without
+budget, calls are sent one at a time, and the waits between refusals double.
 """
 
 from __future__ import annotations
@@ -107,6 +107,8 @@ _LONG_WAIT = 1 / 30
 """A provider that asks to wait for this share of the period or longer limits the rate."""
 _FIRST_WAIT = 1 / 600
 """The first wait after a refusal that makes an exhausted rate likely, as a share of the period."""
+_DOUBTFUL = 0.3
+"""A share of refusals at random above this may be that of a bucket that is asked for more than its refill."""
 _TOKENS_WEIGHT = 0.1
 """The weight of a call in the mean number of tokens."""
 _FIRST_WINDOW = 8
@@ -135,6 +137,8 @@ class _Lane:
     refused_at: float = -math.inf
     """When the last of them came."""
     blocked_until: float = -math.inf
+    doubt_from: int = 0
+    """From the call of this number on, a high share of refusals at random is put to the test again."""
 
 
 class CallLimiter:
@@ -145,8 +149,8 @@ class CallLimiter:
         rates: The configured rates of a model. None: none are configured.
         period: The period of the rates, in seconds.
         clock: The time, in seconds.
-        attempt_timeout: The time limit of an attempt, in seconds. Answers that take a third of it or longer do
-            not raise the limit of concurrency: the provider may let calls wait.
+        attempt_timeout: The time limit of an attempt, in seconds. Answers that take a third of it or longer
+            do not raise the limit of concurrency: the provider may let calls wait.
     """
 
     def __init__(
@@ -380,6 +384,9 @@ class CallLimiter:
         if lane.test.refused():
             self._rate_exhausted(admission, lane, now, None)
             return
+        if lane.test.share > _DOUBTFUL and admission.number >= lane.doubt_from:
+            lane.doubt_from = 2 * admission.number
+            lane.rates.try_pacing(now)
         if admission.sent >= lane.refused_at:  # calls refused together count once
             lane.refused_in_row += 1
             lane.refused_at = now

@@ -128,6 +128,10 @@ class ModelRates:
         """Learns from a refusal that shows an exhausted rate and states no quota."""
         self._pace.refused(now, sent, number, retry_after, random_share)
 
+    def try_pacing(self, now: float) -> None:
+        """Spaces calls evenly for a while, to see whether that ends the refusals."""
+        self._pace.try_pacing(now)
+
     def made(self, now: float) -> int:
         """The requests of the last minute."""
         return round(self._requests.used(now))

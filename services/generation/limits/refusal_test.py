@@ -1,8 +1,9 @@
 """Tells a limit of the rate from refusals at random.
 
-Overloaded providers refuse a share of all calls, whatever the load. A provider whose rate is exhausted refuses
-almost all. The test is a CUSUM (Page, "Continuous Inspection Schemes", Biometrika 41, 1954): the sum of
-log-likelihood ratios of the two, kept at 0 or above. Only calls that no known limit accounts for are counted.
+Overloaded providers refuse a share of all calls, whatever the load. A provider whose rate is exhausted
+refuses almost all. The test is a CUSUM (Page, "Continuous Inspection Schemes", Biometrika 41, 1954): the
+sum of log-likelihood ratios of the two, kept at 0 or above. Only calls that no known limit accounts for
+are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _PRIOR_REFUSED, _PRIOR_CALLS = 0.5, 5.0
 _MEMORY = 0.98
 """The weight of a call falls by this factor with each later call: 50 calls are remembered."""
 _LOWEST_SHARE, _HIGHEST_SHARE = 0.1, 0.75
-"""The range of the share. Below it too few refusals would count as proof; above it the two cases cannot be told
+"""The range of the share. Below it too few refusals would count as proof; above it the two cannot be told
 apart in a few calls."""
 
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from dramaturg.service.settings import SettingsError
 from services.generation.ledger import Ledger
-from services.generation.limits.limiter import CallLimiter, ConcurrencyBounds, Rates
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider

@@ -13,7 +13,8 @@ from services.generation.completions import Completer
 from services.generation.deadlines import Deadline, Until
 from services.generation.errors import DeadlinePassedError, FailureKind, ProviderError
 from services.generation.ledger import SqliteLedger
-from services.generation.limits.limiter import CallLimiter, ConcurrencyBounds
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import CallLimiter
 from services.generation.pricing import PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.openai_compatible import OpenAICompatibleProvider

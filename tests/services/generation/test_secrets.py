@@ -46,7 +46,7 @@ async def test_a_key_is_sent_and_never_shown(
     monkeypatch.setenv("TEST_KEY", SECRET)
     async with OpenAIServer(lambda _: answer) as server:
         table = endpoint(server, api_key_env="TEST_KEY")
-        table["retries"] |= {"transient_attempts": 2}
+        table["retries"] = table["retries"] | {"transient_attempts": 2}
         async with generation_service(providers={"p": table}) as service:
             seen = await messages_of(service)
         assert server.requests[0].headers["Authorization"] == f"Bearer {SECRET}"

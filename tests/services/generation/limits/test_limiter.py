@@ -9,7 +9,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generation.limits.limiter import CallLimiter, ConcurrencyBounds, Outcome, Rates
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import CallLimiter, Outcome, Rates
 
 
 class Clock:
@@ -110,28 +111,56 @@ async def drive(limiter: CallLimiter, at_once: int, rounds: int) -> None:
         limiter.release(await waiting, Outcome.OTHER)
 
 
+async def widen(limiter: CallLimiter) -> None:
+    """Has calls answered until many may be sent that are not known to be accepted."""
+    for _ in range(8):
+        at_once = min(8, limiter.limit)
+        for admission in [await limiter.acquire() for _ in range(at_once)]:
+            limiter.release(admission, Outcome.ANSWERED)
+
+
+async def refuse_all_but(limiter: CallLimiter, served: int) -> None:
+    """Sends as many calls as are allowed, of which some are served."""
+    admissions = [await limiter.acquire() for _ in range(limiter.limit)]
+    for admission in admissions[served:]:
+        limiter.release(admission, Outcome.RATE_LIMITED)
+    assert (limiter.limit, limiter.in_flight) == (served, served)
+    for admission in admissions[:served]:
+        limiter.release(admission, Outcome.ANSWERED)
+
+
+async def test_few_calls_are_sent_before_any_is_accepted() -> None:
+    clock = Clock()
+    limiter = CallLimiter(ConcurrencyBounds(start=32), clock=clock)
+    admissions = []
+    while (admission := limiter.try_acquire()) is not None:
+        admissions.append(admission)
+    assert len(admissions) == 8
+    limiter.release(admissions.pop(), Outcome.ANSWERED)
+    assert limiter.try_acquire() is not None
+    assert limiter.try_acquire() is not None
+    assert limiter.try_acquire() is None
+    clock.now = 10.0
+    assert limiter.try_acquire() is not None, "calls that are not refused for a while are accepted"
+
+
 async def test_calls_refused_together_leave_the_number_that_is_served() -> None:
     limiter = CallLimiter(ConcurrencyBounds(start=10))
-    admissions = [await limiter.acquire() for _ in range(10)]
-    for admission in admissions[4:]:
-        limiter.release(admission, Outcome.RATE_LIMITED)
-    assert (limiter.limit, limiter.in_flight) == (4, 4)
+    await widen(limiter)
+    await refuse_all_but(limiter, 4)
     assert limiter.delay("") == 0
-    for admission in admissions[:4]:
-        limiter.release(admission, Outcome.ANSWERED)
-    await drive(limiter, 4, 5)
+    for _ in range(3):
+        limiter.release(await limiter.acquire(), Outcome.ANSWERED)
     assert limiter.limit == 4
 
 
 async def test_a_learned_limit_is_probed_by_one_call_and_ever_less_often() -> None:
     limiter = CallLimiter(ConcurrencyBounds(start=10))
-    admissions = [await limiter.acquire() for _ in range(10)]
-    for admission in admissions[4:]:
-        limiter.release(admission, Outcome.RATE_LIMITED)
-    for admission in admissions[:4]:
-        limiter.release(admission, Outcome.ANSWERED)
+    await widen(limiter)
+    await refuse_all_but(limiter, 4)
+    await widen(limiter)
     probed = []
-    for answered in range(0, 8000, 4):
+    for answered in range(0, 1200, 4):
         await drive(limiter, 4, 1)
         if limiter.limit > 4:
             probed.append(answered)
@@ -142,23 +171,37 @@ async def test_a_learned_limit_is_probed_by_one_call_and_ever_less_often() -> No
                 limiter.release(admission, Outcome.OTHER)
             assert limiter.limit == 4
     gaps = [later - sooner for sooner, later in pairwise(probed)]
-    assert 3 <= len(probed) <= 8
-    assert all(later > 1.5 * sooner for sooner, later in pairwise(gaps))
+    assert 5 <= len(probed) <= 10
+    assert all(later >= 1.5 * sooner for sooner, later in pairwise(gaps[:5]))
 
 
-async def test_calls_refused_within_the_learned_number_show_a_limit_of_the_rate() -> None:
+async def test_a_probe_that_is_accepted_raises_the_limit_ever_faster() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=20))
+    await widen(limiter)
+    await refuse_all_but(limiter, 2)
+    await widen(limiter)
+    limits = []
+    for _ in range(80):
+        await drive(limiter, limiter.limit, 1)
+        limits.append(limiter.limit)
+    assert limits == sorted(limits)
+    assert limits[-1] >= 20
+
+
+async def test_refusals_of_calls_sent_alone_show_a_limit_of_the_rate() -> None:
     clock = Clock()
     limiter = CallLimiter(ConcurrencyBounds(start=20), clock=clock)
-    admissions = [await limiter.acquire() for _ in range(20)]
-    for _ in range(6):
-        limiter.release(admissions.pop(), Outcome.RATE_LIMITED)
-    assert limiter.limit == 14
-    limiter.release(admissions.pop(), Outcome.ANSWERED)
-    later = [await limiter.acquire()]
-    limiter.release(later.pop(), Outcome.RATE_LIMITED)
-    assert limiter.delay("") == 0, "single refusals tell nothing"
-    for _ in range(5):
+    await widen(limiter)
+    for _ in range(2):
         limiter.release(await limiter.acquire(), Outcome.RATE_LIMITED)
+        clock.now += 1.0
+    assert limiter.delay("") == 0, "single refusals show nothing"
+    for _ in range(3):
+        admission = limiter.try_acquire()
+        if admission is not None:
+            limiter.release(admission, Outcome.RATE_LIMITED)
+            clock.now += 0.5
+    clock.now -= 0.5
     assert limiter.limit >= 20
     assert limiter.delay("") > 0
     assert limiter.try_acquire() is None
@@ -166,8 +209,42 @@ async def test_calls_refused_within_the_learned_number_show_a_limit_of_the_rate(
     assert status.sentence("p").startswith("rate-limited by p, ")
 
 
+async def test_refusals_at_random_lower_nothing() -> None:
+    clock = Clock()
+    limiter = CallLimiter(ConcurrencyBounds(start=20), clock=clock)
+    await widen(limiter)
+    for number in range(400):
+        admission = limiter.try_acquire()
+        assert admission is not None
+        clock.now += 0.1
+        limiter.release(admission, Outcome.RATE_LIMITED if number % 5 == 0 else Outcome.ANSWERED)
+        clock.now += 0.5
+    assert limiter.limit == 20
+    assert limiter.delay("") == 0
+
+
+async def test_a_call_that_hangs_while_others_are_answered_lowers_nothing() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=16, maximum=16))
+    hanging = await limiter.acquire()
+    await widen(limiter)
+    limiter.release(hanging, Outcome.TIMED_OUT)
+    assert limiter.limit == 16
+
+
+async def test_more_calls_without_an_answer_than_with_one_lower_the_limit() -> None:
+    limiter = CallLimiter(ConcurrencyBounds(start=16))
+    await widen(limiter)
+    admissions = [await limiter.acquire() for _ in range(16)]
+    for admission in admissions[:6]:
+        limiter.release(admission, Outcome.ANSWERED)
+    for admission in admissions[6:]:
+        limiter.release(admission, Outcome.TIMED_OUT)
+    assert limiter.limit == 3
+
+
 async def test_calls_without_an_answer_in_time_halve_the_limit_once() -> None:
     limiter = CallLimiter(ConcurrencyBounds(start=16))
+    await widen(limiter)
     admissions = [await limiter.acquire() for _ in range(16)]
     for admission in admissions:
         limiter.release(admission, Outcome.TIMED_OUT)

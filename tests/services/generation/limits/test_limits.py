@@ -2,96 +2,51 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generation.calls import Answer, Call, Message, Role, TokenCounts
-from services.generation.deadlines import Deadline, Until
-from services.generation.errors import FailureKind, ProviderError
-from services.generation.limits.limiter import CallLimiter, Rates
+from services.generation.limits.concurrency import ConcurrencyBounds
+from services.generation.limits.limiter import Rates
 from services.generation.limits.sliding_window import SlidingWindow as ConfiguredWindow
-from services.generation.providers.base import Provider
-from services.generation.providers.rate_limit_headers import read_quotas
-from services.generation.providers.retry_after import retry_after
-from services.generation.retries import RetryingProvider, RetryPolicy
+from services.generation.retries import RetryPolicy
+from tests.support.limit_simulation import Faults, MakeServer, Simulation
 from tests.support.limited_servers import (
     Concurrent,
     FixedWindow,
-    LimitedServer,
     SingleSlot,
     SlidingWindow,
     TokenBucket,
     Unlimited,
 )
-from tests.support.virtual_time import run
 
-Make = Callable[[Callable[[], float]], LimitedServer]
-HOP = 0.01
-"""Seconds from here to the server, and back."""
+SEEDS = range(4)
 
 
-class ServerProvider(Provider):
-    """Asks a server, without HTTP."""
+@dataclass
+class Outage(Unlimited):
+    """Refuses every call for a time."""
 
-    name = "p"
-    address = "a"
-    default_model = ""
-    keeps = False
+    begins: float = 2.0
+    ends: float = 32.0
 
-    def __init__(self, server: LimitedServer) -> None:
-        self._server = server
-
-    async def complete(self, call: Call, deadline: Deadline) -> Answer:
-        await asyncio.sleep(HOP)
-        answered, headers = await self._server.handle()
-        await asyncio.sleep(HOP)
-        quotas = read_quotas(headers)
-        if answered:
-            return Answer("x", quotas=quotas, counts=TokenCounts(40, 60))
-        raise ProviderError(
-            FailureKind.RATE_LIMITED,
-            "p",
-            "429",
-            retry_after=retry_after(headers),
-            settled=True,
-            quotas=quotas,
-        )
-
-    async def models(self) -> Sequence[str]:
-        return ()
-
-    async def close(self) -> None:
-        pass
+    def refuse(self) -> bool:
+        return self.begins <= self.clock() < self.ends
 
 
-class Asking:
-    """What asking a server many questions at once took."""
+@dataclass
+class Changing(Concurrent):
+    """Serves another number of calls at once from some moment on."""
 
-    def __init__(self, make: Make, count: int, rates: Rates | None = None) -> None:
-        self.server: LimitedServer
-        self.wall = 0.0
-        run(self._ask(make, count, rates))
-        self.ratio = self.wall / self.server.ideal(count)
-        later = [taken for at, taken in self.server.log if at > 60]
-        self.calls_per_answer_later = len(later) / max(1, later.count(True))
-        self.refused = self.server.calls - self.server.answers
+    later: int = 4
+    changes: float = 60.0
 
-    async def _ask(self, make: Make, count: int, rates: Rates | None) -> None:
-        clock = asyncio.get_running_loop().time
-        self.server = make(clock)
-        provider = RetryingProvider(
-            ServerProvider(self.server),
-            CallLimiter(rates=lambda _: rates or Rates(), clock=clock),
-            RetryPolicy(),
-        )
-        begun = clock()
-        calls = [Call("m", (Message(Role.USER, str(number)),)) for number in range(count)]
-        await asyncio.gather(*(provider.complete(call, Until(None)) for call in calls))
-        self.wall = clock() - begun
+    def refuse(self) -> bool:
+        if self.clock() >= self.changes:
+            self.most = self.later
+        return super().refuse()
 
 
 @pytest.mark.parametrize(
@@ -120,13 +75,12 @@ class Asking:
         pytest.param(lambda clock: Unlimited(clock, latency=150.0), 32, id="150 s"),
     ],
 )
-def test_after_a_minute_few_calls_are_refused_and_little_time_is_lost(make: Make, count: int) -> None:
-    asking = Asking(make, count)
-    assert asking.server.answers == count
-    # Of stated tokens and of fast buckets a few more calls are refused, until the refill is known.
-    is_hard = isinstance(asking.server, TokenBucket) and (asking.server.tells or asking.server.refill > 10)
-    assert asking.calls_per_answer_later <= (1.35 if is_hard else 1.1)
-    assert asking.ratio <= 1.1
+def test_after_a_minute_few_calls_are_refused_and_little_time_is_lost(make: MakeServer, count: int) -> None:
+    for seed in SEEDS:
+        asked = Simulation(make, count=count, seed=seed)
+        assert asked.server.answers == count
+        assert asked.calls_per_answer_later <= 1.1
+        assert asked.ratio <= 1.1
 
 
 @pytest.mark.parametrize(
@@ -136,28 +90,95 @@ def test_after_a_minute_few_calls_are_refused_and_little_time_is_lost(make: Make
         pytest.param(lambda clock: Unlimited(clock, latency=150.0), id="150 s"),
     ],
 )
-def test_slow_servers_are_asked_once_for_each_answer(make: Make) -> None:
-    assert Asking(make, 52).server.calls == 52
+def test_slow_servers_are_asked_once_for_each_answer(make: MakeServer) -> None:
+    asked = Simulation(make, count=52)
+    assert asked.calls == 52
+    assert asked.ratio <= 1.1
 
 
 def test_the_start_takes_no_more_than_one_burst() -> None:
-    assert Asking(lambda clock: Concurrent(clock, latency=1.0), 300).server.calls <= 331
+    assert Simulation(lambda clock: Concurrent(clock, latency=1.0), count=300).calls <= 331
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fast_server_of_few_calls_at_once_is_kept_busy(seed: int) -> None:
+    asked = Simulation(
+        lambda clock: Concurrent(clock, 0.02, most=12),
+        count=300,
+        bounds=ConcurrencyBounds(start=2, maximum=64),
+        policy=RetryPolicy(first_wait=0.02, longest_wait=0.1),
+        seed=seed,
+    )
+    # The shortest possible time, with 20 ms for the ways, is 1.0 s.
+    assert asked.wall <= 2.0
+    assert asked.calls_per_answer <= 1.3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("share", "seconds"), [(0.1, 40), (0.4, 160)])
+def test_refusals_at_random_stop_nothing(share: float, seconds: float, seed: int) -> None:
+    asked = Simulation(lambda clock: Unlimited(clock), count=1000, faults=Faults(refused=share), seed=seed)
+    assert not asked.failures
+    assert asked.wall <= seconds
+    assert asked.calls_per_answer <= 1.1 / (1 - share)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_all_faults_at_once_stop_nothing(seed: int) -> None:
+    asked = Simulation(
+        lambda clock: Unlimited(clock, 0.02),
+        count=500,
+        faults=Faults(refused=0.09, failed=0.36, hung=0.09),
+        policy=RetryPolicy(attempt_timeout=0.5, transient_attempts=20, first_wait=0.0),
+        seed=seed,
+    )
+    assert not asked.failures
+    assert asked.wall <= 10
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seconds", [5.0, 30.0])
+def test_an_outage_is_forgotten_soon(seconds: float, seed: int) -> None:
+    asked = Simulation(lambda clock: Outage(clock, ends=2 + seconds), count=2000, seed=seed)
+    assert asked.refused <= 120
+    assert asked.wall <= 2.5 * seconds + 15
+
+
+@pytest.mark.parametrize(("most", "later"), [(4, 12), (12, 4)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_changed_number_of_calls_at_once_is_learned(most: int, later: int, seed: int) -> None:
+    asked = Simulation(lambda clock: Changing(clock, 1.0, most=most, later=later), count=600, seed=seed)
+    assert asked.wall <= 1.25 * (60 + (600 - 60 * most) / later if most < later else 600 / 5.6)
+    assert asked.calls_per_answer <= 1.2
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rate_of_one_model_does_not_hold_up_another(seed: int) -> None:
+    asked = Simulation(FixedWindow, lambda clock: Concurrent(clock, 1.0, most=8), count=200, seed=seed)
+    assert asked.ratio <= 1.1
+    assert asked.calls_per_answer <= 1.25
+
+
+def test_a_server_that_lets_calls_wait_too_long_gets_fewer() -> None:
+    asked = Simulation(lambda clock: SingleSlot(clock, 6.0), count=52, policy=RetryPolicy(attempt_timeout=60))
+    assert not asked.failures
+    assert asked.ratio <= 1.1
 
 
 @pytest.mark.parametrize("make", [FixedWindow, SlidingWindow, TokenBucket])
-def test_a_configured_rate_is_never_exceeded(make: Make) -> None:
-    asking = Asking(make, 150, Rates(requests_per_minute=60))
-    assert asking.refused == 0
+def test_a_configured_rate_is_never_exceeded(make: MakeServer) -> None:
+    asked = Simulation(make, count=150, rates=Rates(requests_per_minute=60))
+    assert asked.refused == 0
 
 
 def test_configured_tokens_are_never_exceeded() -> None:
-    asking = Asking(
+    asked = Simulation(
         lambda clock: TokenBucket(clock, capacity=6000, refill=100, cost=100),
-        200,
-        Rates(tokens_per_minute=6000),
+        count=200,
+        rates=Rates(tokens_per_minute=6000),
     )
-    assert asking.calls_per_answer_later <= 1.02  # how many tokens a call takes is known from the answers
-    assert asking.ratio <= 1.4
+    assert asked.calls_per_answer_later <= 1.02  # how many tokens a call takes is known from the answers
+    assert asked.ratio <= 1.4
 
 
 @settings(deadline=None, max_examples=15)
@@ -171,9 +192,11 @@ def test_any_bucket_gives_every_answer_without_a_storm_of_calls(
     capacity: int, refill: float, latency: float, seconds: int
 ) -> None:
     count = round(capacity + refill * seconds)
-    asking = Asking(lambda clock: TokenBucket(clock, latency, capacity=capacity, refill=refill), count)
-    assert asking.server.answers == count
-    assert asking.refused <= count + 100
+    asked = Simulation(
+        lambda clock: TokenBucket(clock, latency, capacity=capacity, refill=refill), count=count
+    )
+    assert asked.server.answers == count
+    assert asked.refused <= count + 100
 
 
 @given(
