@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+_SHORTEST_SECONDS = 0.25
+"""No shorter limit is learned: a busy machine delays answers for as long."""
+
 
 class AttemptTimeout:
     """The time limit of the next attempt: a multiple of the longest of the latest answers.
@@ -26,7 +29,7 @@ class AttemptTimeout:
         most = self._configured * self._factor
         if len(self._latest) < self._ENOUGH:
             return most
-        return min(most, max(self._configured / 10, 4 * max(self._latest)))
+        return min(most, max(self._configured / 10, 4 * max(self._latest), _SHORTEST_SECONDS))
 
     def answered(self, seconds: float) -> None:
         """Records the duration of an answer."""

@@ -111,6 +111,8 @@ _DOUBTFUL = 0.3
 """A share of refusals at random above this may be that of a bucket that is asked for more than its refill."""
 _TOKENS_WEIGHT = 0.1
 """The weight of a call in the mean number of tokens."""
+_SHORTEST_GRACE = 0.1
+"""A call is not taken for accepted sooner than after these seconds while no refusal was seen."""
 _FIRST_WINDOW = 8
 """The calls that are sent before any is known to be accepted."""
 _BUDGET = 64
@@ -304,8 +306,8 @@ class CallLimiter:
     def _grace(self) -> float:
         """A call that is not refused within this time counts as accepted, in seconds."""
         if not self._slowest_refusal:
-            return self._period / 24
-        return min(max(2 * self._slowest_refusal, self._period / 600), self._period / 12)
+            return max(_SHORTEST_GRACE, self._period / 24)
+        return max(2 * self._slowest_refusal, self._period / 600)
 
     def _delay(self, lane: _Lane, now: float, tokens: float) -> float:
         """Seconds until a call of the model may be sent, as far as the concurrency allows it; 0: now."""
