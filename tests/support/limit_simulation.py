@@ -30,7 +30,7 @@ class Faults:
     """The shares of calls that meet a fault before they reach the server."""
 
     refused: float = 0.0
-    """429, whatever the load."""
+    """429, at any load."""
     failed: float = 0.0
     """500."""
     hung: float = 0.0

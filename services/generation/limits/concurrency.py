@@ -32,7 +32,7 @@ _SAMPLES = 32
 _REFUSED_ABOVE = 0.95
 """The share of calls above the limit that are refused. Not 1: a call may end while another is sent."""
 _PROBE_EVIDENCE = math.log(7.0)
-"""A probe is taken for refused if that is so many times as likely as a refusal at random."""
+"""A probe is taken for refused if that is seven times as likely as a refusal at random."""
 _FALL_EVIDENCE = math.log(1000.0)
 """The same for a fallen limit. It is looked for at every refusal, so it needs more evidence."""
 
@@ -79,7 +79,7 @@ class ConcurrencyLimit:
         return self._limit > self._ceiling
 
     def is_probe(self, ahead: int) -> bool:
-        """Whether a call with so many ahead is one more than are known to be served."""
+        """Whether a call with this number ahead is one more than are known to be served."""
         return self.is_probing and ahead >= self._ceiling
 
     def accepted(self, ahead: int, number: int) -> None:
@@ -200,7 +200,7 @@ class ConcurrencyLimit:
         self._samples.clear()
 
     def _has_fallen(self, ahead: int, random_share: float) -> bool:
-        """Whether calls with at least so many ahead are refused, and others are not."""
+        """Whether calls with at least this number ahead are refused, and others are not."""
         above = [accepted for others, accepted in self._samples if others >= ahead]
         below = [accepted for others, accepted in self._samples if others < ahead]
         evidence = above.count(False) * math.log(_REFUSED_ABOVE / random_share) + above.count(

@@ -29,24 +29,24 @@ from services.generation.limits.sliding_window import MARGIN, PERIOD
 _REFUSED_ABOVE = 0.95
 """The share of calls above a limit that are refused."""
 _EVIDENCE = math.log(7.0)
-"""A window is full if the refused tests are so many times as likely with it as at random."""
+"""A window is full if the refused tests are seven times as likely with it as at random."""
 _QUICK_GROWTH = 1.3
 """The growth of the pace with each call, until the first refusal."""
 _QUICK_CALLS = 40
-"""After so many calls without a refusal, at 1.3 to the power of 40 of the first pace, there is no limit."""
+"""After this number of calls without a refusal, each sooner than the one before, there is no limit."""
 _SETTLED = 8
 """From this number of calls between two refusals their rate is the estimate."""
 _TRIAL_CALLS = 4
 """Calls sent together to tell a bucket from refusals at random. An empty bucket takes one of them at most."""
 _TRIAL_AFTER, _TRIAL_GROWTH = 10, 3
-"""After so many calls at an even pace, a refusal starts the first trial; after three times as many,
+"""After this number of calls at an even pace, a refusal starts the first trial; after three times as many,
 the next."""
 _RECENT = 40
 """The accepted calls by which the rate is measured before the first refusal at an even pace."""
 _FALL = 4
 """Between two trials the pace falls at most to this part: refusals at random would bring it to a halt."""
 _DEAD_RUN = 5
-"""After so many refusals without an accepted call, the pace is learned anew."""
+"""After this number of refusals without an accepted call, the pace is learned anew."""
 
 
 class _State(Enum):

@@ -10,7 +10,7 @@ A refusal is first taken for a sign of the concurrency. Only refusals that this 
 test. Those that the test does not account for either are random: they lower nothing, and the calls are sent
 again after a wait.
 
-Two bounds hold whatever the provider does. Calls that are neither accepted nor refused yet are at most as
+Two bounds always hold. Calls that are neither accepted nor refused yet are at most as
 many as a window, which starts at a few calls, grows by one with every accepted call, and shrinks to one
 when refusals begin (as the congestion window of TCP). And refusals spend a budget to which only answers
 add (as the retry quota of the AWS SDKs, "Retry behavior", AWS SDKs and Tools Reference Guide): without

@@ -1,6 +1,6 @@
 """Tells a limit of the rate from refusals at random.
 
-Overloaded providers refuse a share of all calls, whatever the load. A provider whose rate is exhausted
+Overloaded providers refuse a share of all calls at any load. A provider whose rate is exhausted
 refuses almost all. The test is a CUSUM (Page, "Continuous Inspection Schemes", Biometrika 41, 1954): the
 sum of log-likelihood ratios of the two, kept at 0 or above. Only calls that no known limit accounts for
 are counted.
