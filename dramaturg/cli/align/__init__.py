@@ -18,7 +18,7 @@ from dramaturg.cli.align import (
     report,
     verdicts,
 )
-from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, TieLabel, rule_named
+from dramaturg.cli.align.labels import DISTANCES, MORE_THAN_HALF, Majority, TieLabel, rule_named
 from dramaturg.cli.align.options import Cluster, File, GroupBy, Resampled
 from dramaturg.cli.align.table import Rows, add_annotations, add_scores
 from dramaturg.cli.option_groups import takes_groups
@@ -27,13 +27,6 @@ from dramaturg.summaries.estimates import agreement, correlations
 __all__ = ["app"]
 
 app = typer.Typer(help="Measures how far scores and labels agree with people.", no_args_is_help=True)
-
-_DISTANCES = {
-    "nominal": agreement_pb2.LABEL_DISTANCE_NOMINAL,
-    "ordinal": agreement_pb2.LABEL_DISTANCE_ORDINAL,
-    "interval": agreement_pb2.LABEL_DISTANCE_INTERVAL,
-    "masi": agreement_pb2.LABEL_DISTANCE_MASI,
-}
 
 
 @app.command()
@@ -75,7 +68,7 @@ def labels(
     file: File,
     asked: Resampled,
     distance: Annotated[
-        str, typer.Option(help=f"Label distance of Krippendorff's alpha: {', '.join(_DISTANCES)}.")
+        str, typer.Option(help=f"Label distance of Krippendorff's alpha: {', '.join(DISTANCES)}.")
     ] = "nominal",
     group_by: Annotated[
         str, typer.Option(help="Column of groups. Default: criterion or group, where there is one.")
@@ -95,13 +88,13 @@ def labels(
 
     Example: dramaturg align labels labels.csv --distance ordinal
     """
-    if distance not in _DISTANCES:
-        raise typer.BadParameter(f"{distance!r} is none of {', '.join(_DISTANCES)}", param_hint="--distance")
+    if distance not in DISTANCES:
+        raise typer.BadParameter(f"{distance!r} is none of {', '.join(DISTANCES)}", param_hint="--distance")
     rows = Rows.read(file).one_label_a_row()
     rows.require(group_by, option="--group-by")
     rows.require(cluster, option="--cluster")
     request = agreement_pb2.MeasureAgreementRequest(
-        distance=_DISTANCES[distance],
+        distance=DISTANCES[distance],
         group_tag=group_by or next((name for name in ("criterion", "group") if rows.has(name)), ""),
         **asked.request,
         cluster_tag=cluster,

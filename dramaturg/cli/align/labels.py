@@ -12,6 +12,13 @@ from dramaturg.cli.align.connection import call_alignment
 from dramaturg.cli.align.table import Rows, add_annotations
 from dramaturg.summaries.labels import HumanLabels
 
+DISTANCES = {
+    "nominal": agreement_pb2.LABEL_DISTANCE_NOMINAL,
+    "ordinal": agreement_pb2.LABEL_DISTANCE_ORDINAL,
+    "interval": agreement_pb2.LABEL_DISTANCE_INTERVAL,
+    "masi": agreement_pb2.LABEL_DISTANCE_MASI,
+}
+"""The distances of labels by name."""
 MORE_THAN_HALF = "more-than-half"
 RULES = {
     MORE_THAN_HALF: agreement_pb2.MAJORITY_RULE_MORE_THAN_HALF,

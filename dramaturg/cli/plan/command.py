@@ -9,6 +9,7 @@ import typer
 
 from dramaturg.api.alignment.v1 import agreement_pb2, compare_pb2, plan_pb2
 from dramaturg.cli.align.connection import call_alignment
+from dramaturg.cli.align.labels import DISTANCES
 from dramaturg.cli.align.options import Level, print_json
 from dramaturg.cli.align.table import Rows, add_annotations
 from dramaturg.cli.options import AlignmentTarget, AsJson
@@ -43,6 +44,9 @@ def plan(
         float | None,
         typer.Option(min=1e-6, help="Half width of the interval of Krippendorff's alpha; needs labels."),
     ] = None,
+    distance: Annotated[
+        str, typer.Option(help=f"Label distance of Krippendorff's alpha: {', '.join(DISTANCES)}.")
+    ] = "nominal",
     power: Annotated[float, typer.Option(min=0.5, max=0.999, help="Power.")] = 0.8,
     tokens_per_second: Annotated[
         float | None, typer.Option(min=0.001, help="Throughput of the provider, for the time.")
@@ -64,13 +68,15 @@ def plan(
 
         dramaturg plan labels.csv --half-width 0.05
     """
+    if distance not in DISTANCES:
+        raise typer.BadParameter(f"{distance!r} is none of {', '.join(DISTANCES)}", param_hint="--distance")
     request = plan_pb2.PlanStudyRequest(power=power, confidence_level=level)
     tokens: float | None = None
     if half_width is not None:
         if len(pilot) != 1 or not pilot[0].is_file():
             raise typer.BadParameter("--half-width needs one file of labels", param_hint="PILOT")
         request.half_width = half_width
-        request.agreement.CopyFrom(_agreement(pilot[0], target, level))
+        request.agreement.CopyFrom(_agreement(pilot[0], distance, target, level))
     else:
         if len(pilot) != _TWO:
             raise typer.BadParameter("name two folders of results", param_hint="PILOT")
@@ -138,8 +144,10 @@ def _figure(whole: compare_pb2.RunComparison) -> plan_pb2.PilotFigure:
     )
 
 
-def _agreement(file: Path, target: str | None, level: float) -> plan_pb2.PilotFigure:
-    request = agreement_pb2.MeasureAgreementRequest(resample_count=1, confidence_level=level)
+def _agreement(file: Path, distance: str, target: str | None, level: float) -> plan_pb2.PilotFigure:
+    request = agreement_pb2.MeasureAgreementRequest(
+        resample_count=1, confidence_level=level, distance=DISTANCES[distance]
+    )
     add_annotations(request, Rows.read(file).one_label_a_row())
     response = call_alignment(target, lambda stub: stub.MeasureAgreement(request))
     alpha = response.groups[0].krippendorff_alpha

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,7 @@ def _both(runs: Runs, design: Design, group: int, system: str) -> Mask:
 def _compare_one(runs: Runs, design: Design, group: int, system: str) -> RunComparison:
     design.resampling.checkpoint()
     both = _both(runs, design, group, system)
+    policies = list(_policies(runs, design, both, system))
     either = (runs.ran[system] | runs.ran[design.baseline]) & ((runs.group == group) | (group < 0))
     return RunComparison(
         group=runs.groups[group] if group >= 0 else "",
@@ -72,9 +74,20 @@ def _compare_one(runs: Runs, design: Design, group: int, system: str) -> RunComp
         clusters=np.unique(runs.cluster[both]).size if design.clustered else 0,
         baseline_abstained=int(np.isnan(runs.values[design.baseline][both]).sum()),
         abstained=int(np.isnan(runs.values[system][both]).sum()),
-        policies=[_under_policy(policy, runs, design, both, system) for policy in AbstentionPolicy],
+        policies=policies,
         correlation=_correlation(runs, design, both, system),
     )
+
+
+def _policies(runs: Runs, design: Design, both: Mask, system: str) -> Iterator[PolicyComparison]:
+    """The comparison under each policy; without abstentions they are one."""
+    first, *others = AbstentionPolicy
+    found = _under_policy(first, runs, design, both, system)
+    yield found
+    answered = not any(np.isnan(runs.values[name][both]).any() for name in (design.baseline, system))
+    for policy in others:
+        same = replace(found, policy=policy)
+        yield same if answered else _under_policy(policy, runs, design, both, system)
 
 
 def _under_policy(

@@ -52,3 +52,7 @@ def test_labels_for_the_width_of_an_interval(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     found = json.loads(run(str(file), "--half-width", "0.05", "--json").stdout)
     assert found["units"] > 50
+    again = json.loads(run(str(file), "--half-width", "0.05", "--distance", "interval", "--json").stdout)
+    # Of two labels all distances are one.
+    assert again["units"] == found["units"]
+    assert run(str(file), "--half-width", "0.05", "--distance", "other").exit_code == 2
