@@ -12,7 +12,7 @@ from services.generation.ledger import Ledger
 from services.generation.limits.concurrency import ConcurrencyBounds
 from services.generation.limits.limiter import CallLimiter, Rates
 from services.generation.metrics import watch_limiter
-from services.generation.pricing import PriceTable
+from services.generation.pricing import Price, PriceTable
 from services.generation.providers.base import Provider
 from services.generation.providers.instrumentation import InstrumentedProvider
 from services.generation.providers.openai_compatible import OPENAI_HOST, OpenAICompatibleProvider
@@ -190,7 +190,7 @@ def _open_recording(
     name: str, table: ReplaySettings, endpoints: Mapping[str, ConfiguredProvider]
 ) -> ConfiguredProvider:
     source: Provider | None = None
-    prices = PriceTable()
+    prices = PriceTable({"*": Price(prompt=0, completion=0)}, "a recording")
     if table.record_from:
         if table.record_from not in endpoints:
             raise SettingsError(

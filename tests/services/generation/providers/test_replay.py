@@ -12,6 +12,7 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
+from dramaturg.api.generation.v1.generation_service_pb2 import CheckProviderRequest
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.settings import SettingsError
 from services.generation.app import App
@@ -127,3 +128,12 @@ async def test_a_recording_that_cannot_be_used_is_named_at_the_start(
     with pytest.raises(SettingsError, match=names):
         async with App(settings).open():
             pass
+
+
+async def test_a_recording_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "recording.jsonl"
+    path.write_text("")
+    async with generation_service(providers={"p": replay(path, default_model="m")}) as service:
+        check = (await service.generation.CheckProvider(CheckProviderRequest())).check
+    assert (check.prompt_usd_per_million, check.price_source) == (0, "a recording")
+    assert check.HasField("prompt_usd_per_million")
