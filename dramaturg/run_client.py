@@ -232,9 +232,17 @@ class RunClient:
         """Compares runs of the same items with a baseline."""
         return await _answer(self._stub.CompareRuns(request))
 
-    async def leaderboard(self, run_id: str, measure: str = "") -> pb.GetLeaderboardResponse:
-        """Ranks the models of a run by a measure, by default the primary one of its evaluation."""
-        request = pb.GetLeaderboardRequest(run_id=run_id, measure=measure)
+    async def leaderboard(
+        self, run_id: str, measure: str = "", *, minimum_coverage: float | None = None
+    ) -> pb.GetLeaderboardResponse:
+        """Ranks the models of a run.
+
+        Args:
+            run_id: The run.
+            measure: The measure. Empty: the primary one of the evaluation.
+            minimum_coverage: Models judged on a smaller share, from 0 to 1, are unranked. None: 0.5.
+        """
+        request = pb.GetLeaderboardRequest(run_id=run_id, measure=measure, minimum_coverage=minimum_coverage)
         return await _answer(self._stub.GetLeaderboard(request))
 
     async def export(

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.kinds import find_kind
+from dramaturg.results.coverage import NOT_ASKED
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.sums import ModelSums
 
+DEFAULT_MINIMUM_COVERAGE = 0.5
+"""The default of ``SummaryOptions.minimum_coverage``."""
 LOWER_IS_BETTER = frozenset({"edit_distance"})
 SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf)}
 """The smallest and largest value of each measure whose scale is not [0, 1]."""
@@ -18,7 +21,13 @@ SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf)}
 _ALL = ""
 
 
-def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list[LeaderboardEntry]:
+def leaderboard(
+    sums: Iterable[ModelSums],
+    kind: str,
+    measure: str = "",
+    *,
+    minimum_coverage: float = DEFAULT_MINIMUM_COVERAGE,
+) -> list[LeaderboardEntry]:
     """Ranks the models.
 
     The mean of a model is taken over all its judgements with a value, with an interval clustered by sample
@@ -28,9 +37,11 @@ def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list
         sums: Sums for each model and measure; for scripts also for the measure "", all criteria together.
         kind: The name of the result in RunSample, e.g. "scripts".
         measure: The measure to rank by. Empty: that of ``primary_measure``.
+        minimum_coverage: Models judged on a smaller share of the judgements asked for are unranked.
+            From 0 to 1.
 
     Returns:
-        Entries from best to worst; models without a mean last, by name.
+        Entries from best to worst; then unranked ones in the same order, those without a mean last, by name.
     """
     sums = list(sums)
     measure = measure or primary_measure(kind, (one.measure for one in sums))
@@ -41,11 +52,11 @@ def leaderboard(sums: Iterable[ModelSums], kind: str, measure: str = "") -> list
     entries = [entry for entry in entries if entry.judgement_count]
     sign = 1.0 if _base(measure) in LOWER_IS_BETTER else -1.0
     entries.sort(key=lambda entry: _order(entry, sign))
-    for position, entry in enumerate(entries, start=1):
-        if entry.HasField("mean"):
-            before = entries[position - 2] if position > 1 else None
-            entry.rank = before.rank if before is not None and before.mean == entry.mean else position
-    return entries
+    ranked = [entry for entry in entries if _is_covered(entry, minimum_coverage)]
+    for position, entry in enumerate(ranked, start=1):
+        before = ranked[position - 2] if position > 1 else None
+        entry.rank = before.rank if before is not None and before.mean == entry.mean else position
+    return ranked + [entry for entry in entries if not entry.rank]
 
 
 def primary_measure(kind: str, measures: Iterable[str]) -> str:
@@ -96,8 +107,27 @@ def _entry(model: str, by_measure: dict[str, ModelSums], measure: str) -> Leader
     entry.judged_count, entry.judgement_count = ranked.judged, ranked.judgements
     entry.coverage = ranked.judged / ranked.judgements if ranked.judgements else 0.0
     entry.sample_count = ranked.samples
+    _set_bounds(entry, ranked, *scale_of(measure))
     entry.abstentions_by_reason.update(Counter(ranked.abstentions_by_reason))
     return entry
+
+
+def _set_bounds(entry: LeaderboardEntry, sums: ModelSums, lowest: float, highest: float) -> None:
+    """Sets the means with every abstention at an end of the scale."""
+    abstained = sums.judgements - sums.judged
+    if not sums.judgements:
+        return
+    entry.mean_lowest = (sums.total + abstained * lowest) / sums.judgements
+    if not abstained:
+        entry.mean_highest = entry.mean_lowest
+    elif math.isfinite(highest):
+        entry.mean_highest = (sums.total + abstained * highest) / sums.judgements
+
+
+def _is_covered(entry: LeaderboardEntry, minimum_coverage: float) -> bool:
+    not_asked = sum(count for reason, count in entry.abstentions_by_reason.items() if reason in NOT_ASKED)
+    asked = entry.judgement_count - not_asked
+    return entry.HasField("mean") and entry.judged_count >= minimum_coverage * asked
 
 
 def _order(entry: LeaderboardEntry, sign: float) -> tuple[bool, float, str]:

@@ -24,7 +24,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, Summary, Summa
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.judge.usage import add_usage
 from dramaturg.kinds import find_kind
-from dramaturg.results.leaderboard import leaderboard, primary_measure
+from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.results.means import Mean
 from dramaturg.results.names import abstention_name
 from dramaturg.results.rows import flatten
@@ -32,8 +32,6 @@ from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import from_rpc_error, invalid
 from gateway.judges.registry import Registry
 
-DEFAULT_MINIMUM_COVERAGE = 0.5
-"""The default of ``SummaryOptions.minimum_coverage``."""
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""
 
@@ -225,7 +223,8 @@ class Summarizer:
             return
         sums = [some.sums(model, measure) for (model, measure), some in self._sums.items()]
         summary.leaderboard_measure = primary_measure(self._kind, (one.measure for one in sums))
-        summary.leaderboard.extend(leaderboard(sums, self._kind))
+        minimum = self._options.minimum_coverage
+        summary.leaderboard.extend(leaderboard(sums, self._kind, minimum_coverage=minimum))
 
 
 def estimate_of(mean: Mean, total: int) -> Estimate:

@@ -175,7 +175,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> pb.GetLeaderboardResponse:
         """Ranks the models."""
         run = await self._find(request.run_id, context)
-        return await self._caller.call_heavy(run.tenant, results.rank, run, request.measure, self._store)
+        return await self._caller.call_heavy(run.tenant, results.rank, run, request, self._store)
 
     async def ExportResults(
         self, request: pb.ExportResultsRequest, context: ServicerContext

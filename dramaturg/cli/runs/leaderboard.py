@@ -14,6 +14,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE
 from dramaturg.summaries.samples import usage_summary
 
 app = typer.Typer()
@@ -26,15 +27,20 @@ def leaderboard(
     measure: Annotated[
         str, typer.Option(help="The measure to rank by. Default: that of the evaluation.")
     ] = "",
+    minimum_coverage: Annotated[
+        float, typer.Option(min=0, max=1, help="Models judged on a smaller share are unranked.")
+    ] = DEFAULT_MINIMUM_COVERAGE,
     as_json: AsJson = False,
 ) -> None:
-    """Ranks the models of a run: mean, 95 % interval, coverage, abstentions, cost.
+    """Ranks the models of a run: mean, 95 % interval, bounds, coverage, abstentions, cost.
+
+    The bounds are the means with every abstention at the lowest and at the highest value of the scale.
 
     For example:
 
         dramaturg runs leaderboard 01JD3Q --measure executable
     """
-    board = ask(target, lambda runs: runs.leaderboard(run_id, measure))
+    board = ask(target, lambda runs: runs.leaderboard(run_id, measure, minimum_coverage=minimum_coverage))
     if as_json:
         typer.echo(json.dumps(_describe_board(board), ensure_ascii=False))
         return
@@ -54,7 +60,8 @@ def _describe_board(board: GetLeaderboardResponse) -> dict[str, Any]:
 
 def _describe_entry(entry: LeaderboardEntry) -> dict[str, Any]:
     figures = {
-        name: getattr(entry, name) if entry.HasField(name) else None for name in ("mean", "lower", "upper")
+        name: getattr(entry, name) if entry.HasField(name) else None
+        for name in ("mean", "lower", "upper", "mean_lowest", "mean_highest")
     }
     return {
         "rank": entry.rank or None,
@@ -72,14 +79,25 @@ def _describe_entry(entry: LeaderboardEntry) -> dict[str, Any]:
 
 def _board_table(board: GetLeaderboardResponse) -> Table:
     measures = sorted({name for entry in board.entries for name in entry.means_by_measure})
-    heads = (board.measure or "mean", "95 % interval", "judged", "coverage", "abstained", *measures)
+    heads = (
+        board.measure or "mean",
+        "95 % interval",
+        "lowest",
+        "highest",
+        "judged",
+        "coverage",
+        "abstained",
+        *measures,
+    )
     table = Table("rank", "model", figures=heads)
     for entry in board.entries:
         table.add_row(
-            str(entry.rank or ABSENT),
+            str(entry.rank or "unranked"),
             model_name(entry.model),
             number(entry.mean if entry.HasField("mean") else None),
             interval(entry.lower, entry.upper) if entry.HasField("lower") else ABSENT,
+            number(entry.mean_lowest if entry.HasField("mean_lowest") else None),
+            number(entry.mean_highest if entry.HasField("mean_highest") else None),
             f"{entry.judged_count:,}/{entry.judgement_count:,}",
             percent(entry.coverage),
             str(sum(entry.abstentions_by_reason.values())),

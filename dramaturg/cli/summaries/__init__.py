@@ -36,6 +36,10 @@ def show_summary(console: Terminal, summary: Summary) -> None:
     kind = summary.WhichOneof("kind")
     if kind is not None:
         import_module(f"{__name__}.{kind}").show(console, summary)
+    for entry in summary.leaderboard:
+        if not entry.rank and entry.model:
+            judged = f"{entry.judged_count} of {entry.judgement_count} judgements"
+            console.print(f"{entry.model} is unranked: {judged} have a value", style="yellow")
     for problem in summary.problems:
         console.print(f"no figures: {problem}", style="yellow")
 

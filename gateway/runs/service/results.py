@@ -10,7 +10,7 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.results.leaderboard import leaderboard, primary_measure
+from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.kinds import run_kind
 from gateway.evaluations.summary import Summarizer
@@ -28,20 +28,21 @@ from gateway.runs.store.base import RunStore
 _PAGE_SIZE = 50
 
 
-def rank(run: RunRecord, measure: str, store: RunStore) -> pb.GetLeaderboardResponse:
+def rank(run: RunRecord, request: pb.GetLeaderboardRequest, store: RunStore) -> pb.GetLeaderboardResponse:
     """The models of a run, ranked.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the run has results, but none of the measure.
     """
-    kind = run_kind(run.spec).results
+    kind, measure = run_kind(run.spec).results, request.measure
+    minimum = request.minimum_coverage if request.HasField("minimum_coverage") else DEFAULT_MINIMUM_COVERAGE
     sums = [*store.model_sums(run.id)]
     known = sorted({one.measure for one in sums})
     if measure and known and measure not in known:
         raise invalid("measure", f"is {measure!r}; the run has {', '.join(known)}")
     if not kind.primary_measure:
         sums.extend(store.model_sums(run.id, together=True))
-    entries = leaderboard(sums, kind.name, measure)
+    entries = leaderboard(sums, kind.name, measure, minimum_coverage=minimum)
     usage = store.model_usage(run.id)
     for entry in entries:
         if entry.model in usage:

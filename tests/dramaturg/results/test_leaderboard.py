@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.leaderboard import leaderboard, primary_measure, scale_of
 from dramaturg.results.sums import ModelSums, SumAccumulator
@@ -60,6 +61,48 @@ def test_an_abstention_counts_neither_for_nor_against() -> None:
     assert entry.mean == 0.5
     assert entry.coverage == 0.5
     assert (entry.judged_count, entry.judgement_count) == (2, 4)
+
+
+def test_a_model_below_the_minimum_coverage_is_listed_unranked_after_the_others() -> None:
+    given = [
+        sums([[1.0], [1.0], *([None] for _ in range(28))], "lucky"),
+        sums([[1.0], [0.0]], "half"),
+        sums([[0.0], [None]], "just enough"),
+        sums([[None]], "silent"),
+    ]
+    entries = leaderboard(given, "scripts")
+    assert [(entry.model, entry.rank) for entry in entries] == [
+        ("half", 1),
+        ("just enough", 2),
+        ("lucky", 0),
+        ("silent", 0),
+    ]
+    lucky = entries[2]
+    assert (lucky.mean, lucky.mean_lowest, lucky.mean_highest) == (1.0, 2 / 30, 1.0)
+    everyone = leaderboard(given, "scripts", minimum_coverage=0)
+    assert [(entry.model, entry.rank) for entry in everyone][:2] == [("lucky", 1), ("half", 2)]
+
+
+def test_judgements_that_are_not_asked_for_do_not_lower_the_coverage() -> None:
+    total = SumAccumulator()
+    total.add(
+        [
+            RunResult(value=1.0),
+            *(RunResult(abstain_reason=ABSTAIN_REASON_NOT_SUPPORTED) for _ in range(3)),
+        ]
+    )
+    (entry,) = leaderboard([total.sums("m", "")], "scripts")
+    assert (entry.rank, entry.coverage) == (1, 0.25)
+
+
+def test_the_bounds_are_those_of_the_scale() -> None:
+    (entry,) = leaderboard([sums([[4.0], [None]], "m", "rating")], "dialogue")
+    assert (entry.mean_lowest, entry.mean_highest) == ((4 + 1) / 2, (4 + 10) / 2)
+    (entry,) = leaderboard([sums([[3.0], [None]], "m", "edit_distance")], "graphs", "edit_distance")
+    assert entry.mean_lowest == 1.5
+    assert not entry.HasField("mean_highest")
+    (entry,) = leaderboard([sums([[3.0]], "m", "edit_distance")], "graphs", "edit_distance")
+    assert entry.mean_highest == 3
 
 
 @pytest.mark.parametrize(

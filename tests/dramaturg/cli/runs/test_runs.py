@@ -152,6 +152,11 @@ async def test_a_run_from_its_creation_to_its_deletion(target: str, rows: Path, 
     assert [(entry["rank"], entry["model"]) for entry in board["models"]] == [(1, "model-0"), (2, "model-1")]
     assert board["final"]
     assert board["models"][0]["abstentions"] == {"REFUSED": SAMPLES}
+    lowest, highest = (board["models"][0][name] for name in ("mean_lowest", "mean_highest"))
+    assert lowest == pytest.approx(6 / 7)
+    assert highest == 1
+    strict = await runs("leaderboard", run["id"], "--minimum-coverage", "0.9")
+    assert strict.out.count("unranked") == 1
     assert "model-1" in (await runs("leaderboard", run["id"], "--measure", "no_missing_steps")).out
 
     await runs("delete", run["id"], code=1)  # nobody said yes
