@@ -77,13 +77,19 @@ def _describe_entry(entry: LeaderboardEntry) -> dict[str, Any]:
     }
 
 
+def _bounds(entry: LeaderboardEntry) -> str:
+    """The means with every abstention at the lowest and at the highest value of the scale."""
+    if entry.HasField("mean_highest"):
+        return interval(entry.mean_lowest, entry.mean_highest)
+    return f"{number(entry.mean_lowest)} or more" if entry.HasField("mean_lowest") else ABSENT
+
+
 def _board_table(board: GetLeaderboardResponse) -> Table:
     measures = sorted({name for entry in board.entries for name in entry.means_by_measure})
     heads = (
         board.measure or "mean",
         "95 % interval",
-        "lowest",
-        "highest",
+        "bounds",
         "judged",
         "coverage",
         "abstained",
@@ -96,8 +102,7 @@ def _board_table(board: GetLeaderboardResponse) -> Table:
             model_name(entry.model),
             number(entry.mean if entry.HasField("mean") else None),
             interval(entry.lower, entry.upper) if entry.HasField("lower") else ABSENT,
-            number(entry.mean_lowest if entry.HasField("mean_lowest") else None),
-            number(entry.mean_highest if entry.HasField("mean_highest") else None),
+            _bounds(entry),
             f"{entry.judged_count:,}/{entry.judgement_count:,}",
             percent(entry.coverage),
             str(sum(entry.abstentions_by_reason.values())),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TextMethodFigures
 from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
@@ -39,6 +40,7 @@ RESAMPLES = 2000
 _LABELS = {pb.PREFERENCE_FIRST: "first", pb.PREFERENCE_SECOND: "second", pb.PREFERENCE_TIE: "tie"}
 _HUMAN = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0, pb.PREFERENCE_TIE: 0.5}
 _SHARES = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0, pb.PREFERENCE_TIE: 0.5}
+_UNDEFINED = Judgement(pb.PREFERENCE_ABSTAIN, None, ABSTAIN_REASON_NOT_SUPPORTED)
 _FEWEST_LABELLED = 2
 
 
@@ -89,7 +91,7 @@ class TextsFigures(KindFigures):
             self._add_comparison(name, pair, one, result)
         for metric in result.text_metrics:
             difference = result.metric_differences.get(metric)
-            judgement = Judgement(pb.PREFERENCE_ABSTAIN) if difference is None else by_difference(difference)
+            judgement = _UNDEFINED if difference is None else by_difference(difference)
             self._methods[metric].judgements[pair] = judgement
         score = _SHARES.get(result.longer, 0.5)
         self._methods[LONGER].judgements[pair] = Judgement(result.longer, score)
