@@ -68,7 +68,9 @@ def test_intervals_are_withheld_where_nothing_is_seen_of_the_variance(
 Figures = Mapping[str, Estimate]
 
 
-def labels(generator: np.random.Generator, items: int, clusters: int) -> Figures:
+def labels(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
     """Verdicts of which one in five is wrong, in clusters with an intra-cluster correlation of .3."""
     size = items // clusters
     wrong = generator.beta(0.2 / 0.3 * 0.7, 0.8 / 0.3 * 0.7, clusters) if size > 1 else 0.2
@@ -78,7 +80,7 @@ def labels(generator: np.random.Generator, items: int, clusters: int) -> Figures
         Outcome(str(int(one)), str(int(other)), "", str(place // size) if size > 1 else "")
         for place, (one, other) in enumerate(zip(gold.ravel(), predicted.ravel(), strict=True))
     )
-    found = policy_figures(outcomes, clustered=size > 1, resampling=RESAMPLING)[0]
+    found = policy_figures(outcomes, clustered=size > 1, resampling=resampling)[0]
     return {
         "accuracy": found.accuracy,
         "balanced accuracy": found.balanced_accuracy,
@@ -87,7 +89,9 @@ def labels(generator: np.random.Generator, items: int, clusters: int) -> Figures
     }
 
 
-def scores(generator: np.random.Generator, items: int, clusters: int) -> Figures:
+def scores(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
     """Normal scores with a correlation of .6 at both levels."""
     size = items // clusters
     noise = generator.normal(size=(items, 2))
@@ -97,23 +101,25 @@ def scores(generator: np.random.Generator, items: int, clusters: int) -> Figures
     measure = 0.6 * human + 0.8 * noise[:, 1]
     levels = Levels(np.arange(items) // size, np.full(items, -1), clustered=size > 1, systems=False)
     series = {"m": Series(np.arange(items), measure)}
-    found = correlate(human, series, RESAMPLING, levels).measures[0]
+    found = correlate(human, series, resampling, levels).measures[0]
     return {"Pearson": found.pearson, "Spearman": found.spearman, "Kendall": found.kendall}
 
 
-def confidences(generator: np.random.Generator, items: int, clusters: int) -> Figures:
+def confidences(
+    generator: np.random.Generator, items: int, clusters: int, resampling: Resampling = RESAMPLING
+) -> Figures:
     """Confidences that are right on average, in clusters with a common bias."""
     size = items // clusters
     confidence = generator.beta(3, 1.5, items)
     bias = np.repeat(generator.normal(size=clusters), size) if size > 1 else 0.0
     correct = (generator.random(items) < special.expit(special.logit(confidence) + bias)).astype(np.float64)
     judgements = Judgements(confidence, correct, np.arange(items) // size)
-    design = Design(10, False, None, size > 1, RESAMPLING)
+    design = Design(10, False, None, size > 1, resampling)
     found = calibrate(judgements, [], np.full(items, -1), design)[0]
     return {"Brier": found.brier_score, "AUC": found.discrimination}
 
 
-DRAWS: Mapping[str, Callable[[np.random.Generator, int, int], Figures]] = {
+DRAWS: Mapping[str, Callable[..., Figures]] = {
     "labels": labels,
     "scores": scores,
     "confidences": confidences,
@@ -124,7 +130,7 @@ def coverage(kind: str, items: int, clusters: int, repetitions: int) -> dict[str
     """By figure: how often the interval contains the truth, and how often there is one."""
     generator = np.random.default_rng(1)
     size = items // clusters
-    large = DRAWS[kind](generator, 40_000 * size, 40_000)
+    large = DRAWS[kind](generator, 20_000 * size, 20_000, Resampling(0, 1, 0.95, lambda: None))
     truth = {name: found.value or 0.0 for name, found in large.items()}
     covered, present = Counter[str](), Counter[str]()
     for _ in range(repetitions):
@@ -137,8 +143,8 @@ def coverage(kind: str, items: int, clusters: int, repetitions: int) -> dict[str
 
 def test_intervals_of_few_clusters_cover() -> None:
     for kind in DRAWS:
-        for covered, _ in coverage(kind, 40, 10, 150).values():
-            assert covered >= 0.88
+        for covered, _ in coverage(kind, 40, 10, 60).values():
+            assert covered >= 0.85
 
 
 @pytest.mark.slow
