@@ -11,7 +11,7 @@ from enum import StrEnum
 from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, Completion, Message, Purchase, Role, Sampling, Status
 from services.generation.deadlines import Deadline, timeout
-from services.generation.errors import FailureKind, ProviderError
+from services.generation.errors import FailureKind, NotRecordedError, ProviderError
 from services.generation.fingerprints import fingerprint
 from services.generation.metrics import count_purchase
 from services.generation.outcomes import read_outcome
@@ -174,7 +174,7 @@ async def _model_unknown(provider: Provider, model: str, deadline: Deadline) -> 
             await provider.complete(Call(model, ()), deadline)
     except ProviderError as fault:
         return fault if fault.kind is FailureKind.MODEL_UNKNOWN else None
-    except TimeoutError:
+    except (TimeoutError, NotRecordedError):
         pass
     return None
 
