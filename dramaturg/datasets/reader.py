@@ -114,6 +114,8 @@ class DatasetReader(Generic[Request]):
     def __iter__(self) -> Iterator[Row[Request] | InvalidRow]:
         """The rows, valid or not, in order."""
         for record in islice(self._records(), self._row_limit):
+            # CSV that is not well formed may have more rows than were counted.
+            check_row_count(self._row_count + self._invalid_row_count + 1, self._max_rows)
             row = self._examine(record)
             if isinstance(row, Row):
                 self._row_count += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +64,11 @@ class ServiceProcess:
         """The number of the running process."""
         assert self._process is not None
         return self._process.pid
+
+    def memory_mb(self) -> float:
+        """The resident memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
 
     async def start(self) -> None:
         """Starts it and waits until it serves."""
