@@ -112,8 +112,8 @@ def _committed(
 ) -> Value | None:
     if len(text) > MAX_LENGTH:
         return None
-    answer = answer_text(text)
-    whole = read(_label_alone(label).sub("", answer, count=1))
+    answer: str = answer_text(text)
+    whole: Value | None = read(_label_alone(label).sub("", answer, count=1))
     if whole is not None:
         return whole
     announced: list[Value | None] = []

@@ -7,6 +7,8 @@ import re
 NEARLY = 0.8
 """The minimum share of a phrase's words for an approximate match."""
 
+_LONG_PHRASE = 200
+"""The maximum length, in characters, of a phrase whose ends are compared with those of words."""
 _WORD = re.compile(r"\w+")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
 _LATIN = "0-9a-z\u00c0-\u024f"
@@ -32,12 +34,18 @@ def names_phrase(text: str, phrase: str) -> bool:
     """
     if not phrase.strip():
         return False
-    # Scripts without spaces have no word boundaries.
-    whole = rf"(?<![{_LATIN}]){re.escape(_plain(phrase))}(?![{_LATIN}])"
-    if re.search(whole, _plain(text)):
+    if _contains(_plain(text), _plain(phrase)):
         return True
     words = _words(phrase)
     return bool(words) and len(words & _words(text)) >= NEARLY * len(words)
+
+
+def _contains(text: str, phrase: str) -> bool:
+    """Whether a text contains a phrase that does not begin or end within a Latin word."""
+    if len(phrase) > _LONG_PHRASE:
+        return phrase in text  # A pattern would take quadratic time.
+    # Scripts without spaces have no word boundaries.
+    return re.search(rf"(?<![{_LATIN}]){re.escape(phrase)}(?![{_LATIN}])", text) is not None
 
 
 def _plain(text: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.answers.parsers import PARSERS
 
-LENGTH = 20_000
+LENGTH = 10_000
 """The shorter of two lengths, in characters."""
 GROWTH = 2.5
 """The maximum growth of time between a length and its double."""

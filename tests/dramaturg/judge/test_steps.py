@@ -206,3 +206,16 @@ def test_blank_content_is_an_empty_candidate(empty: Candidate) -> None:
 def test_a_text_without_steps_is_read_as_text() -> None:
     read = parse_candidate(Candidate(id="a", text="Just heat it and eat it."))
     assert (read.reading, read.steps, read.text) == (verdict_pb2.READING_TEXT, (), "Just heat it and eat it.")
+
+
+@pytest.mark.parametrize(("count", "read"), [(999, 999), (1000, 1000), (1001, 0), (1500, 0)])
+def test_a_list_of_up_to_a_thousand_steps_is_read_and_a_longer_one_is_text(count: int, read: int) -> None:
+    steps = split_steps("\n".join(f"{number}. Turn the page" for number in range(1, count + 1)))
+    assert len(steps) == read
+
+
+def test_a_year_at_the_start_of_a_line_is_no_step_number() -> None:
+    assert split_steps("1. Read the news of\n2019. It is old.\n2. Sleep") == (
+        "Read the news of\n2019. It is old.",
+        "Sleep",
+    )

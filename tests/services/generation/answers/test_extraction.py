@@ -294,3 +294,33 @@ def test_a_form_is_strict_where_objects_are_closed_and_complete(schema: dict[str
     if strict:
         schema = json.loads(json.dumps(schema).replace("#/$defs/finding", "#/properties/rationale"))
     assert JsonForm("form", json.dumps(schema)).is_strict is strict
+
+
+SECTION = {
+    "type": "object",
+    "properties": {"reason": {"type": "string"}, "verdict": {"type": "string", "enum": ["pass", "fail"]}},
+    "required": ["reason", "verdict"],
+    "additionalProperties": False,
+}
+SECTIONS = {
+    "type": "object",
+    "properties": {"a": SECTION, "b": SECTION},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+def test_an_accepted_schema_decides_which_members_may_be_missing() -> None:
+    accepted = json.loads(json.dumps(SECTIONS).replace('["reason", "verdict"]', '["verdict"]'))
+    strict = JsonForm("sections", json.dumps(SECTIONS))
+    weaker = JsonForm("sections", json.dumps(SECTIONS), json.dumps(accepted))
+    without_reasons = '{"a":{"verdict":"pass"},"b":{"verdict":"fail"}}'
+    assert parse_answer(without_reasons, strict).json is None
+    assert parse_answer(without_reasons, weaker).json == without_reasons
+    partial = '{"a":{"verdict":"pass"},"b":{"verdict":"perhaps"}}'
+    assert parse_answer(partial, weaker).json is None
+    last = parse_answer(partial, weaker, is_last=True)
+    assert last.json == '{"a":{"verdict":"pass"}}'
+    assert "part-removed" in last.repairs
+    assert parse_answer('{"b":{"verdict":"perhaps"}}', weaker, is_last=True).json is None
+    assert parse_answer(partial, strict, is_last=True).json is None
