@@ -106,8 +106,29 @@ async def test_a_rating_in_another_type_that_means_the_same_is_read(said: Any, v
 
 
 @pytest.mark.parametrize(
+    "answer",
+    ["[[7]]", "It is exact.\n\nRating: 7/10", rated("7/10"), rated("[[7]]"), {"rating": 7, "tone": "calm"}],
+)
+async def test_a_clear_rating_in_another_form_is_read_at_once(answer: Any) -> None:
+    rating, bodies = await rate(answer)
+    assert rating.value == 7
+    assert len(bodies) == 1
+
+
+@pytest.mark.parametrize(
     "bad",
-    [0, 11, -3, 7.5, "7 or 8", [7, 8], None, True, '{"reason": "", "rating": 7} or {"rating": 9}', "[[7]]"],
+    [
+        0,
+        11,
+        -3,
+        7.5,
+        "7 or 8",
+        [7, 8],
+        None,
+        True,
+        '{"reason": "", "rating": 7} or {"rating": 9}',
+        "[[7]] or [[8]]",
+    ],
 )
 async def test_off_the_scale_several_or_none_are_asked_for_once_more(bad: Any) -> None:
     first = bad if isinstance(bad, str) and not bad.startswith("7") else rated(bad)
