@@ -36,7 +36,11 @@ async def evaluate(
         kind = "openai"
         base_url = "{server.base_url}"
         default_model = "test-model"
-        retries = {{ attempt_timeout_seconds = 0.5, transient_attempts = 20, first_wait_seconds = 0.0 }}
+        [generation.providers.local.retries]
+        attempt_timeout_seconds = 0.5
+        transient_attempts = 20
+        request_failures = 1000
+        first_wait_seconds = 0.0
         """
     )
     monkeypatch.setenv("DRAMATURG_CONFIG", str(configuration))
