@@ -61,7 +61,7 @@ def all_pass(request: GenerateRequest) -> Completion:
             count = text.count("\nConstraint ")
             answer[criterion] = items("constraint", ["pass"] * count, "pass", steps=[])
         elif "steps" in members:
-            shown = text[text.index("[BEGIN candidate") : text.index("[END candidate")]
+            shown = text[text.index("[BEGIN candidate") : text.rindex("[END candidate")]
             answer[criterion] = items("step", ["pass"] * shown.count("\nStep "), "pass")
         else:
             answer[criterion] = section("pass")

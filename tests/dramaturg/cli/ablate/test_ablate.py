@@ -163,7 +163,8 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
     assert (agreement["n"], agreement["answered"], agreement["equal"]) == (14, 14, 7)
     assert agreement["rate"]["value"] == agreement["mean_squared_error"] == 0.5
     assert agreement["majority_baseline"] == 0.5
-    assert 0.2 < agreement["rate"]["lower"] < 0.5 < agreement["rate"]["upper"] < 0.8
+    # The 14 labels are of two tasks, which are the clusters.
+    assert 0.0 <= agreement["rate"]["lower"] < 0.2 < 0.8 < agreement["rate"]["upper"] <= 1.0
     assert (found["labels"], found["undecided_labels"]) == (14, 0)
 
 
