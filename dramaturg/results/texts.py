@@ -9,12 +9,17 @@ from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.results.kind import ResultKind
 from dramaturg.results.row_parts import comparison_rows
 
+LINE_TAG = "line"
+"""The tag of the row's line. Results of one pair with several numbers of roles have the same line."""
+COUNT_TAG = "k"
+"""The tag of the requested number of subjective roles, if the command line states it."""
+
 
 def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
     del texts
     models = result.first_model, result.second_model
     # A sweep compares the same texts once for each number of roles: these are setups of their own.
-    count = result.tags.get("k", "")
+    count = result.tags.get(COUNT_TAG, "")
     for compared in result.comparisons:
         swept = f" k={count}" if count and compared.method == "roles" else ""
         yield from comparison_rows(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dramaturg.api.alignment.v1 import accuracy_pb2
 from dramaturg.api.alignment.v1.accuracy_pb2 import (
@@ -16,7 +15,6 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
     Subset,
 )
 from dramaturg.api.common.v1 import decision_pb2
-from dramaturg.summaries.estimates import estimate
 
 BINARY = "binary"
 """The part of a group where one option is better: the levels easy, medium and hard."""
@@ -74,31 +72,6 @@ class Figures:
         abstained = group.item_count - group.answered_count
         return (group.correct_count + abstained) / group.item_count if group.item_count else None
 
-    def describe(self) -> dict[str, Any]:
-        """The figures as members of a JSON object."""
-        group = self.group
-        described: dict[str, Any] = {
-            **self.setup,
-            "format": self.format,
-            "level": self.level,
-            "n": group.item_count,
-            "answered": group.answered_count,
-            "correct": group.correct_count,
-            "accuracy_when_answered": estimate(group.accuracy_when_answered),
-            "accuracy_abstentions_wrong": estimate(group.accuracy_abstentions_wrong),
-            "accuracy_abstentions_right": self.at_best,
-            "majority_baseline": estimate(group.majority_baseline)["value"],
-            "human_accuracy": self.human,
-            "abstentions": dict(sorted(group.abstentions.items())),
-            "confusion": [
-                {"gold": cell.gold, "predicted": cell.predicted, "count": cell.count}
-                for cell in group.confusion
-            ],
-        }
-        if group.HasField("macro_accuracy"):
-            described["macro_accuracy"] = estimate(group.macro_accuracy)
-        return described
-
 
 @dataclass
 class PositionBias:
@@ -126,23 +99,22 @@ class PositionBias:
         self.named += (as_given in options) + (swapped in options)
         self.first_shown += (as_given == options[0]) + (swapped == options[1])
 
-    def describe(self) -> dict[str, Any]:
-        """The counts and shares; a share of nothing is None. Without bias ``first_shown_share`` is 0.5."""
-        return {
-            "pairs": self.pairs,
-            "answered": self.answered,
-            "same_share": self.same / self.answered if self.answered else None,
-            "named": self.named,
-            "first_shown_share": self.first_shown / self.named if self.named else None,
-        }
+    @property
+    def same_share(self) -> float | None:
+        """The share of decisions answered in both orders with the same choice. None: there are none."""
+        return self.same / self.answered if self.answered else None
+
+    @property
+    def first_shown_share(self) -> float | None:
+        """The share of the named options that were shown first; 0.5 without bias. None: there are none."""
+        return self.first_shown / self.named if self.named else None
 
 
-def accuracy_request(items: Sequence[LabelledItem], *, macro: bool) -> MeasureAccuracyRequest:
-    """Asks for the accuracy by format and level, by either, and over all, each also binary.
+def accuracy_request(items: Sequence[LabelledItem]) -> MeasureAccuracyRequest:
+    """Requests the accuracy by format and level, by either, and over all, each also binary.
 
     Args:
         items: The choices of one setup.
-        macro: Whether the mean over the levels is wanted too.
     """
     return MeasureAccuracyRequest(
         items=items,
@@ -154,7 +126,7 @@ def accuracy_request(items: Sequence[LabelledItem], *, macro: bool) -> MeasureAc
         ],
         subsets=[Subset(name=BINARY, tag="level", values=["easy", "medium", "hard"])],
         abstention_policy=accuracy_pb2.ABSTENTION_POLICY_EXCLUDED,
-        macro_tag="level" if macro else "",
+        macro_tag="level",
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import LabelledItem
 from dramaturg.api.common.v1.decision_pb2 import Choice
@@ -12,7 +11,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoic
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.formats.choice75 import SOURCE, SOURCE_TAG
 from dramaturg.results.names import abstention_name
-from dramaturg.summaries.decision_accuracy import Figures, PositionBias
+from dramaturg.summaries.decision_accuracy import PositionBias
 from dramaturg.summaries.samples import SampleAggregator
 
 KEPT_TAGS = ("format", "level")
@@ -49,9 +48,6 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
         self.bias: defaultdict[tuple[str, str], PositionBias] = defaultdict(PositionBias)
         self.unreleased: set[tuple[str, str]] = set()
         """The formats and levels of decisions that are not of the released data of Choice-75."""
-        self.figures: Sequence[Figures] = ()
-        self.missing_figures = ""
-        """Why figures are missing. Empty: they are not."""
 
     def add(self, result: DecisionResult) -> None:
         """Counts a decision."""
@@ -81,21 +77,6 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
         for key, chosen in orders.items():
             if len(chosen) > 1:
                 self.bias[key].add(chosen[False], chosen[True])
-
-    def summary(self) -> dict[str, Any]:
-        """The counts and figures as ``--json`` prints them (documented in docs/cli.md)."""
-        return {
-            **super().summary(),
-            "choices": self.choices,
-            "unscored_choices": self.unscored,
-            "abstentions": dict(sorted(self.abstentions.items())),
-            "accuracy": [figures.describe() for figures in self.figures],
-            "missing_figures": self.missing_figures,
-            "position_bias": [
-                {"model": model, "prompt": prompt, **bias.describe()}
-                for (model, prompt), bias in self.bias.items()
-            ],
-        }
 
 
 def _setup(choice: ModelChoice) -> Setup:

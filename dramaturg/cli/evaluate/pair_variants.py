@@ -16,7 +16,7 @@ from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
 from dramaturg.formats.goyal import SEED_TAG
 from dramaturg.judge.role_sets import NAMES
-from dramaturg.summaries.texts import COUNT_TAG, LINE_TAG
+from dramaturg.results.texts import COUNT_TAG, LINE_TAG
 
 
 class OrderName(StrEnum):

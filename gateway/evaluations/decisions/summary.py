@@ -39,7 +39,7 @@ class DecisionsFigures(KindFigures):
     async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         written = summary.decisions
         for setup, items in sorted(self._choices.items.items()):
-            response = await statistics.alignment("MeasureAccuracy", accuracy_request(items, macro=True))
+            response = await statistics.alignment("MeasureAccuracy", accuracy_request(items))
             if response is None:
                 continue
             for found in read_accuracy(setup._asdict(), response, self._choices.unreleased):
@@ -60,15 +60,14 @@ class DecisionsFigures(KindFigures):
         written.choice_count = self._choices.choices
         written.unscored_choice_count = self._choices.unscored
         for (model, prompt), bias in sorted(self._choices.bias.items()):
-            shares = bias.describe()
             written.option_orders.append(
                 OptionOrderFigures(
                     model=model,
                     prompt=prompt,
                     decision_count=bias.pairs,
                     answered_count=bias.answered,
-                    same_share=shares["same_share"],
+                    same_share=bias.same_share,
                     named_count=bias.named,
-                    first_presented_share=shares["first_shown_share"],
+                    first_presented_share=bias.first_shown_share,
                 )
             )

@@ -18,21 +18,22 @@ from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, Tex
 from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.results.names import abstention_name
-from dramaturg.summaries.text_agreement import best_baseline, is_baseline, roles_against
-from dramaturg.summaries.texts import (
-    BY_ROLES,
-    COUNT_TAG,
-    DRPE_SCORE,
-    LINE_TAG,
-    LONGER,
-    Judgement,
-    by_difference,
-    drpe_difference,
-    judgement_of,
-    named_comparisons,
-)
+from dramaturg.results.texts import COUNT_TAG, LINE_TAG
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+from gateway.evaluations.texts.judgements import (
+    BY_ROLES,
+    DRPE_SCORE,
+    LONGER,
+    Judgement,
+    best_baseline,
+    by_difference,
+    drpe_difference,
+    is_baseline,
+    judgement_of,
+    named_comparisons,
+    roles_against,
+)
 
 RESAMPLES = 2000
 """The resamples of the correlations' intervals."""
