@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
@@ -23,12 +26,23 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSpec,
     SampleError,
 )
-from dramaturg.api.evaluation.v1.run_service_pb2 import CompareRunsRequest
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.run_service_pb2 import (
+    EXPORT_FORMAT_JSONL,
+    EXPORT_FORMAT_SAMPLES_JSONL,
+    CompareRunsRequest,
+    ExportFormat,
+)
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Ballot, ComparePairResponse, RoleVote
+from dramaturg.cli.summaries import as_json
 from dramaturg.client import DramaturgClient
+from dramaturg.datasets.json_lines import json_objects
+from dramaturg.report.aggregator import ReportAggregator
+from dramaturg.results.files import read_results
+from dramaturg.results.leaderboard import leaderboard
 from dramaturg.service.errors import ServiceError
 from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
@@ -171,6 +185,44 @@ def address_of(folder: Path) -> str:
     return f"sqlite:///{folder}/runs.sqlite3"
 
 
+async def exported(gateway: DramaturgClient, file: Path, form: ExportFormat.ValueType) -> Path:
+    content = b"".join([piece async for piece in gateway.runs.export("run", form)])
+    await asyncio.to_thread(file.write_bytes, content)
+    return file
+
+
+async def assert_consumers_agree(
+    gateway: DramaturgClient, folder: Path, some: Sequence[RunSample], found: Summary
+) -> None:
+    """The report, the export of judgements and the export of samples have the figures of the summary."""
+    aggregator = ReportAggregator()
+    for sample in some:
+        aggregator.add(sample)
+    assert leaderboard(aggregator.sums(), aggregator.kind) == list(found.leaderboard)
+
+    values: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    file = await exported(gateway, folder / "judgements.jsonl", EXPORT_FORMAT_JSONL)
+    for _, record in json_objects(file):
+        row = ParseDict(record, RunResult())
+        if row.HasField("value"):
+            values[row.model, row.measure].append(row.value)
+    means = {
+        (entry.model, measure): mean
+        for entry in found.leaderboard
+        for measure, mean in entry.means_by_measure.items()
+    }
+    assert means == {key: sum(some) / len(some) for key, some in values.items()}
+
+    file = await exported(gateway, folder / "samples.jsonl", EXPORT_FORMAT_SAMPLES_JSONL)
+    whole = await gateway.summarize(some, SummaryOptions())
+    again = await gateway.summarize(read_results(file), SummaryOptions())
+    for name in ("failed_sample_count", "failures_by_reason", "sample_count"):
+        whole.ClearField(name)
+        again.ClearField(name)
+    assert str(again) == str(whole)
+    assert as_json(again) == as_json(whole)
+
+
 async def summary(folder: Path, kind: str) -> Summary:
     """The summary of samples, which is that of a run with them."""
     some = samples(kind)
@@ -179,6 +231,7 @@ async def summary(folder: Path, kind: str) -> Summary:
         found = await gateway.summarize(some, OPTIONS)
         of_run = await gateway.runs.summary("run", OPTIONS)
         board = await gateway.runs.leaderboard("run")
+        await assert_consumers_agree(gateway, folder, some, found)
     assert str(of_run.summary) == str(found)
     assert not found.problems
     assert found.WhichOneof("kind") == {"decision": "decisions", "dialogue": "dialogues"}.get(kind, kind)
