@@ -40,7 +40,12 @@ def test_groupings_are_tags_joined_by_commas() -> None:
 def test_each_grouping_is_a_table_with_its_tags_in_the_requested_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    groups = ({}, {"level": "hard"}, {"level": "hard", "format": "short"}, {"level": "", "format": "long"})
+    groups: tuple[dict[str, str], ...] = (
+        {},
+        {"level": "hard"},
+        {"level": "hard", "format": "short"},
+        {"level": "", "format": "long"},
+    )
     figures = [VerdictFigures(tags=tags, all_models=True, verdict_count=1, pass_count=1) for tags in groups]
     options = summary_options(["level", "level,format"])
     summary = Summary(scripts=ScriptsSummary(figures=figures), options=options, problems=["gone"])
