@@ -53,7 +53,7 @@ class Generation(generation_service_pb2_grpc.GenerationServiceServicer):
         del request, context
         return GenerateResponse()
 
-    ListModels = CheckProvider = GetLedgerStatus = Generate  # type: ignore[assignment] # not called
+    ListModels = CheckProvider = GetLedgerStatus = GetRateLimits = Generate  # type: ignore[assignment] # not called
 
     async def GenerateBatch(
         self, request: GenerateBatchRequest, context: Any

@@ -122,7 +122,7 @@ class FairSemaphore:
         self._free -= 1
 
     def _next(self) -> FairShare | None:
-        """The share that gets the next slot; None if no share wants one."""
+        """The share that gets the next slot; None if no share waits for one."""
         wanting: list[FairShare] = []
         fewest = None
         for shares in self._shares.values():

@@ -52,8 +52,8 @@ class Reviewed:
 def read_review(rows: Sequence[tuple[int, Mapping[str, str]]]) -> Reviewed:
     """Reads a sheet.
 
-    The right choice of a row is what stands in "gold", else the option that the scenario was written for.
-    Where it is either, so is the level; else the level is what stands in "level". Annotators may have left
+    The right choice of a row is the value of "gold", else the option that the scenario was written for.
+    Where it is either, so is the level; else the level is the value of "level". Annotators may have left
     cells empty.
 
     Args:

@@ -43,7 +43,7 @@ class ReviewedTasks:
     statuses: Counter[str] = field(default_factory=Counter)
     """Rows by status."""
     unworded: list[str] = field(default_factory=list)
-    """Tasks kept with a constraint that does not stand in their goal, in words."""
+    """Tasks kept with a constraint that their goal does not state, in words."""
     problems: list[str] = field(default_factory=list)
     """The problems, each with its line."""
 
@@ -76,7 +76,7 @@ def read_review(rows: Sequence[tuple[int, Mapping[str, str]]], *, unreviewed: bo
 
     Args:
         rows: The rows of the sheet, each with the number of its line.
-        unreviewed: Whether tasks without a status are kept where all their constraints stand in their goal.
+        unreviewed: Whether tasks without a status are kept where their goal states all their constraints.
     """
     found = ReviewedTasks()
     seen: set[str] = set()
@@ -85,7 +85,7 @@ def read_review(rows: Sequence[tuple[int, Mapping[str, str]]], *, unreviewed: bo
         task = request.task
         problems = list(status_problems(row, status, EDITED_COLUMNS)) if status else []
         if task.id in seen:
-            problems.append(f"id: {task.id!r} stands twice")
+            problems.append(f"id: {task.id!r} is repeated")
         seen.add(task.id)
         problems += [f"{one.field}: {one.description}" for one in violations(request)]
         missing = [one for one in task.constraints if not names_phrase(task.goal, one)]

@@ -58,7 +58,7 @@ def task_row(task: SimulationTask, **tags: str) -> SimulateDialogueRequest:
 
 
 def read_review(rows: Sequence[tuple[int, Mapping[str, str]]]) -> ReviewedTasks:
-    """Reads a sheet. Of an edited task, what stands in no column of edits stays as it was written.
+    """Reads a sheet. Columns without an edit keep their written value.
 
     Args:
         rows: The rows of the sheet, each with the number of its line.
@@ -83,7 +83,7 @@ def _problems(row: Mapping[str, str], status: str, seen: set[str]) -> Iterator[s
         yield f"kind: is {kind!r}, none of {', '.join(_KINDS)}"
     name = row.get("id", "")
     if name and name in seen:
-        yield f"id: {name!r} stands twice"
+        yield f"id: {name!r} is repeated"
     seen.add(name)
 
 

@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 
 
 def takes_groups(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a command of a function: a parameter that is a dataclass stands for the options of its fields.
+    """Makes a command of a function: a parameter that is a dataclass becomes the options of its fields.
 
     Each field is annotated as a parameter of a command is, and its default is the option's. In its help a
-    command's own options stand before these.
+    command's own options come before these.
     """
     own: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []

@@ -14,7 +14,7 @@ from dramaturg.cli.platform import fail
 
 
 def check_writable(*files: Path) -> None:
-    """Refuses files that cannot be written, before anything is paid for that should stand in them.
+    """Refuses files that cannot be written, before any call that is paid for.
 
     Raises:
         typer.Exit: 2 with a message that names the first such file.

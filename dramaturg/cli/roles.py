@@ -47,7 +47,7 @@ class Wish(NamedTuple):
     """The set of objective roles. Empty: none."""
     coarse: int
     fine: int
-    """How many roles to generate; none at all: only the objective ones stand."""
+    """How many roles to generate. 0: the objective roles alone."""
     eps: float | None
     """The distance of neighbours. None: the service's default."""
     model: str

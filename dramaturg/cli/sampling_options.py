@@ -59,7 +59,7 @@ class SamplingOptions:
         )
 
     def apply(self, request: Message) -> None:
-        """Sets what is set in the options of a request, if it has options."""
+        """Copies the given values into the options of a request, if it has options."""
         sampling = self.sampling()
         if sampling.ByteSize() and "options" in request.DESCRIPTOR.fields_by_name:
             request.options.sampling.MergeFrom(sampling)  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Tables that fit the terminal: no name and no figure is ever cut.
 
-Where the terminal is narrow, cells fold at their spaces; columns that have no room even so stand in a
+Where the terminal is narrow, cells fold at their spaces; columns that do not fit are printed in a
 further table below, beside the same names.
 """
 
@@ -38,7 +38,7 @@ class Table:
     Args:
         names: The heads of the columns that say what a row is about.
         texts: The heads of further columns of words.
-        figures: The heads of the columns of figures, which stand on the right of theirs.
+        figures: The heads of the columns of figures, aligned to the right.
         title: What the table shows.
     """
 

@@ -2,7 +2,7 @@ r"""What is written to a terminal cannot steer it.
 
 Models, judges and other services word some of what is shown. Control characters (Unicode's Cc: C0, DEL and
 C1) other than line feeds and tabs are shown as ``\x1b`` and the like, so that none of them moves the cursor,
-changes the title or paints over what stands there. JSON needs none of this: it escapes what matters.
+changes the title or overwrites text. JSON needs none of this: it escapes what matters.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ async def keeps_candidates_apart(subject: Subject) -> None:
 
 @check("Long steps, other scripts than Latin and forty candidates have a well-formed result.")
 async def bears_unusual_input(subject: Subject) -> None:
-    """Checks sizes and languages at the edge of what is common."""
+    """Checks uncommon sizes and languages."""
     expected = await wanted(subject)
     chinese = script(["在锅里装满水。", "把水烧开。", "把茶包放进杯子。", "把热水倒在茶包上。"])
     long = script(["Stir the tea. " * 700, *STEPS])

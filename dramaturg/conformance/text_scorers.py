@@ -87,7 +87,7 @@ async def says_where_scores_come_from(subject: Subject) -> None:
     require_signed((await ask(subject, TEXTS)).provenance, await identity(subject))
 
 
-@check("A text has the score that it has alone, whatever stands beside it.")
+@check("A text has the score that it has alone, regardless of the other texts.")
 async def scores_each_text_by_itself(subject: Subject) -> None:
     """Checks that texts of one request do not touch each other."""
     together, alone, turned = await asyncio.gather(
@@ -106,7 +106,7 @@ async def scores_each_text_by_itself(subject: Subject) -> None:
     "Empty and long texts, other scripts than Latin and as many texts as may be have a well-formed result."
 )
 async def bears_unusual_input(subject: Subject) -> None:
-    """Checks sizes and languages at the edge of what is common."""
+    """Checks uncommon sizes and languages."""
     cases: list[Sequence[str]] = [
         ["", " \n\t"],
         ["把热水倒在茶包上。", "🙂" * 50],

@@ -69,7 +69,7 @@ def find_columns(names: Sequence[str], message: Descriptor) -> Sequence[Column]:
 
 
 def assemble(columns: Sequence[Column], cells: Sequence[Any], read: Read) -> dict[str, Any] | Violation:
-    """The JSON value of a row; what is empty is left out, elements of lists too.
+    """The JSON value of a row without empty values and empty elements of lists.
 
     Args:
         columns: The columns.

@@ -21,7 +21,7 @@ MAX_CELL_LENGTH = 4 << 20
 
 _BOOLEANS = {"true": True, "false": False}
 
-# The module knows one limit for the whole process (131,072 by default).
+# The module has one limit for the whole process (131,072 by default).
 csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_LENGTH))
 
 

@@ -9,7 +9,7 @@ EXTRA = "dramaturg[datasets]"
 class DatasetError(Exception):
     """A dataset that cannot be read to its end, e.g. because of a wrong header or a damaged file.
 
-    The message is what is to be said of the dataset, such as "is damaged: ...".
+    The message is a predicate whose subject is the dataset, e.g. "is damaged: ...".
 
     Attributes:
         line: The number of the line at fault, from 1. 0: it is about the file as a whole.

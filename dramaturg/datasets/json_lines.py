@@ -1,6 +1,6 @@
 """Reads JSON Lines: one JSON value a line. Blank lines are skipped.
 
-``read_json_lines`` yields what is wrong with a line in place of its value. ``json_values`` and
+``read_json_lines`` yields the fault of a line in place of its value. ``json_values`` and
 ``json_objects`` read a file by its path and stop at the first invalid line.
 """
 

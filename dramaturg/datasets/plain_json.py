@@ -3,7 +3,7 @@
 The parser is written in Python. A message's constructor is not and takes nested values too, but it takes
 others than the parser and makes other messages of some. So each type has a reader, compiled once, which
 turns a value into the constructor's arguments where both surely mean the same. Any other value is not plain,
-a wrong one too: it is for the parser, which is the one to judge it and to say what is wrong.
+a wrong one too: the parser decides about it and names the fault.
 """
 
 from __future__ import annotations

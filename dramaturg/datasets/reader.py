@@ -55,7 +55,7 @@ class Manifest:
 
 
 class DatasetReader(Generic[Request]):
-    """The rows of a dataset, read once, from where the file stands; one row is in memory at a time.
+    """The rows of a dataset, read once from the current position; one row is in memory at a time.
 
     JSON Lines and CSV may be compressed with gzip, which their first bytes tell. Parquet needs a file that
     can be read at any place: it is read once for its hash and once for its rows.

@@ -57,7 +57,7 @@ def read_request(
         filled: Required top-level fields that may be empty here, because the caller fills them.
 
     Returns:
-        The request; or what is wrong, at least one violation.
+        The request; or the violations, at least one.
     """
     if not isinstance(value, dict):
         return (Violation("", f"is not a JSON object but {type(value).__name__}"),)
@@ -70,7 +70,7 @@ def read_request(
         return (Violation("", TOO_DEEP),)
     except (TypeError, ValueError, OverflowError, SystemError) as error:
         # Values that the parser does not expect, such as a date of Parquet, or for an enum 1e400 or half a
-        # surrogate pair. It is the cause of a SystemError that says what is wrong.
+        # surrogate pair. It is the cause of a SystemError that names the fault.
         return (Violation("", _short(f"is no {kind.DESCRIPTOR.name}: {error.__cause__ or error}")),)
     empty = [name for name in filled if not getattr(request, name)]
     return [found for found in violations(request, request.ByteSize()) if found.field not in empty] or request

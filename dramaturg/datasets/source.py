@@ -34,7 +34,7 @@ def open_source(address: str, *, seekable: bool = False, max_bytes: int | None =
     """Opens a dataset in binary.
 
     Args:
-        address: A path, a ``file://`` address, or one that fsspec knows (the extra "datasets").
+        address: A path, a ``file://`` address, or one that fsspec supports (the extra "datasets").
         seekable: Whether it must be possible to read it at any place. A remote one is then copied to a
             temporary file, so that it is fetched once.
         max_bytes: The most bytes of such a copy. None: any number.

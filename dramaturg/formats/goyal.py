@@ -58,7 +58,7 @@ def read_study(content: Any, seed: int) -> Study:
 
     Args:
         content: The file's JSON value.
-        seed: Decides which of the two stands first, article by article.
+        seed: Decides which of the two is first, for each article.
 
     Raises:
         TypeError: It is no object.

@@ -1,6 +1,6 @@
 r"""Reads the value to which a text in prose commits itself: "Rating: [[8]]", "My vote is Text 2.".
 
-A value is read where the text is the value alone, where it is announced by its label, and where it stands in
+A value is read where the text is the value alone, where it follows its label, and where it is in
 double brackets or in ``\boxed{}``. Reasoning, quotations and quoted lines commit to nothing. All commitments
 of a text must be clear and equal; otherwise the text has no value. The rules are in docs/answers.md.
 """

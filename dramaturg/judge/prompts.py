@@ -161,7 +161,7 @@ class PromptLibrary:
         _require_equal(file, "placeholder", used, {*fixed, *content})
         exposed = sorted({*_PLACEHOLDER.findall(messages.get("system", ""))} & {*content})
         if exposed:
-            raise PromptError(f"{file}: placeholder {exposed[0]!r} may stand in '# user' only")
+            raise PromptError(f"{file}: placeholder {exposed[0]!r} is allowed in '# user' only")
         if "{{" in _PLACEHOLDER.sub("", "".join(messages.values())) or "{{" in "".join(found.values()):
             raise PromptError(f"{file}: a '{{{{' begins no placeholder")
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -212,7 +212,7 @@ def _sections(file: Path, text: str) -> dict[str, str]:
     sections: dict[str, str] = {}
     for heading, body in zip(pieces[::2], pieces[1::2], strict=True):
         if heading in sections:
-            raise PromptError(f"{file}: '# {heading}' stands twice")
+            raise PromptError(f"{file}: '# {heading}' is repeated")
         if not body.strip():
             raise PromptError(f"{file}: '# {heading}' is empty")
         sections[heading] = body.strip()

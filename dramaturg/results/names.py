@@ -18,7 +18,7 @@ def outcome_name(outcome: int) -> str:
 def reason_name(abstain_reason: int) -> str:
     """The name of an AbstainReason without its prefix, e.g. "TIMED_OUT"; empty for 0.
 
-    A number that this version does not know is shown as "REASON_<number>".
+    A number that this version does not define is shown as "REASON_<number>".
     """
     return _name(AbstainReason, abstain_reason, "ABSTAIN_REASON_")
 

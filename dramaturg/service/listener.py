@@ -55,7 +55,7 @@ def server_options(settings: ServerSettings) -> list[Option]:
         ("grpc.server.max_pending_requests", _LONGEST_QUEUE),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _LONGEST_QUEUE),
         # gRPC spreads the age by a tenth either way, so that clients do not come back all at once. A call
-        # that is under way when the grace ends is lost, so the grace outlasts every call.
+        # in progress when the grace ends is lost, so the grace is longer than any call.
         ("grpc.max_connection_age_ms", milliseconds(settings.max_connection_age_seconds)),
         ("grpc.max_connection_age_grace_ms", milliseconds(settings.maximum_deadline_seconds + 60)),
         ("grpc.keepalive_time_ms", milliseconds(settings.keepalive_seconds)),
@@ -85,4 +85,4 @@ class Registration:
         self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
-        """Does nothing: the generic handler, which is always added too, knows the same methods."""
+        """Does nothing: the generic handler, which is always added too, has the same methods."""

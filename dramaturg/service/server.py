@@ -245,7 +245,7 @@ async def _serve(
         app.open() as contracts,
         Server(contracts, settings, auth, interceptors=interceptors),
     ):
-        # Objects that exist now live to the end: to look for garbage among them again and again is a seventh
+        # Objects that exist now exist until the end: repeated searches for garbage among them take a seventh
         # of all processor time under load (docs/generation.md).
         gc.collect()
         gc.freeze()

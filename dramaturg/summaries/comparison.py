@@ -62,7 +62,7 @@ def read_samples(samples: Iterable[RunSample], name: str, *, by_sample: bool) ->
 
 
 def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRunsRequest, list[str]]:
-    """The items of all runs as a request, and in words what is in no figure.
+    """The items of all runs as a request, and in words the items that are in no figure.
 
     A sample that failed in a run is an abstention on all that the other runs have of it.
 

@@ -138,7 +138,7 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
 
 
 def describe_script(script: DialogueScript, name: str) -> Script:
-    """What figures need to know of a script."""
+    """The facts of a script that figures depend on."""
     return Script(
         name, script.task.name, SUBSET_NAMES.get(script.subset, ""), KIND_NAMES.get(script.task.kind, "")
     )

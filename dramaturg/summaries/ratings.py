@@ -22,7 +22,7 @@ STATELESS, STATEFUL = "stateless", "stateful"
 
 
 class Script(NamedTuple):
-    """What figures need to know of a test script."""
+    """The facts of a test script that figures depend on."""
 
     id: str
     """The script."""

@@ -12,7 +12,7 @@ from dramaturg.service.installed import AppClass, UnknownServiceError, find_app,
 from dramaturg.service.server import Server
 from dramaturg.testing.servers import serve
 
-_SHORT = {"drain_grace_seconds": 0.2}  # a test that ends has no use for the calls under way
+_SHORT = {"drain_grace_seconds": 0.2}  # a test that ends does not need the calls in progress
 
 
 class PlatformMissingError(ImportError):

@@ -104,7 +104,7 @@ def completion(
     sections = {
         criterion: section(criterion, judged, steps, constraints) for criterion, judged in answer.items()
     }
-    return Answer(json.dumps(REASONING[agent] | sections, ensure_ascii=False))
+    return Answer(json.dumps({**REASONING[agent], **sections}, ensure_ascii=False))
 
 
 def section(

@@ -128,7 +128,7 @@ class DatasetAccess:
         except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a NUL
             raise invalid(_URI, f"is not a valid path: {error}") from error
         if not inside:
-            # The folders are not named: callers need not know the layout of the host.
+            # The folders are not named: the layout of the host is not disclosed to callers.
             raise invalid(_URI, "is outside of the folders that this gateway reads datasets from")
         return resolved
 

@@ -209,7 +209,7 @@ def _half(chosen: Sequence[JudgedPair]) -> float | None:
 
 
 def _by_id(values: Iterable[tuple[JudgedPair, float]]) -> tuple[Array, Array]:
-    """The sum and the number of the values of each id, sorted; those without one stand alone."""
+    """The sum and the number of the values of each id, sorted; those without one are groups of their own."""
     named: defaultdict[str, list[float]] = defaultdict(list)
     alone: list[list[float]] = []
     for one, value in values:

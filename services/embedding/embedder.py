@@ -130,7 +130,7 @@ class Embedder(Generic[InputT]):
         return await self._backend.load()
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """Embeds texts. Cancelled, it stops after the batch under way.
+        """Embeds texts. Cancelled, it stops after the current batch.
 
         Raises:
             WeightsMissingError: the model cannot be loaded.

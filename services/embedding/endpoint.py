@@ -17,7 +17,7 @@ from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVector
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 
 _UNUSED_KEY = "none"  # the package insists on a key; endpoints without credentials ignore it
-_BLANK = " "  # the protocol knows no empty input, our contract does
+_BLANK = " "  # the protocol has no empty input, our contract has
 _CHARACTERS_PER_TOKEN = 4
 _MAX_MESSAGE_LENGTH = 300
 

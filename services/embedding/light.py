@@ -72,7 +72,7 @@ class LightEncoder:
         """The word pieces of texts and their last hidden states, scaled to length 1."""
         hidden, _ = self._hidden(inputs)
         hidden /= np.linalg.norm(hidden, axis=2, keepdims=True)
-        # The first and the last piece stand for the text's two ends.
+        # The first and the last piece represent the text's two ends.
         return [
             TokenVectors(self._pieces(ids[1:-1]), text[1 : len(ids) - 1].copy())
             for text, ids in zip(hidden, inputs, strict=True)

@@ -52,8 +52,8 @@ class EmbeddingSettings(Settings):
     section: ClassVar[str] = "embedding"
 
     engine: Literal["light", "sentence-transformers", "openai"] = "light"
-    """What makes the vectors: our own forward pass in NumPy; the sentence-transformers library, which needs
-    the extra [embeddings] and knows every architecture; or an endpoint. The first two give the same vectors
+    """The encoder: our own forward pass in NumPy; the sentence-transformers library, which needs the extra
+    [embeddings] and supports every architecture; or an endpoint. The first two give the same vectors
     for the same model.
     """
     model: str = Field(default=DEFAULT_MODEL, min_length=1, max_length=200)

@@ -85,7 +85,7 @@ class App:
                     authoring.AuthoringServicer(author, prompts, version=release),
                     name=authoring.NAME,
                     version=release,
-                    description="Writes, with any model, what is then judged.",
+                    description="Writes the texts that are judged, with any model.",
                     capabilities=[CALLS_MODELS],
                 ),
                 Contract.make(

@@ -94,7 +94,7 @@ class Generator:
             raise ServiceError(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 error_reason_pb2.ERROR_REASON_OVERLOADED,
-                f"{self._batch_requests} requests of batches are under way; {count} more would exceed the "
+                f"{self._batch_requests} requests of batches are in progress; {count} more would exceed the "
                 f"limit of {self._max_batch_requests}",
                 metadata={"limit": str(self._max_batch_requests)},
                 retry_after=self._retry_seconds,

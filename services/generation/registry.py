@@ -46,7 +46,7 @@ class Registry:
 
         Args:
             providers: The providers, by distinct names.
-            default_model: What an empty name stands for, as "provider/model" or a model of the first
+            default_model: The meaning of an empty name, as "provider/model" or a model of the first
                 provider. Empty: the first provider's own default.
         """
         self._providers: Mapping[str, ConfiguredProvider] = {
@@ -79,7 +79,7 @@ class Registry:
 
     @property
     def default_model(self) -> str:
-        """What an empty name stands for, as "provider/model". Empty: nothing."""
+        """The meaning of an empty name, as "provider/model". Empty: nothing."""
         try:
             configured, model = self.resolve("")
         except ModelUnknownError:

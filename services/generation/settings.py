@@ -234,7 +234,7 @@ class GenerationSettings(Settings):
     ledger_url: SecretStr = SecretStr("")
     """The store of completions, in place of ``ledger``: ``sqlite:///PATH`` (four slashes for an absolute
     one), ``sqlite://`` (in memory), or, for several processes,
-    ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE`` with any parameter that libpq knows. Empty: the file
+    ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE`` with any parameter of libpq. Empty: the file
     that ``ledger`` names.
     """
     ledger_spool_dir: Path = Field(default_factory=default_spool_dir)

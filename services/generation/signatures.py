@@ -1,4 +1,4 @@
-"""Signs what is answered: who answered, and how long it took."""
+"""Provenance of answers: the service, and the latency."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _GRACE = 0.02  # seconds in which the work itself may say why it failed, before 
 
 
 class _SharedWork(Generic[T]):
-    """Work under way, and who waits for it. As a deadline: the last of the waiters'."""
+    """Work in progress, and its waiters. As a deadline: the last of the waiters'."""
 
     def __init__(self) -> None:
         self.waiters: dict[asyncio.Future[T], Deadline] = {}
@@ -51,7 +51,7 @@ class SingleFlight(Generic[T]):
     async def join(
         self, key: str, deadline: Deadline, work: Callable[[Deadline], Coroutine[Any, Any, T]]
     ) -> tuple[T, bool]:
-        """Waits for the work of ``key``, which is begun if it is not under way.
+        """Waits for the work of ``key``, which is begun if it is not in progress.
 
         Returns:
             The outcome, and whether it was begun for this caller.

@@ -22,7 +22,7 @@ DOMAIN_ERRORS = (
     LedgerUnavailableError,
     ProviderError,
 )
-"""What [service_error] knows."""
+"""The errors that [service_error] maps."""
 
 _FAULTS = {
     FailureKind.RATE_LIMITED: (

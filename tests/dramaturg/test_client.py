@@ -70,6 +70,9 @@ class Directory(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):
             )
         return CheckJudgeResponse(judge=JUDGE)
 
+    async def ListModelWaits(self, request: Any, context: Any) -> Any:
+        raise NotImplementedError
+
 
 def evaluations() -> Evaluations:
     return Evaluations()  # type: ignore[abstract]  # the methods that are not there answer UNIMPLEMENTED

@@ -50,7 +50,7 @@ async def run_variants(
         people: What people say. None: variants are compared with the base.
     """
     aggregators: dict[str, VariantAggregator] = {}
-    # The base has no prompts of its own, so those without any stand first.
+    # The base has no prompts of its own, so those without any come first.
     ordered = sorted(variants, key=lambda one: sorted(one.environment.items()))
     for settings, alike in groupby(ordered, key=lambda one: one.environment):
         with environment(settings):

@@ -70,7 +70,7 @@ class Variant:
 
 
 def parse_variants(texts: Sequence[str], base: Overrides) -> Sequence[Variant]:
-    """Reads variants as the command line has them; the base stands first, each once.
+    """Reads the variants of the command line without duplicates, the base first.
 
     Args:
         texts: Each one of ``NAMES`` or of the ``FORMS``, or several joined by "+". None at all: ``NAMES``,

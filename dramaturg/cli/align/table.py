@@ -1,6 +1,6 @@
 """Reads rows of scores and labels, and makes requests of them.
 
-Nothing is left out without a word: what cannot be used is refused with its line, and what is merely absent is
+Nothing is left out silently: unusable values are refused with their line, and absent ones are
 counted.
 """
 
@@ -84,7 +84,7 @@ class Rows:
                 self.refuse(0, f"has no column {column!r}{named}")
 
     def refuse(self, line: int, problem: str) -> NoReturn:
-        """Refuses the file for what is wrong in a line."""
+        """Refuses the file for a fault in a line."""
         _refuse(self.file, line, problem)
 
 
@@ -215,17 +215,17 @@ class Cells:
         self._rows, self.line, self._row = rows, line, row
 
     def text(self, column: str) -> str:
-        """What stands in a column; empty where nothing does."""
+        """The text of a column; empty if there is none."""
         value = self._row.get(column)
         return "" if value is None else str(value).strip()
 
     def quoted(self, column: str) -> str:
-        """What stands in a column, for messages: cut where it is long."""
+        """The text of a column for messages, cut if it is long."""
         text = self.text(column)
         return repr(text if len(text) <= QUOTED else f"{text[:QUOTED]}...")
 
     def required(self, column: str) -> str:
-        """What stands in a column.
+        """The text of a column.
 
         Raises:
             typer.BadParameter: Nothing does.
@@ -235,10 +235,10 @@ class Cells:
         return text
 
     def number(self, column: str, *, lowest: float = -1e12, highest: float = 1e12) -> float | None:
-        """The number in a column; ``None`` where nothing stands there.
+        """The number in a column; ``None`` if the column is empty.
 
         Raises:
-            typer.BadParameter: What stands there is no number, or out of range.
+            typer.BadParameter: The text is no number, or out of range.
         """
         if not self.text(column):
             return None
@@ -254,7 +254,7 @@ class Cells:
         return self.number(column) if truth is None else truth
 
     def truth(self, column: str) -> bool | None:
-        """Whether a column says true; ``None`` where nothing stands there.
+        """Whether a column says true; ``None`` if the column is empty.
 
         Raises:
             typer.BadParameter: It says neither true nor false.

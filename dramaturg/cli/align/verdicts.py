@@ -66,8 +66,8 @@ def verdicts(
 ) -> None:
     """Measures how often verdicts agree with the labels of people, for each criterion and for named sets.
 
-    An item is TASK/CANDIDATE, or the candidate's id alone. Every figure stands under three policies of what
-    an abstention counts as: excluded, wrong, worst-case. Items of one task are taken together in the
+    An item is TASK/CANDIDATE, or the candidate's id alone. Every figure is computed under three policies of
+    abstentions: excluded, wrong, worst-case. Items of one task are taken together in the
     intervals. PASS is 1 and FAIL is 0 for the mean squared error.
 
     Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct

@@ -55,7 +55,7 @@ def choice75(
     """
     count = PAPER_COUNT if demonstrations is None and split is SplitName.DEV else demonstrations or 0
     if count and split is not SplitName.DEV:
-        fail("--demonstrations are drawn from train, so they go with --split dev only")
+        fail("--demonstrations are drawn from train and require --split dev")
     try:
         reading = read_folder(source)
     except OSError as error:

@@ -36,7 +36,7 @@ def goyal(
     """Converts the human study of Goyal et al. 2022 into pairs of texts, as DRPE does (section 4.1).
 
     A pair is the best and the worst summary of an article: the first system that an annotator lists, with two
-    votes or more; articles without a clear best and worst are left out. Which text stands first is drawn,
+    votes or more; articles without a clear best and worst are left out. Which text is first is drawn,
     and the seed is in the tags. Prints in how many articles each system gets two votes or more (there every
     listed system counts), and Krippendorff's alpha of the annotators' sets with the MASI distance.
 

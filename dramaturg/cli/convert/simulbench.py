@@ -39,7 +39,7 @@ def simulbench(
         dramaturg convert simulbench simulbench_tasks.jsonl tasks.jsonl --tasks
     """
     if overrides is not None and not tasks:
-        fail("--overrides is of tasks, so it goes with --tasks only")
+        fail("--overrides changes tasks and requires --tasks")
     rows = _read(source)
     made: Sequence[EvaluateDialoguesRequest] | Sequence[SimulateDialogueRequest]
     skipped: Sequence[Skipped]

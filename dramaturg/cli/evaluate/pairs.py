@@ -103,7 +103,7 @@ def pairs(
     except ValueError as error:
         fail(str(error))
     if no_judge and (judge or model or baseline or sweep or k is not None):
-        fail("--no-judge asks nobody: --judge, --model, --baseline, --k and --sweep do not go with it")
+        fail("--no-judge excludes --judge, --model, --baseline, --k and --sweep")
     evaluate_file(
         job,
         Evaluation(

@@ -1,4 +1,4 @@
-"""The commands of ``dramaturg graphs``: what a team needs that only wants the metrics."""
+"""The commands of ``dramaturg graphs``: metrics of graphs without an evaluation."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def write(
     if unknown := sorted(set(operation or ()) - RULES.keys()):
         fail(f"--operation {unknown[0]!r}: the rules are {', '.join(RULES)}")
     if asks_model and operation:
-        fail("--operation names rules: it does not go with a model")
+        fail("--operation names rules and excludes a model")
     categories = list(dict.fromkeys(category or Category))
     rules = chosen_rules(categories, operation or ())
     if not rules:

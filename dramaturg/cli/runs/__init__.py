@@ -1,4 +1,4 @@
-"""``dramaturg runs``: evaluations of many samples that live in a gateway and outlive the command."""
+"""``dramaturg runs``: evaluations of many samples that a gateway executes, independent of the command."""
 
 from __future__ import annotations
 

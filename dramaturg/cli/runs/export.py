@@ -102,7 +102,7 @@ def _save(
 ) -> None:
     if str(out) == STANDARD_INPUT:
         if as_json:
-            fail("--json and -o - both want standard output")
+            fail("--json and -o - both write to standard output")
         ask(target, lambda runs: _print(pieces(runs)))
         return
     size = ask(target, lambda runs: _write(out, pieces(runs)))

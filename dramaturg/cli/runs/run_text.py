@@ -125,7 +125,7 @@ def describe_hindrance(progress: RunProgress, now: float) -> str:
         idle = now - _seconds(progress.last_advance_time)
         if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
             return ""
-        return f"no sample was done for {duration(idle)}; {progress.running_count:,} are under way"
+        return f"no sample was done for {duration(idle)}; {progress.running_count:,} are in progress"
     incident = progress.incident
     failing = duration(max(0.0, now - _seconds(incident.begin_time)))
     if not incident.failed_attempt_count:

@@ -63,7 +63,7 @@ def expand(
     Each goal becomes a task with one constraint, one with two and one with three. DIR/review.csv and
     DIR/review.jsonl hold the same sheet: accept, edit and reject tasks in one of them, then read it back with
     "dramaturg scripts review". A task whose goal nearly repeats that of an earlier one with as many
-    constraints is dropped and counted; constraints that the goal does not say stand in the column
+    constraints is dropped and counted; constraints that the goal does not state are in the column
     not_in_goal.
 
     Exit codes: 0 every goal was expanded, 1 some were not, 2 wrong usage or rows.

@@ -80,7 +80,7 @@ def _faults(pair: PairProbability, ends: tuple[str, str] | None, seen: set[tuple
     elif ends[0] == ends[1]:
         yield "it is one event"
     elif ends in seen:
-        yield "it stands there twice"
+        yield "it is repeated"
     # Also false for NaN.
     if not 0 <= pair.probability <= 1:
         yield f"{pair.probability} is no probability"

@@ -104,7 +104,7 @@ def _set_error(record: RunSample, error: ServiceError) -> None:
 
 
 class OutcomeWriter:
-    """Writes the outcomes of one run in groups, and loses none while the process lives.
+    """Writes the outcomes of one run in groups, and loses none while the process runs.
 
     Args:
         write: Writes a group in one transaction and retries until it succeeds.

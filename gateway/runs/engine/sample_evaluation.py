@@ -85,7 +85,7 @@ class SampleEvaluator:
     ) -> SampleEvaluation:
         """Evaluates a row, retrying transient errors and abstentions.
 
-        After the attempts of the policy the last result stands, abstentions included. During an outage of
+        After the attempts of the policy the last result is kept, abstentions included. During an outage of
         judges, up to its timeout, further attempts are free.
 
         Args:

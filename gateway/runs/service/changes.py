@@ -33,7 +33,7 @@ MAX_MODELS = 100
 
 
 class Engine(Protocol):
-    """The engine as RunService uses it. The store holds what is to be done; the engine is notified."""
+    """The engine as RunService uses it. The store holds the pending work; the engine is notified."""
 
     async def submit(self, run_id: str) -> None:
         """Starts the current attempt of a run that was created or begun again. Idempotent."""

@@ -54,7 +54,7 @@ class Design:
     resampling: Resampling
     """How intervals are made."""
     cluster_tag: str = ""
-    """The tag whose values are drawn as wholes; empty: each item stands alone."""
+    """The tag whose values are drawn as wholes; empty: each item is its own cluster."""
 
 
 @dataclass

@@ -57,7 +57,7 @@ def policy_figures(
     Args:
         outcomes: How many items there are of each kind.
         clustered: Whether the items of one cluster are drawn together, and shares have intervals that say so.
-        resampling: How the intervals of what is no share are made.
+        resampling: How the intervals of figures other than shares are made.
     """
     table = Table(outcomes)
     cells = table.cells.shape[1]

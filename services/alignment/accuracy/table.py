@@ -40,7 +40,7 @@ class Outcome:
     macro: str
     """The value of the macro tag; the same for all where there is none."""
     cluster: str
-    """Empty: each item stands alone."""
+    """Empty: each item is its own cluster."""
 
 
 class Table:
@@ -53,7 +53,7 @@ class Table:
         labels: The labels that occur, by name.
         shape: Macro values, labels, labels and abstentions.
         cells: Rows x cells: how many items a cluster of the row has in each cell.
-        multiplicities: How many clusters each row stands for.
+        multiplicities: How many clusters each row represents.
     """
 
     def __init__(self, outcomes: Mapping[Outcome, int]) -> None:

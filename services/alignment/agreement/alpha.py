@@ -72,7 +72,7 @@ def _of_ranks(patterns: Patterns) -> Statistic:
     def statistic(weights: Array) -> Array:
         used = weights @ patterns.counts
         total = used.sum(axis=1)
-        # The distance of two categories sums who stands between them, and half of those at both ends.
+        # The distance of two categories sums the counts between them, and half of those at both ends.
         ranks = (np.cumsum(used, axis=1) - used / 2) / total[:, np.newaxis] - 0.5
         first, second = (patterns.counts @ ranks.T).T, (patterns.counts @ (ranks**2).T).T
         disagreement = (weights * _spread(totals, first, second) / (totals - 1)).sum(axis=1)

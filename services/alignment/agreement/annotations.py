@@ -39,7 +39,7 @@ class AnnotatedItem:
     group: str = ""
     """Empty: the item is in no group, only among all items."""
     cluster: str = ""
-    """Empty: the item stands alone."""
+    """Empty: the item is its own cluster."""
     id: str = ""
 
 
@@ -99,7 +99,7 @@ class Sample:
     annotator: Index
     category: Index
     cluster_of_item: Index
-    """The number of the cluster of every item of the request; -1 for one that stands alone."""
+    """The number of the cluster of every item of the request; -1 for one that is its own cluster."""
 
     def patterns(self) -> Patterns:
         """The items with annotations; equal items share a row."""
@@ -138,13 +138,13 @@ class Patterns:
     counts: sparse.csr_array
     """Rows x categories: how many annotators chose each."""
     multiplicities: Index
-    """How many items each row stands for."""
+    """How many items each row represents."""
     item: Index
     """The items, by their number in the request."""
     row: Index
     """The row of each."""
     cluster: Index
-    """The number of the cluster of each; -1 for one that stands alone."""
+    """The number of the cluster of each; -1 for one that is its own cluster."""
 
     @property
     def totals(self) -> Array:

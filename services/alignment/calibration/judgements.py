@@ -19,7 +19,7 @@ class Judgements:
     correct: Array
     """1 where right, 0 where wrong, NaN where there is no answer."""
     cluster: Index
-    """The number of the cluster, by name; -1 for an item that stands alone."""
+    """The number of the cluster, by name; -1 for an item that is its own cluster."""
 
     def where(self, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Judgements:
         return self.at(np.flatnonzero(chosen))

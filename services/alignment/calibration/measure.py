@@ -123,7 +123,7 @@ def _recalibrations(used: Judgements, design: Design, total: int) -> list[Recali
 
 
 def _bootstrap(used: Judgements, places: Index, design: Design) -> Bootstrapped:
-    """Draws clusters; where each judgement stands alone, equal ones are one row."""
+    """Draws clusters; where each judgement is its own cluster, equal ones are one row."""
     if design.clustered:
         _, clusters = np.unique(used.cluster, return_inverse=True)
         multiplicities = np.ones(int(clusters.max()) + 1, np.intp)

@@ -45,7 +45,7 @@ def recalibrate(
     Args:
         confidence: The confidences, in [0, 1].
         correct: 1 where the answer is right, else 0.
-        cluster: The number of each item's cluster; -1 for an item that stands alone.
+        cluster: The number of each item's cluster; -1 for an item that is its own cluster.
         level: The level of the intervals.
         seed: The seed of the halves.
         bins: The number of bins of the expected calibration error.

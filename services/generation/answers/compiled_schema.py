@@ -43,13 +43,13 @@ class CompiledSchema:
         """Compact JSON of the value that ``text`` is JSON of, in order.
 
         Raises:
-            UncertainError: It does not fit, it is not JSON, or a member may stand twice in it.
+            UncertainError: It does not fit, it is not JSON, or it may repeat a member.
         """
         try:
             canonical = to_json(self._validator.validate_json(text)).decode()
         except ValueError:
             raise UncertainError from None
-        # Of a member that stands twice the first is lost in reading, and with it the quotes around its name.
+        # Of a repeated member the first is lost in reading, and with it the quotes around its name.
         # Quotes within strings are as many as before, unless they were not written as quotes.
         if text.count('"') != canonical.count('"') or r"\u0022" in text:
             raise UncertainError

@@ -103,7 +103,7 @@ def _search(body: str, names: Collection[str], lists: bool) -> Extraction:
     prose.append(body[position:])
     for outside in prose:
         if any(found[1] in names for found in _MEMBER.finditer(outside)):
-            raise UnreadableError("a part of the JSON stands outside of its brackets")
+            raise UnreadableError("a part of the JSON is outside of its brackets")
     return Extraction(values, body[after:])
 
 
@@ -146,7 +146,7 @@ def _plain(value: Any) -> Any:
     """Converts ``Members`` to dictionaries.
 
     Raises:
-        UnreadableError: A member stands twice, with different values.
+        UnreadableError: A member is repeated with different values.
     """
     if isinstance(value, Members):
         return _unique([(name, _plain(member)) for name, member in value])
@@ -158,7 +158,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         for name, value in pairs:
             if json.dumps(result[name], sort_keys=True) != json.dumps(value, sort_keys=True):
-                raise _ContradictionError(f"the member {name!r} stands twice, with different values")
+                raise _ContradictionError(f"the member {name!r} is repeated with different values")
     return result
 
 

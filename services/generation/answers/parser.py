@@ -29,7 +29,7 @@ def parse_answer(text: str, form: JsonForm, *, is_last: bool = False) -> ParsedA
     Code fences and prose around JSON are removed; errors of notation are repaired; values in another form
     that mean the same are converted. A text without JSON is read where the form has one deciding member, for
     example a rating, and the text states it clearly. ``repairs`` names each of these. Never does it close
-    what is left open, choose between two values that disagree, or drop a part of the JSON text. Never raises.
+    an open end, choose between two values that disagree, or drop a part of the JSON text. Never raises.
 
     Args:
         text: The text of a model, without its reasoning.

@@ -2,7 +2,7 @@
 
 Accepted are the number alone ("1", "(2)", "3."), also announced ("The answer is 2"), the label ("Option 1",
 "the second option", "option two"), "either", the option's own words, and sentences that choose one of them.
-The third number stands for either, as in the paper's list of answers (Choice-75, appendix C). Answers that
+The third number means either, as in the paper's list of answers (Choice-75, appendix C). Answers that
 name no choice or several are refused, and so are sentences that name one without clearly choosing it.
 
 A sentence counts as a choice if it has one of a few positive forms and no negation, condition, comparison or

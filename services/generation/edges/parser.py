@@ -50,7 +50,7 @@ def read_edges(entries: Sequence[Any], ids: Mapping[int, str]) -> ReadEdges:
         elif pair[0] == pair[1]:
             dropped.append(f"{said}: an event does not come before itself")
         elif pair in edges:
-            dropped.append(f"{said}: it stands there twice")
+            dropped.append(f"{said}: it is repeated")
         else:
             edges[pair] = EventEdge(source_id=pair[0], target_id=pair[1])
     return ReadEdges(list(edges.values()), dropped)

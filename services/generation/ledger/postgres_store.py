@@ -82,7 +82,7 @@ class PostgresStore:
     """A database that several processes share. The methods raise psycopg.Error.
 
     Args:
-        url: ``postgresql://user:password@host:port/database``, with any parameter that libpq knows.
+        url: ``postgresql://user:password@host:port/database``, with any parameter of libpq.
     """
 
     def __init__(self, url: str) -> None:

@@ -70,7 +70,7 @@ class ConcurrencyLimit:
 
     @property
     def value(self) -> int:
-        """How many calls may be under way at once."""
+        """How many calls may be in progress at once."""
         return int(self._limit)
 
     @property

@@ -80,9 +80,9 @@ class RateStatus:
     waiting: int
     """Calls that wait to be sent."""
     in_flight: int
-    """Calls of all models of the provider under way."""
+    """Calls of all models of the provider in progress."""
     concurrency_limit: int
-    """How many of them may be under way at once."""
+    """How many of them may be in progress at once."""
     requests_made: int
     """Requests sent in the last minute."""
     requests_per_minute: float | None
@@ -179,12 +179,12 @@ class CallLimiter:
 
     @property
     def limit(self) -> int:
-        """How many calls may be under way at once now."""
+        """How many calls may be in progress at once now."""
         return self._concurrency.value
 
     @property
     def in_flight(self) -> int:
-        """How many calls are under way."""
+        """How many calls are in progress."""
         return len(self._under_way)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 PERIOD = 60.0
 """Providers state their limits a minute."""
 MARGIN = 1.004
-"""Windows are taken for slightly longer than their period: what is sent on the second is often refused."""
+"""Windows count as slightly longer than their period: requests at its very end are often refused."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class SlidingWindow:
         return 0.0
 
     def take(self, now: float, cost: float) -> None:
-        """Counts what is sent."""
+        """Counts a request."""
         self._log.append((now, cost))
         self._sum += cost
 

@@ -70,7 +70,7 @@ class StatedQuota:
             self._refill = used / quota.reset if quota.reset and used > 0 else self._limit / self._period
 
     def lower(self, now: float, level: float) -> None:
-        """Takes what is left according to a refusal: no call sent since the refused one was accepted."""
+        """Takes the quota that a refusal states: no call sent since the refused one was accepted."""
         self._level, self._at = min(self._level_at(now), level), now
         self._slack = min(3.0, self._slack + 0.3)
 
@@ -98,7 +98,7 @@ class StatedQuota:
         return max(0.0, until_reset) if math.isfinite(until_reset) else 0.0
 
     def take(self, now: float, cost: float) -> bool:
-        """Counts what is sent. Returns whether it was admitted because of the refill alone."""
+        """Counts a request. Returns whether it was admitted because of the refill alone."""
         self._level = self._level_at(now) - cost
         self._at = now
         self._certain -= cost

@@ -241,7 +241,7 @@ def _parsed(response: Response) -> object:
         pass
     if response.content.lstrip().startswith((b"data:", b"event:", b":")):
         return assemble(response.content)
-    return json.loads(response.content)  # knows more encodings, and half surrogate pairs
+    return json.loads(response.content)  # supports more encodings, and half surrogate pairs
 
 
 def _model_names(body: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Responses that are no answer: what is wrong, in the words of the servers that are in use."""
+"""Responses that are no answer: their faults, in the words of common servers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Refusal:
     status: int
     """The HTTP status; the status that an error within HTTP 200 states."""
     code: str
-    """The endpoint's own name for what is wrong. Empty: it gives none."""
+    """The endpoint's own name of the fault. Empty: it gives none."""
     params: tuple[str, ...]
     """The members of the request that it says are at fault."""
     said: str
@@ -107,7 +107,7 @@ class Refusal:
         retry_after: float | None = None,
         quotas: Quotas | None = None,
     ) -> Refusal:
-        """Reads what stands in a body, or in its member ``error``."""
+        """Reads the fault from a body, or from its member ``error``."""
         members = _members(error)
         codes = [str(members[name]) for name in ("code", "type", "status", "error_type") if members.get(name)]
         stated = members.get("code")
@@ -162,7 +162,7 @@ class Refusal:
         """Whether it may be about a parameter that the endpoint does not take."""
         if self.status in _NO_PARAMETER_STATUSES:
             return False
-        # Some servers answer a parameter that they do not know with an internal error.
+        # Some servers answer an unknown parameter with an internal error.
         return self.status < 500 or bool(_INTERNAL.search(f"{self.code} {self.said}"))
 
 
@@ -175,7 +175,7 @@ _INTERNAL = re.compile(
 
 
 def _members(error: Any) -> Mapping[str, Any]:
-    """The members that say what is wrong: those of ``error`` where the common servers put them, or all."""
+    """The members that describe the fault: those of ``error`` where the common servers put them, or all."""
     if isinstance(error, list):
         error = error[0] if error else {}
     if not isinstance(error, dict):

@@ -1,7 +1,7 @@
 """Response bodies of the OpenAI chat-completions protocol as answers.
 
 Only the text decides whether a response is an answer. Token counts and log-probabilities that cannot be right
-are left out and noted: what is paid for is not discarded for them.
+are left out and noted: a paid answer is not discarded because of them.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Transport:
         return await self._send("POST", self._url(path), body, streamed=streamed)
 
     async def get(self, path: str) -> Response:
-        """Reads what stands at ``path`` below the base address. Raises as [post] does."""
+        """Reads the resource at ``path`` below the base address. Raises as [post] does."""
         return await self._send("GET", self._url(path), None)
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ _MODES: Mapping[pb.DistanceMode.ValueType, Mode] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """A request made ready: the problem, and what is needed to read its solution.
+    """A decoded request: the problem, and the data to decode its solution.
 
     Attributes:
         problem: The problem, its first graph the smaller one.

@@ -1,4 +1,4 @@
-"""Script graphs and what is said of one: decoding with its limits, encoding."""
+"""Script graphs and their reports: decoding with limits, encoding."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def decode_graph(message: script_graph_pb2.ScriptGraph, field: str) -> ScriptGra
 
 
 def decode_event(message: script_graph_pb2.Event, field: str) -> NewEvent:
-    """An event that stands alone.
+    """An event without edges.
 
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation.

@@ -87,7 +87,7 @@ def _degrees(edges: tuple[tuple[int, int], ...], size: int) -> tuple[np.ndarray,
 
 @dataclass(frozen=True)
 class Solution:
-    """The best mapping found so far and what is known of the best there is.
+    """The best mapping found so far, and the bounds of the optimum.
 
     Attributes:
         mapping: The best mapping found.

@@ -134,10 +134,10 @@ def test_options_of_the_others() -> None:
     assert (graphs.task, graphs.reduce) == (graphs_pb2.GRAPH_TASK_GENERATE, True)
 
     decisions = EvaluateDecisionsRequest(prompts=[DECISION_PROMPT_STORY])
-    options = DecisionsRunOptions(
+    choices = DecisionsRunOptions(
         prompts=[DECISION_PROMPT_NAIVE], option_order=decisions_pb2.OPTION_ORDER_BOTH
     )
-    apply_spec(decisions, RunSpec(decisions=options))
+    apply_spec(decisions, RunSpec(decisions=choices))
     assert list(decisions.prompts) == [DECISION_PROMPT_NAIVE]
     assert decisions.option_order == decisions_pb2.OPTION_ORDER_BOTH
 

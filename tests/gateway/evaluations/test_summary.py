@@ -44,6 +44,7 @@ from dramaturg.report.aggregator import ReportAggregator
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from dramaturg.service.errors import ServiceError
+from dramaturg.testing import serve
 from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
@@ -51,7 +52,6 @@ from gateway.settings import GatewaySettings, JudgeEntry
 from services.alignment.app import App as AlignmentApp
 from services.graph.app import App as GraphApp
 from tests.dramaturg.summaries.test_one_figure import DECISIONS, DIALOGUES, GRAPHS, outcome
-from tests.support.grpc_servers import serve
 from tests.support.results import scripts_result
 from tests.support.runs import create, rows
 
@@ -60,6 +60,8 @@ SCRIPTS = [
     scripts_result("t2", {"a": {"adequacy": True, "other": True}, "b": {"adequacy": None, "other": None}}),
     scripts_result("t3", {"a": {"adequacy": False, "other": True}, "b": {"adequacy": False, "other": True}}),
 ]
+
+FIRST, SECOND = pairs.PREFERENCE_FIRST, pairs.PREFERENCE_SECOND
 
 
 def comparison(given: int, swapped: int) -> ComparePairResponse:
@@ -82,11 +84,10 @@ def comparison(given: int, swapped: int) -> ComparePairResponse:
             )
         ],
         preference=pairs.Preference.ValueType(vote),
-        first_vote_share={pairs.PREFERENCE_FIRST: 1.0, pairs.PREFERENCE_SECOND: 0.0}.get(vote, 0.5),
+        first_vote_share=1.0 if vote == FIRST else 0.0 if vote == SECOND else 0.5,
     )
 
 
-FIRST, SECOND = pairs.PREFERENCE_FIRST, pairs.PREFERENCE_SECOND
 TEXTS = [
     TextsResult(
         id=str(place),

@@ -125,7 +125,7 @@ def test_what_keeps_a_run_from_getting_further_is_told_in_one_line() -> None:
     assert describe_hindrance(waiting, 1065) == "for 1 min 05 s no attempt has ended: it waits"
     silent = RunProgress(running_count=16, last_advance_time=Timestamp(seconds=1000))
     assert describe_hindrance(silent, 1029) == ""
-    assert describe_hindrance(silent, 1040) == "no sample was done for 40 s; 16 are under way"
+    assert describe_hindrance(silent, 1040) == "no sample was done for 40 s; 16 are in progress"
     assert describe_hindrance(RunProgress(), 1040) == ""
 
 

@@ -153,7 +153,7 @@ def test_unreviewed_tasks_are_kept_on_request_where_their_goal_says_all(tmp_path
     [
         ([row(1, status="fine")], "line 2: status: is 'fine'"),
         ([row(1, status="edited")], "line 2: edited_goal"),
-        ([row(1), row(1)], "line 3: id: '1/0/1' stands twice"),
+        ([row(1), row(1)], "line 3: id: '1/0/1' is repeated"),
         ([row(1, goal="")], "line 2: task.goal"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_sheet_that_is_not_in_order_is_refused_with_every_line(
     assert result.exit_code == 2
     assert "2 problems" in result.stderr
     assert f"line 2: {problem}" in result.stderr
-    assert "line 3: id: 'new/stateful/0/0' stands twice" in result.stderr
+    assert "line 3: id: 'new/stateful/0/0' is repeated" in result.stderr
     assert not (tmp_path / "tasks.jsonl").exists()
 
 

@@ -186,7 +186,7 @@ async def test_what_cannot_be_used_of_an_answer_is_left_out_and_told(graph: str)
     assert edges_of(measured.graph) == {("1", "2")}
     assert list(measured.dropped) == [
         "'2' before '1': the answer is unclear",
-        "edge from '1' to '2': it stands there twice",
+        "edge from '1' to '2': it is repeated",
         "edge from '2' to '2': it is one event",
         "edge from '2' to '1': nan is no probability",
         "edge from '2' to '7': there is no such event",

@@ -65,7 +65,7 @@ async def test_what_cannot_be_used_is_left_out_and_said() -> None:
     assert [event.id for event in response.graph.events] == ["1", "2"]
     assert list(response.dropped) == [
         "event 7: it has no number, is blank, or has over 20000 characters",
-        "edge from event '1' to event '2': it stands there twice",
+        "edge from event '1' to event '2': it is repeated",
         "edge from event '2' to event '2': an event does not come before itself",
         "edge from event '2' to event number 9: there is no event number 9",
         "edge from event number 7 to event '1': there is no event number 7",

@@ -88,7 +88,7 @@ async def test_what_cannot_be_used_is_left_out_and_said() -> None:
     )
     assert said(response) == [("first", "middle")]
     assert list(response.dropped) == [
-        "edge from event 'first' to event 'middle': it stands there twice",
+        "edge from event 'first' to event 'middle': it is repeated",
         "edge from event 'middle' to event 'middle': an event does not come before itself",
         "edge from event 'last' to event number 9: there is no event number 9",
         "edge from event number 0 to event 'last': there is no event number 0",

@@ -430,7 +430,7 @@ CAUTION = "Neither the order in which the two are shown nor their length is a re
 
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_choice_may_be_forced(serve: Serve, alone: bool) -> None:
-    asked = {"order": GIVEN, "rules": pb.ComparisonRules(forced_choice=True)} | (
+    asked: dict[str, Any] = {"order": GIVEN, "rules": pb.ComparisonRules(forced_choice=True)} | (
         {"roles": ()} if alone else {}
     )
     async with serve(votes(lambda *_: "1")) as (stub, server):
