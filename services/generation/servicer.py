@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from dramaturg.api.generation.v1 import generation_service_pb2 as pb
@@ -19,6 +21,8 @@ from services.generation.statuses import DOMAIN_ERRORS, service_error
 
 CHECK_SECONDS = 120.0
 """The longest that a check without a deadline takes."""
+CHECK_KEPT_SECONDS = 60.0
+"""How long a check of a model without a failure is kept."""
 CHECK_SHARE = 0.95
 """The share of the time left that a check may take, so that its failures are reported in time."""
 
@@ -29,6 +33,7 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         self._registry = registry
         self._ledger = ledger
         self._checker = ProviderChecker(registry)
+        self._checks: dict[str, asyncio.Task[pb.ProviderCheck]] = {}
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         del context
@@ -80,8 +85,23 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         return pb.CheckProviderResponse(check=await self._check(request.model, request.features))
 
     async def check_model(self, model: str) -> pb.ProviderCheck:
-        """Checks the connection to a model. Buys nothing."""
-        return await self._check(model, ())
+        """Checks the connection to a model. Buys nothing.
+
+        Judges of one run share a model. Calls at once share a check, and a check without a failure is kept
+        for ``CHECK_KEPT_SECONDS``.
+        """
+        check = self._checks.get(model)
+        if check is None:
+            check = self._checks[model] = asyncio.create_task(self._check(model, ()))
+            check.add_done_callback(partial(self._keep_check, model))
+        return await asyncio.shield(check)
+
+    def _keep_check(self, model: str, check: asyncio.Task[pb.ProviderCheck]) -> None:
+        failed = check.cancelled() or check.exception() is not None
+        if failed or any(one.status == pb.FEATURE_STATUS_FAILED for one in check.result().features):
+            del self._checks[model]
+        else:
+            asyncio.get_running_loop().call_later(CHECK_KEPT_SECONDS, self._checks.pop, model, None)
 
     async def _check(self, model: str, features: Sequence[pb.ProviderFeature.ValueType]) -> pb.ProviderCheck:
         wanted = decode_features(features)

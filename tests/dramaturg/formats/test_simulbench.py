@@ -137,7 +137,7 @@ def test_bad_files_are_refused(tmp_path: Path) -> None:
     assert "line 2: is not JSON" in convert(file, tmp_path / "out.jsonl").stderr
     assert convert(tmp_path / "none", tmp_path / "out.jsonl").exit_code == 2
     result = convert(file, tmp_path / "out.jsonl", "--overrides", file)
-    assert (result.exit_code, "--tasks only" in result.stderr) == (2, True)
+    assert (result.exit_code, "requires --tasks" in result.stderr) == (2, True)
     write(file, [task("0#Shell"), task("1#B", type="odd")])
     result = convert(file, tmp_path / "out.jsonl", "--tasks")
     assert (result.exit_code, len(tasks(tmp_path / "out.jsonl"))) == (1, 1)

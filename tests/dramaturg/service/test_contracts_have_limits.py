@@ -43,6 +43,8 @@ def reachable(descriptor: Descriptor, seen: set[str]) -> Iterator[FieldDescripto
     seen.add(descriptor.full_name)
     for field in descriptor.fields:
         yield field
+        if field.GetOptions().Extensions[limits_pb2.limits].contents_unlimited:
+            continue
         if field.message_type is not None and not field.message_type.full_name.startswith("google.protobuf."):
             yield from reachable(field.message_type, seen)
 

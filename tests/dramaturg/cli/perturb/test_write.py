@@ -189,7 +189,7 @@ def test_a_model_makes_the_faults(tmp_path: Path) -> None:
     [
         (["--operation", "explode"], "the rules are delete"),
         (["--operation", "delete", "--category", "wrong-order"], "no rule in common"),
-        (["--operation", "delete", "--model", "m"], "does not go with a model"),
+        (["--operation", "delete", "--model", "m"], "excludes a model"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -89,7 +89,7 @@ async def test_a_turn_that_is_none_is_asked_for_once_more(bad: Any) -> None:
         (Answer('{"reason": "', finish_reason="length"), verdict_pb2.ABSTAIN_REASON_TRUNCATED),
         (Answer(""), verdict_pb2.ABSTAIN_REASON_EMPTY),
         (Answer("Turn: [[3]] or [[4]]."), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),
-        (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE),
+        (Answer("context too long", status=400), verdict_pb2.ABSTAIN_REASON_CALL_REJECTED),
     ],
 )
 async def test_without_an_answer_it_abstains(answer: Answer, reason: Any) -> None:
