@@ -2,8 +2,8 @@
 
 Every completion is the same text. Where none is given, the first request that asks for JSON is read and
 answered with all verdicts PASS, or with the smallest JSON that fits its schema. The bodies of other requests
-are skipped. GET returns the body that was read. A server that reads what it is asked, and fails on demand, is
-``tests.support.openai_server``.
+are skipped. GET returns the list of models, or the body that was read. A server that reads what it is asked,
+and fails on demand, is ``tests.support.openai_server``.
 
     python -m bench.load.model_server LATENCY_SECONDS TEXT
 """
@@ -24,6 +24,7 @@ from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, 
 from dramaturg.testing.schemas import smallest_instance
 from tests.support.judges import all_pass
 
+_MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}).encode()
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
 
@@ -84,7 +85,8 @@ class _Connection(asyncio.Protocol):
             return
         self._received = b""
         if head.startswith(b"GET"):
-            self._transport.write(_response(self._model.asked))
+            models = head.partition(b" HTTP")[0].endswith(b"/models")
+            self._transport.write(_response(_MODELS if models else self._model.asked))
             return
         self._model.read(body)
         asyncio.get_running_loop().call_later(self._latency, self._transport.write, self._model.answer)

@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from dramaturg.api.evaluation.v1.run_pb2 import (
+    DATASET_FORMAT_JSONL,
     DATASET_FORMAT_PARQUET,
+    DATASET_FORMAT_UNSPECIFIED,
     DatasetManifest,
     RunSample,
     RunSpec,
@@ -43,6 +45,8 @@ CPU_SECONDS = 1800
 """The processor time that a process may take."""
 SMALL_CONTENT_BYTES = 256 << 10
 """The most bytes of JSON Lines and CSV that are read in the gateway itself."""
+SMALL_LINES_BYTES = 2 << 20
+"""The same for JSON Lines of which no line exceeds ``SMALL_CONTENT_BYTES``."""
 _GZIP = b"\x1f\x8b"
 _NICENESS = 10
 _STOP_CHECK_SECONDS = 0.5
@@ -159,11 +163,18 @@ def sample_reader(
 
 def _is_small(spec: RunSpec, content: bytes) -> bool:
     """Whether a dataset takes little memory and time, regardless of its rows."""
+    dataset = spec.dataset
+    if dataset.WhichOneof("source") == "uri" or dataset.format == DATASET_FORMAT_PARQUET:
+        return False
+    if content.startswith(_GZIP):
+        return False
+    if len(content) <= SMALL_CONTENT_BYTES:
+        return True
+    # A line is decoded on its own; a CSV row may have many lines.
     return (
-        spec.dataset.WhichOneof("source") != "uri"
-        and spec.dataset.format != DATASET_FORMAT_PARQUET
-        and len(content) <= SMALL_CONTENT_BYTES
-        and not content.startswith(_GZIP)
+        dataset.format in (DATASET_FORMAT_UNSPECIFIED, DATASET_FORMAT_JSONL)
+        and len(content) <= SMALL_LINES_BYTES
+        and max(map(len, content.split(b"\n"))) <= SMALL_CONTENT_BYTES
     )
 
 

@@ -23,6 +23,7 @@ from gateway.runs.dataset_process import (
     DatasetProcessError,
     IsolatedSampleReader,
     StoppedError,
+    sample_reader,
 )
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
@@ -165,3 +166,21 @@ def test_nothing_that_a_library_prints_becomes_a_sample() -> None:
     row["task"]["id"] = "\x00S\xff"
     (sample,) = isolated(json.dumps(row).encode())
     assert sample.sample_id == "\x00S\xff"
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "here"),
+    [
+        (b"{}\n" * 100_000, Format.JSONL, True),
+        (b"a\n" * 200_000, Format.CSV, False),
+        (b"{}\n" * 1_000_000, Format.JSONL, False),
+        (b'"' + b"x" * 300_000 + b'"\n', Format.JSONL, False),
+        (b"a\n" * 1000, Format.CSV, True),
+        (b"PAR1", Format.PARQUET, False),
+        (b"\x1f\x8b", Format.JSONL, False),
+    ],
+    ids=range(7),
+)
+def test_small_datasets_are_read_in_the_gateway(content: bytes, form: Format, here: bool) -> None:
+    reader = sample_reader(spec(form), content, DatasetAccess(), LIMITS)
+    assert isinstance(reader, SampleReader) == here
