@@ -84,7 +84,10 @@ async def test_anothers_run_is_as_one_that_is_not_there(tenants: Tenants, method
     request.CopyFrom(BY_RUN[method])
     answers = []
     for asked in (run_id, "20260131-120000-0000000000"):
-        request.run_id = asked
+        if method == "CompareRuns":
+            request.run_ids[:] = [asked, "another"]
+        else:
+            request.run_id = asked
         error = await fault(getattr(tenants.bob, method)(request))
         answers.append((error.code, error.reason, error.message.replace(asked, ""), error.violations))
     assert answers[0] == answers[1]
