@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JUDGE_HEALTH_REFUSED
 from dramaturg.service.health import ContractHealth
+from dramaturg.service.telemetry import tracing
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
 
@@ -59,5 +60,6 @@ class IdentityChecks:
 
     async def _repeat(self, interval: float) -> None:
         while True:
-            await self.check()
+            with tracing.untraced():
+                await self.check()
             await asyncio.sleep(interval)

@@ -8,6 +8,7 @@ context, so spans that a service makes with the API itself belong to the same tr
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import Token
@@ -16,7 +17,15 @@ from typing import Any, NamedTuple
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -82,6 +91,24 @@ def span(
     finally:
         contexts.detach(token)
         made.end()
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Makes calls within a ``with`` block that belong to no trace, for example regular checks.
+
+    The parent of their spans is one that is not sampled, here and in the services that are called.
+    """
+    parent = SpanContext(_random(128), _random(64), is_remote=False)
+    token = contexts.attach(trace.set_span_in_context(NonRecordingSpan(parent), Context()))
+    try:
+        yield
+    finally:
+        contexts.detach(token)
+
+
+def _random(bits: int) -> int:
+    return random.getrandbits(bits) or 1
 
 
 def fail(span: Span, error_type: str) -> None:

@@ -103,6 +103,20 @@ async def test_every_hop_is_under_the_one_before_it() -> None:
     assert remote == [True, False, True]
 
 
+async def test_calls_of_no_trace_have_no_spans_in_any_service() -> None:
+    with traced() as spans:
+        async with (
+            serve(synthesizer(silent)) as inner,
+            serve(synthesizer(relay(inner.target))) as outer,
+            open_channel(outer.target) as channel,
+        ):
+            with tracing.untraced():
+                await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
+            assert not spans
+            await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
+    assert len(spans) == 4
+
+
 async def test_a_service_that_does_not_trace_leaves_no_gap() -> None:
     async with behind_a_hop() as (call, seen):
         await call(synthesize_request(), metadata=(SAMPLED, ("tracestate", "vendor=1")))
