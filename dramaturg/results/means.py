@@ -11,6 +11,8 @@ from dramaturg.results.sums import ModelSums
 
 CONFIDENCE = 0.95
 """The level of the intervals."""
+_ROUNDING = 1e-12
+"""Deviations below this share of the sums are errors of rounding."""
 
 
 class Mean(NamedTuple):
@@ -35,6 +37,10 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640, section 2.2). With one judgement a
     sample it is Student's interval.
 
+    Equal values have no variance. At an end of the scale the interval is that of Clopper and Pearson
+    (Biometrika 26, 1934) for as many trials as samples, which holds for any distribution on the scale;
+    elsewhere there is none.
+
     Args:
         sums: The sums over the samples.
         lowest: The lowest possible value; the interval is cut there.
@@ -47,9 +53,21 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     if clusters < 2:
         return Mean(sums.judged, mean, None, None)
     deviation = sums.squared_totals - 2 * mean * sums.cross + mean * mean * sums.squared_counts
+    if deviation <= _ROUNDING * (sums.squared_totals + mean * mean * sums.squared_counts):
+        return Mean(sums.judged, mean, *_bounds_of_equal(mean, clusters, lowest, highest))
     variance = clusters / (clusters - 1) * max(0.0, deviation) / sums.judged**2
     margin = quantile((1 + CONFIDENCE) / 2, clusters - 1) * math.sqrt(variance)
     return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
+
+
+def _bounds_of_equal(
+    mean: float, clusters: int, lowest: float, highest: float
+) -> tuple[float | None, float | None]:
+    """The interval of equal values."""
+    reach = (highest - lowest) * (1 - ((1 - CONFIDENCE) / 2) ** (1 / clusters))
+    if not math.isfinite(reach) or mean not in (lowest, highest):
+        return None, None
+    return (highest - reach, highest) if mean == highest else (lowest, lowest + reach)
 
 
 def mean_of(values: Sequence[float], lowest: float, highest: float) -> Mean:

@@ -227,12 +227,13 @@ class Summarizer:
         summary.leaderboard.extend(leaderboard(sums, self._kind, minimum_coverage=minimum))
 
 
-def estimate_of(mean: Mean, total: int) -> Estimate:
+def estimate_of(mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0)) -> Estimate:
     """A mean as a message.
 
     Args:
         mean: The mean.
         total: How many values it would rest on without abstentions.
+        scale: The lowest and the highest value.
     """
     estimate = Estimate(count=mean.n, total=total)
     if mean.value is None:
@@ -241,7 +242,8 @@ def estimate_of(mean: Mean, total: int) -> Estimate:
     estimate.value = mean.value
     if mean.lower is not None and mean.upper is not None:
         estimate.lower, estimate.upper = mean.lower, mean.upper
-        estimate.interval_method = "student-t, clustered by sample"
+        method = "clopper-pearson" if mean.value in scale else "student-t"
+        estimate.interval_method = f"{method}, clustered by sample"
     return estimate
 
 

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
     TaskFigures,
     UnusableReplies,
 )
+from dramaturg.results.ratings import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import HARD, Rated, scores, task_scores
 from gateway.evaluations.order_effect import OrderEffect
@@ -60,7 +61,7 @@ class DialoguesFigures(KindFigures):
                 model=one.model,
                 group=one.group,
                 script_count=one.scripts,
-                mean=estimate_of(one.mean, one.scripts),
+                mean=estimate_of(one.mean, one.scripts, (LOWEST, HIGHEST)),
                 tags=tags,
             )
             for one in scores(kept)
@@ -81,7 +82,9 @@ class DialoguesFigures(KindFigures):
         for one in task_scores(kept):
             replies = [rated for rated in kept if (rated.script.task, rated.script.kind) == one[:2]]
             yield TaskFigures(
-                task=one.task, simulation_kind=one.kind, mean=estimate_of(one.mean, len(replies))
+                task=one.task,
+                simulation_kind=one.kind,
+                mean=estimate_of(one.mean, len(replies), (LOWEST, HIGHEST)),
             )
 
     def _pairs(self) -> Iterator[ReplyPairFigures]:
