@@ -1,8 +1,8 @@
 """Forwards calls to the services of roles: one address for all contracts.
 
 A call goes to the default service of its role with its deadline and request id; errors are returned
-unchanged. Several roles share the contract JudgeService: the metadata ``dramaturg-role`` names the role of a
-call.
+unchanged. The usage that a response claims is limited (``gateway.evaluations.judge_answers``). Several roles
+share the contract JudgeService: the metadata ``dramaturg-role`` names the role of a call.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid
+from gateway.evaluations.judge_answers import limit_claims
 from gateway.judges.registry import Judge, Registry
 
 ROLE_METADATA = "dramaturg-role"
@@ -107,15 +108,18 @@ def _choose(contract: str, registry: Registry, context: Any) -> grpc.aio.Channel
 async def _pass(choose: _Choice, call: _Call, request: Any, context: Any) -> Any:
     channel = choose(context)
     try:
-        return await call(channel)(request)
+        response = await call(channel)(request)
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error
+    limit_claims(response)
+    return response
 
 
 async def _pass_stream(choose: _Choice, call: _Call, request: Any, context: Any) -> AsyncGenerator[Any]:
     channel = choose(context)
     try:
         async for response in call(channel)(request):
+            limit_claims(response)
             yield response
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error

@@ -15,9 +15,11 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service import context
 from dramaturg.service.errors import from_rpc_error
-from gateway.evaluations.failures import Failure, of_error, timed_out
+from gateway.evaluations.failures import Failure, of_error, timed_out, too_large
+from gateway.evaluations.judge_answers import limit_response
 from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -101,21 +103,26 @@ async def call_judge(
     *,
     left: float | None,
     longest: float,
+    identity: Identity | None = None,
 ) -> Answer | Failure:
     """Calls a judge when a slot is free; returns a failure in place of raising it.
+
+    The answer is within the limits of ``gateway.evaluations.judge_answers``.
 
     Args:
         judge: The judge whose slot is taken.
         call: Makes the call with a timeout in seconds.
         left: The limit of waiting and calling together, in seconds. None: no limit.
         longest: The timeout of the call alone, in seconds.
+        identity: The identity of the judge. None: unknown.
     """
     begun = time.perf_counter()
 
-    async def work(limit: asyncio.Timeout) -> Answer:
+    async def work(limit: asyncio.Timeout) -> Answer | Failure:
         answer = await call(_restart(limit, limit.when(), longest))
+        fits = limit_response(answer, judge.role, identity)
         _note_usage(answer)
-        return answer
+        return answer if fits else too_large()
 
     answered = await _in_slot(judge, work, left)
     record_answer(judge, answered if isinstance(answered, Failure) else None, begun)
@@ -148,8 +155,8 @@ async def read_judge(
         _restart(limit, ends, longest)
         async with aclosing(stream()) as answers:
             async for answer in answers:
+                take(answer)  # which limits it
                 _note_usage(answer)
-                take(answer)
                 _restart(limit, ends, longest)
 
     return await _in_slot(judge, work, left)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
+from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
 
 CORRECTIONS = "gateway-corrections"
@@ -34,6 +37,7 @@ MAX_TOKENS = 10_000_000
 MAX_COST_USD = 1_000.0
 """The highest cost of one model call that counts, in US dollars."""
 
+_JUDGING = "dramaturg.api.judging."
 _CUT = " [cut by the gateway]"
 
 
@@ -63,6 +67,56 @@ def limit_answer(answer: Any, identity: Identity | None) -> bool:
     if corrections:
         add_corrections(answer.provenance, corrections)
     return fits
+
+
+def limit_response(response: Any, role: Role, identity: Identity | None) -> bool:
+    """Applies the limits to a response of a role.
+
+    Texts are cut in responses of judges alone. Those of other roles are evaluated, or lead to what is.
+
+    Args:
+        response: The response; changed.
+        role: The role.
+        identity: The identity of the judge as the gateway fetched it. None: unknown.
+
+    Returns:
+        As ``limit_answer`` does.
+    """
+    if not role.contract.startswith(_JUDGING):
+        limit_claims(response)
+        return True
+    answer = _carrier(response)
+    return answer is None or limit_answer(answer, identity)
+
+
+def _carrier(response: Any) -> Any:
+    """The part of a response with the provenance: the response, its assessment or its rating; or None."""
+    member = _carrier_member(response.DESCRIPTOR.full_name)
+    if member is None or not member:
+        return response if member == "" else None
+    return getattr(response, member) if response.HasField(member) else None
+
+
+@cache
+def _carrier_member(message_name: str) -> str | None:
+    """The member that has the provenance. Empty: the message itself; None: no member."""
+    descriptor = descriptor_pool.Default().FindMessageTypeByName(message_name)
+    if "provenance" in descriptor.fields_by_name:
+        return ""
+    for field in descriptor.fields:
+        inner = field.message_type
+        if inner is not None and not field.is_repeated and "provenance" in inner.fields_by_name:
+            return field.name
+    return None
+
+
+def limit_claims(response: Any) -> None:
+    """Applies the limits of usage to a response of any contract; the response is changed."""
+    answer = _carrier(response)
+    if answer is not None and answer.HasField("provenance"):
+        corrections = list(_limit_provenance(answer.provenance, None))
+        if corrections:
+            add_corrections(answer.provenance, corrections)
 
 
 def add_corrections(provenance: Provenance, corrections: Sequence[str]) -> None:

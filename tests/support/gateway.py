@@ -117,7 +117,9 @@ class Fake:
             return synthesize_service_pb2.SynthesizeResponse(
                 script=steps(*GOLD_STEPS),
                 pool_ids=sorted(candidate.id for candidate in request.candidates),
-                provenance=Provenance(name="fake-synthesize", usage=CALL),
+                provenance=Provenance(
+                    name="fake-synthesize", usage=CALL, completions=[CompletionReference(usage=CALL)]
+                ),
             )
         return all_pass(self.role)
 

@@ -9,8 +9,7 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse, TextScore
-from gateway.evaluations.failures import Failure, too_large
-from gateway.evaluations.judge_answers import limit_answer
+from gateway.evaluations.failures import Failure
 from gateway.judges.selection import JudgeAssignment
 
 LOWEST, HIGHEST = 1, 10
@@ -35,9 +34,6 @@ def settle_rating(answer: RateResponseResponse | Failure, assignment: JudgeAssig
     """The rating of an answer. A rating that is missing, off the scale or contradictory abstains."""
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")
-    if not limit_answer(answer.rating, None):
-        failure = too_large()
-        return no_rating(failure.reason, f"The judge {assignment.judge.name!r} {failure.explanation}.")
     answer.rating.provenance.registered_name = assignment.judge.name
     _settle_value(answer.rating, LOWEST, HIGHEST)
     return answer.rating
@@ -54,9 +50,6 @@ def settle_score(answer: ScoreTextsResponse | Failure, assignment: JudgeAssignme
     scored = ReplyScore(model=model, judge=assignment.judge.name)
     if isinstance(answer, Failure):
         scored.score.abstain_reason = answer.reason
-        return scored
-    if not limit_answer(answer, None):
-        scored.score.abstain_reason = too_large().reason
         return scored
     scored.attribute = answer.attribute
     scored.provenance.CopyFrom(answer.provenance)
@@ -95,8 +88,6 @@ def settle_comparison(
     """The comparison of an answer. A comparison without a preference abstains."""
     if isinstance(answer, Failure):
         return no_comparison(answer.reason)
-    if not limit_answer(answer, None):
-        return no_comparison(too_large().reason)
     comparison = answer
     if answer.preference not in _PREFERENCES:
         comparison = no_comparison(verdict_pb2.ABSTAIN_REASON_UNPARSABLE)

@@ -11,8 +11,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
-from gateway.evaluations.failures import Failure, too_large
-from gateway.evaluations.judge_answers import limit_answer
+from gateway.evaluations.failures import Failure
 from gateway.judges.selection import JudgeAssignment
 
 _ORDERS = {
@@ -55,14 +54,14 @@ async def compare_pair(
         # gRPC returns None where the bytes do not parse as the response.
         return pb.ComparePairResponse() if response is None else response
 
-    answer = await call_judge(assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge)
+    answer = await call_judge(
+        assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge, identity=identity
+    )
     if isinstance(answer, Failure):
         provenance = Provenance(contract=assignment.role.contract)
         if identity is not None:
             provenance.name, provenance.version = identity.name, identity.version
         answer = _abstain(assignment, question, answer, provenance)
-    elif not limit_answer(answer, identity):
-        answer = _abstain(assignment, question, too_large(), answer.provenance)
     elif fault := _fault(answer, roles):
         failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
         answer = _abstain(assignment, question, failure, answer.provenance)

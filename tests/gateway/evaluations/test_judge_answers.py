@@ -8,11 +8,33 @@ from typing import Any
 import grpc
 import pytest
 
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED as UNSPECIFIED
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
+from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
+from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesResponse
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
-from dramaturg.judge.roles import CRITIC
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
+from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
+from dramaturg.judge.roles import (
+    AUTHOR,
+    CHALLENGE_JUDGE,
+    CRITIC,
+    EDGES,
+    PAIR_JUDGE,
+    RATING_JUDGE,
+    ROLES_FINDER,
+    SYNTHESIZE,
+    TEXT_SCORER,
+    Role,
+)
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import of_error
 from gateway.evaluations.judge_answers import (
@@ -21,6 +43,8 @@ from gateway.evaluations.judge_answers import (
     MAX_ANSWER_BYTES,
     MAX_TEXT_CHARACTERS,
     limit_answer,
+    limit_claims,
+    limit_response,
 )
 
 CALL = Usage(prompt_token_count=100, completion_token_count=20, provider_call_count=1, cost_usd=0.01)
@@ -65,6 +89,45 @@ def test_usage_counts_as_far_as_model_calls_account_for_it(claim: Usage) -> None
     assert answer.provenance.usage == CALL
     assert "usage" in answer.provenance.parameters[CORRECTIONS]
     assert answer.provenance.parameters[CLAIMED_USAGE]
+
+
+@pytest.mark.parametrize(
+    ("response", "role"),
+    [
+        (ComparePairResponse(), PAIR_JUDGE),
+        (ScoreTextsResponse(), TEXT_SCORER),
+        (FindChallengingTurnResponse(), CHALLENGE_JUDGE),
+        (SynthesizeResponse(), SYNTHESIZE),
+        (GenerateRolesResponse(), ROLES_FINDER),
+        (PredictEdgesResponse(), EDGES),
+        (ChooseOptionResponse(), AUTHOR),
+        (ReplyResponse(), AUTHOR),
+        (WriteScriptResponse(), AUTHOR),
+    ],
+    ids=lambda value: getattr(value, "name", type(value).__name__),
+)
+def test_claims_of_every_contract_are_limited(response: Any, role: Role) -> None:
+    response.provenance.usage.CopyFrom(Usage(cost_usd=-5.0, prompt_token_count=10**9))
+    assert limit_response(response, role, None)
+    assert not response.provenance.usage.ListFields()
+    assert CLAIMED_USAGE in response.provenance.parameters
+
+
+def test_ratings_and_assessments_are_limited_within_their_response() -> None:
+    rated = RateResponseResponse(rating=Rating(rationale="x" * 10**6))
+    rated.rating.provenance.usage.cost_usd = -5.0
+    assert limit_response(rated, RATING_JUDGE, None)
+    assert len(rated.rating.rationale) == MAX_TEXT_CHARACTERS
+    assert not rated.rating.provenance.usage.ListFields()
+    judged = JudgeResponse(assessment=assessed(Usage(cost_usd=-5.0)))
+    limit_claims(judged)
+    assert not judged.assessment.provenance.usage.ListFields()
+
+
+def test_texts_that_are_evaluated_are_not_cut() -> None:
+    reply = ReplyResponse(text="x" * 10**6)
+    assert limit_response(reply, AUTHOR, None)
+    assert len(reply.text) == 10**6
 
 
 def test_usage_without_model_calls_is_a_claim() -> None:
