@@ -26,10 +26,10 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListModelWaitsRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
 from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
@@ -83,9 +83,9 @@ class DramaturgClient:
         """
         return _events(self._evaluations.EvaluateScripts, request, timeout)
 
-    def compare_texts(
-        self, request: CompareTextsRequest, *, timeout: float | None = None
-    ) -> AsyncGenerator[CompareTextsResponse]:
+    def evaluate_pairs(
+        self, request: EvaluatePairsRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[EvaluatePairsResponse]:
         """Compares two texts; yields each event as it comes, the result last.
 
         Args:
@@ -95,7 +95,7 @@ class DramaturgClient:
         Raises:
             ServiceError: The request was refused, or the gateway failed.
         """
-        return _events(self._evaluations.CompareTexts, request, timeout)
+        return _events(self._evaluations.EvaluatePairs, request, timeout)
 
     async def summarize(
         self,

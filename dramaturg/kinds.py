@@ -6,7 +6,7 @@ command line nothing:
 - ``dramaturg.results.<name>``: ``<NAME>``, how results are flattened and ranked.
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
 - ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
-- ``dramaturg.cli.evaluate.<command>`` and ``dramaturg.cli.runs.create.<command>``: the commands.
+- ``dramaturg.cli.evaluate.<name>`` and ``dramaturg.cli.runs.create.<name>``: the commands.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ class Kind:
     """A kind of evaluation."""
 
     name: str
-    """The member of ``RunSpec.evaluation``."""
-    command: str
-    """The name of its commands."""
+    """The member of ``RunSpec.evaluation``, and the name of its commands."""
     help: str
     """The first sentence of the help of ``dramaturg evaluate``."""
 
@@ -48,19 +46,17 @@ class Kind:
 
 
 KINDS: Sequence[Kind] = (
-    Kind("scripts", "scripts", "Evaluates scripts (ABSEval): seven verdicts a candidate."),
-    Kind("decisions", "decisions", "Evaluates decisions: models choose between two options (Choice-75)."),
+    Kind("scripts", "Evaluates scripts (ABSEval): seven verdicts a candidate."),
+    Kind("decisions", "Evaluates decisions: models choose between two options (Choice-75)."),
     Kind(
-        "dialogues",
         "dialogues",
         "Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).",
     ),
     Kind(
-        "texts",
         "pairs",
         "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
     ),
-    Kind("graphs", "graphs", "Evaluates script graphs that models predict or write (proScript)."),
+    Kind("graphs", "Evaluates script graphs that models predict or write (proScript)."),
 )
 """All kinds, in the order of the help."""
 
@@ -73,8 +69,3 @@ def find_kind(result: str | None) -> Kind | None:
 def sample_kind(sample: Any) -> Kind | None:
     """The kind of the result of a ``RunSample``. None: the sample has no result."""
     return find_kind(sample.WhichOneof("result"))
-
-
-def command_name(evaluation: str) -> str:
-    """The name of the commands of a member of ``RunSpec.evaluation``. An unknown member is its own name."""
-    return next((kind.command for kind in KINDS if kind.name == evaluation), evaluation)

@@ -140,8 +140,8 @@ class RunClient:
             scope: The samples.
             fresh: Whether new completions are requested instead of those of the ledger.
         """
-        request = pb.RerunRunRequest(run_id=run_id, scope=scope, fresh=fresh)
-        return (await _answer(self._stub.RerunRun(request))).run
+        request = pb.RerunSamplesRequest(run_id=run_id, scope=scope, fresh=fresh)
+        return (await _answer(self._stub.RerunSamples(request))).run
 
     async def extend(self, run_id: str, models: Sequence[str]) -> Run:
         """Adds models under test to an ended run and begins a new attempt."""

@@ -17,17 +17,17 @@ from dramaturg.api.evaluation.v1 import decisions_pb2, dialogues_pb2, scripts_pb
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DecisionsRunOptions,
     DialoguesRunOptions,
     GraphsRunOptions,
+    PairsRunOptions,
     RunLimits,
     RunSpec,
     ScriptsRunOptions,
-    TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from tests.support.engines import lines
 
@@ -88,10 +88,10 @@ def scripts(number: int, candidates: int = 1) -> EvaluateScriptsRequest:
     return made
 
 
-def pair(number: int) -> CompareTextsRequest:
+def pair(number: int) -> EvaluatePairsRequest:
     """Two summaries of a source."""
     steps = [step["text"] for step in _sample()["candidates"][0]["script"]["steps"]]
-    made = CompareTextsRequest(id=str(number), source=f"Recipe {number}. {' '.join(steps)}")
+    made = EvaluatePairsRequest(id=str(number), source=f"Recipe {number}. {' '.join(steps)}")
     made.first.text, made.first.model = f"In short: {' '.join(steps[:3])}", "model-0"
     made.second.text, made.second.model = f"In short: {' '.join(steps[-3:])}", "model-1"
     return made
@@ -158,7 +158,7 @@ KINDS: Mapping[str, Kind] = {
         row=pair,
         # The fixed roles of the set alone: generated ones are two calls more.
         options=RunSpec(
-            texts=TextsRunOptions(
+            pairs=PairsRunOptions(
                 roles=RolePlan(coarse_count=0, fine_count=0),
                 order=pair_judge_service_pb2.PRESENTATION_ORDER_BOTH,
             )

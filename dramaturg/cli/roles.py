@@ -13,7 +13,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
+from dramaturg.api.evaluation.v1.pairs_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import RoleOrigin
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesRequest, GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dramaturg.api.alignment.v1 import agreement_pb2
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.service.validation import violations
 
@@ -42,7 +42,7 @@ class LeftOut(NamedTuple):
 class Study:
     """The result of a conversion."""
 
-    requests: list[CompareTextsRequest] = field(default_factory=list)
+    requests: list[EvaluatePairsRequest] = field(default_factory=list)
     """One for each article with a best and a worst summary, in the order of the file."""
     left_out: list[LeftOut] = field(default_factory=list)
     """The other articles."""
@@ -124,12 +124,12 @@ def _chosen(article: Mapping[str, Any], choice: str) -> str | None:
     return leaders[0] if len(leaders) == 1 else None
 
 
-def _pair(key: str, article: Mapping[str, Any], best: str, worst: str, seed: int) -> CompareTextsRequest:
+def _pair(key: str, article: Mapping[str, Any], best: str, worst: str, seed: int) -> EvaluatePairsRequest:
     # By the article's own key, so that no article moves when others come or go.
     best_first = random.Random(f"{seed}/{key}").random() < 0.5  # noqa: S311 - an order, no secret
     systems = (best, worst) if best_first else (worst, best)
     first, second = (ComparedText(text=article[system]["text"], model=system) for system in systems)
-    return CompareTextsRequest(
+    return EvaluatePairsRequest(
         id=key,
         source=article["article"],
         instruction=INSTRUCTION,

@@ -155,7 +155,7 @@ async def _ask(
         )
         reported = found.turn == case.turn if case.turn else found.turn > 0
         return CaseAnswer(case, [_judgement(case, TURN, reported, found.abstain_reason)], found.provenance)
-    response = await RatingJudgeServiceStub(channel).RateResponse(request, timeout=timeout, metadata=metadata)
+    response = await RatingJudgeServiceStub(channel).RateReply(request, timeout=timeout, metadata=metadata)
     rating = response.rating
     faulty = rating.value <= FAULTY_AT_MOST if case.faults[RATING] else rating.value < FLAWLESS_AT_LEAST
     return CaseAnswer(case, [_judgement(case, RATING, faulty, rating.abstain_reason)], rating.provenance)

@@ -16,7 +16,7 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnRequest
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, DialogueSubject
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest
 from dramaturg.judge import criteria, roles
 from dramaturg.judge.client import judge_request
 from dramaturg.judge.role_sets import role_set
@@ -38,7 +38,7 @@ JUDGES = (
 PREFERENCE, RATING, TURN = "preference", "rating", "turn"
 """The items that judges of pairs, ratings and turns report. Judges of scripts report criteria."""
 
-Request = JudgeRequest | ComparePairRequest | RateResponseRequest | FindChallengingTurnRequest
+Request = JudgeRequest | ComparePairRequest | RateReplyRequest | FindChallengingTurnRequest
 
 _ANY_LANGUAGE = ("delete", "repeat", "stop", "swap")
 """The rules whose faults do not contain English words of their own."""
@@ -249,7 +249,7 @@ def _comparison(request: ComparePairRequest, data: Mapping[str, Any], name: str,
 def _rating(
     data: Mapping[str, Any], name: str, response: str, *, fault: bool, injected: bool = False
 ) -> Case:
-    request = RateResponseRequest(task=_task(data), utterances=_utterances(data), response=response)
+    request = RateReplyRequest(task=_task(data), utterances=_utterances(data), response=response)
     return Case(
         roles.RATING_JUDGE.name,
         f"{data['id']}/{name}",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, AbstainReason
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_ABSTAIN,
     PREFERENCE_UNSPECIFIED,
@@ -32,7 +32,7 @@ class Kind(NamedTuple):
 KINDS = {
     "scripts": Kind("passed", None, None),
     "decision": Kind("chosen rightly", None, None),
-    "texts": Kind("preferred as people do", None, None),
+    "pair": Kind("preferred as people do", None, None),
     "dialogue": Kind("rating", 1.0, 10.0),
     "graphs": Kind("F1 of edges", 0.0, 1.0),
 }
@@ -78,8 +78,8 @@ def judgements(sample: RunSample) -> Iterator[Judgement]:
             for row in flatten(sample):
                 if row.measure == "f1":
                     yield _of_row(sample.graphs.reference.id, row.model, "edges", row)
-        case "texts":
-            yield from _texts(sample.texts)
+        case "pair":
+            yield from _pair(sample.pair)
 
 
 def _of_row(sample: str, subject: str, aspect: str, row: RunResult) -> Judgement:
@@ -90,7 +90,7 @@ def _of_row(sample: str, subject: str, aspect: str, row: RunResult) -> Judgement
     return Judgement(sample, subject, row.model, aspect, value, row.abstain_reason, confidence)
 
 
-def _texts(result: TextsResult) -> Iterator[Judgement]:
+def _pair(result: PairResult) -> Iterator[Judgement]:
     if not result.human_preference:
         return
     models = f"{result.first_model} and {result.second_model}"

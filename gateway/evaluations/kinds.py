@@ -12,14 +12,14 @@ from gateway.evaluations.decisions.kind import DecisionsKind
 from gateway.evaluations.dialogues.kind import DialoguesKind
 from gateway.evaluations.graphs.kind import GraphsKind
 from gateway.evaluations.kind import EvaluationKind, RunKind
+from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
 from gateway.evaluations.simulations.kind import SimulationsKind
 from gateway.evaluations.summary import KindSummary
-from gateway.evaluations.texts.kind import TextsKind
 
 KINDS: Sequence[EvaluationKind] = (
     ScriptsKind(),
-    TextsKind(),
+    PairsKind(),
     GraphsKind(),
     DecisionsKind(),
     SimulationsKind(),

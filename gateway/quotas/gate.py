@@ -24,7 +24,7 @@ from gateway.quotas.usage import CallUsage
 from gateway.runs.records import Spending
 
 _RUNS = "/dramaturg.api.evaluation.v1.RunService"
-_STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunRun", f"{_RUNS}/ExtendRun"})
+_STARTS_RUN = frozenset({f"{_RUNS}/CreateRun", f"{_RUNS}/RerunSamples", f"{_RUNS}/ExtendRun"})
 _RESUMES_RUN = f"{_RUNS}/ResumeRun"
 
 _RETRY_CALL_SECONDS = 1.0

@@ -115,10 +115,12 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         )
         return pb.CancelRunResponse(run=await self._lookup.describe(run))
 
-    async def RerunRun(self, request: pb.RerunRunRequest, context: ServicerContext) -> pb.RerunRunResponse:
+    async def RerunSamples(
+        self, request: pb.RerunSamplesRequest, context: ServicerContext
+    ) -> pb.RerunSamplesResponse:
         found = await self._find(request.run_id, context)
         run = await self._changes.begin_again(found, request.scope, fresh=request.fresh)
-        return pb.RerunRunResponse(run=await self._lookup.describe(run))
+        return pb.RerunSamplesResponse(run=await self._lookup.describe(run))
 
     async def ExtendRun(self, request: pb.ExtendRunRequest, context: ServicerContext) -> pb.ExtendRunResponse:
         found = await self._find(request.run_id, context)

@@ -65,8 +65,9 @@ def test_only_shared_files_list_the_kinds() -> None:
     found = set()
     for path in modules():
         named = words(path)
-        # A kind has a request, a result and options. Names of members are also plain words: four are a list.
-        listed = sum(not named.isdisjoint(names) for names in members)
+        # A kind has a request, a result and options. Names of members are also plain words: four are a list, but
+        # not in services, which know no kinds.
+        listed = 0 if "services" in path.parts else sum(not named.isdisjoint(names) for names in members)
         if len(named & messages) > 4 or len(named & methods) > 2 or listed > 3:
             found.add(path.relative_to(ROOT).as_posix())
     assert found - PENDING <= SHARED
@@ -104,7 +105,7 @@ def test_a_kind_has_a_package_and_its_modules() -> None:
             f"dramaturg/results/{shown.name}",
             f"dramaturg/report/views/{shown.name}",
             f"dramaturg/cli/summaries/{shown.name}",
-            f"dramaturg/cli/evaluate/{shown.command}",
-            f"dramaturg/cli/runs/create/{shown.command}",
+            f"dramaturg/cli/evaluate/{shown.name}",
+            f"dramaturg/cli/runs/create/{shown.name}",
         ):
             assert (ROOT / f"{module}.py").is_file()

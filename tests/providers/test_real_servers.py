@@ -27,8 +27,8 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest
 from dramaturg.cli.main import app
 from dramaturg.cli.platform import PARTIAL
 from tests.support.evaluations import decision
@@ -55,7 +55,7 @@ def scripts() -> Iterable[Message]:
 
 def pairs() -> Iterable[Message]:
     for number in range(SAMPLES):
-        yield CompareTextsRequest(
+        yield EvaluatePairsRequest(
             id=str(number),
             source=f"The council met on day {number} and raised the tax on water.",
             first=ComparedText(text="The council raised the water tax."),

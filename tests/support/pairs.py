@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, CompareTextsResponse
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, EvaluatePairsResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1 import pair_judge_service_pb2_grpc as pairs_grpc
 from dramaturg.api.roles.v1 import role_service_pb2 as roles_pb
@@ -47,9 +47,9 @@ READERS = {
 Compare = Callable[[pairs_pb.ComparePairRequest, Any], Awaitable[pairs_pb.ComparePairResponse]]
 
 
-def request(**fields: Any) -> CompareTextsRequest:
+def request(**fields: Any) -> EvaluatePairsRequest:
     """A pair of which the first text is better."""
-    return CompareTextsRequest(
+    return EvaluatePairsRequest(
         **{
             "id": "bridge",
             "source": SOURCE,
@@ -97,10 +97,12 @@ async def serve_fakes(
         yield await _start(stack, await _gateway(stack, judges, **settings))
 
 
-async def events(target: str, asked: CompareTextsRequest, timeout: float = 20) -> list[CompareTextsResponse]:
+async def events(
+    target: str, asked: EvaluatePairsRequest, timeout: float = 20
+) -> list[EvaluatePairsResponse]:
     """All events of a comparison."""
     async with DramaturgClient(target) as client:
-        return [event async for event in client.compare_texts(asked, timeout=timeout)]
+        return [event async for event in client.evaluate_pairs(asked, timeout=timeout)]
 
 
 def everyone(preference: pairs_pb.Preference.ValueType) -> Compare:

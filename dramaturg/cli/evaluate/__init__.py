@@ -12,8 +12,7 @@ __all__ = ["app"]
 
 class _Commands(LazyGroup):
     members = tuple(
-        LazyCommand(kind.command, f"dramaturg.cli.evaluate.{kind.command}:{kind.command}", kind.help)
-        for kind in KINDS
+        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help) for kind in KINDS
     )
 
 

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.judge_selection import set_judges
 from dramaturg.datasets import Row
 from dramaturg.formats.goyal import SEED_TAG
 from dramaturg.judge.role_sets import NAMES
-from dramaturg.results.texts import COUNT_TAG, LINE_TAG
+from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 
 
 class OrderName(StrEnum):
@@ -28,7 +28,7 @@ class OrderName(StrEnum):
 
 
 class BaselineName(StrEnum):
-    """What else compares (``evaluation.v1.CompareTextsRequest.baselines``)."""
+    """What else compares (``evaluation.v1.EvaluatePairsRequest.baselines``)."""
 
     LLM = "llm"
     FIXED_ROLES = "fixed-roles"
@@ -69,7 +69,7 @@ class Variants:
     judged: bool = True
     """Whether judges are asked."""
 
-    def spread(self, row: Row[CompareTextsRequest]) -> Sequence[CompareTextsRequest]:
+    def spread(self, row: Row[EvaluatePairsRequest]) -> Sequence[EvaluatePairsRequest]:
         """The requests of a row: one for each number of roles, baselines and metrics in the first."""
         request = row.request
         request.tags[LINE_TAG] = str(row.line)
@@ -84,7 +84,7 @@ class Variants:
             del repeated.text_metrics[:]
         return made
 
-    def _apply(self, request: CompareTextsRequest) -> None:
+    def _apply(self, request: EvaluatePairsRequest) -> None:
         models = dict(self.models)
         if model := models.pop("", ""):
             request.options.model = model
@@ -107,8 +107,8 @@ class Variants:
             del request.roles.objective_roles[:]
 
     @staticmethod
-    def _with_count(request: CompareTextsRequest, count: int) -> CompareTextsRequest:
-        made = CompareTextsRequest()
+    def _with_count(request: EvaluatePairsRequest, count: int) -> EvaluatePairsRequest:
+        made = EvaluatePairsRequest()
         made.CopyFrom(request)
         made.tags[COUNT_TAG] = str(count)
         made.roles.coarse_count = (count + 1) // 2
@@ -123,7 +123,7 @@ SWAPPED_TAG = "swapped"
 _MIRRORED = {pb.PREFERENCE_FIRST: pb.PREFERENCE_SECOND, pb.PREFERENCE_SECOND: pb.PREFERENCE_FIRST}
 
 
-def shuffle(request: CompareTextsRequest, seed: int, line: int) -> None:
+def shuffle(request: EvaluatePairsRequest, seed: int, line: int) -> None:
     """Swaps the texts of a request, or does not, and records in its tags what was done.
 
     The draw depends on the seed and the row alone, so any order of evaluation, and any part of a file, gives

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, CompareTextsResponse
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.evaluate.pair_variants import (
     Baselines,
@@ -68,8 +68,8 @@ def pairs(
 ) -> None:
     """Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
 
-    Each row is a CompareTextsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
-    rows are checked before the first call. DIR/results.jsonl gets one TextsResult a line, a sweep one for
+    Each row is a EvaluatePairsRequest (docs/datasets.md), as "dramaturg convert goyal" writes them. All
+    rows are checked before the first call. DIR/results.jsonl gets one PairResult a line, a sweep one for
     each number of roles, and DIR/errors.jsonl the pairs that failed. For each method: accuracy against
     people with Wilson's interval, Pearson, Spearman and Kendall with bootstrap intervals, and Williams'
     test against the best baseline. "longer" prefers the longer text.
@@ -107,9 +107,9 @@ def pairs(
     evaluate_file(
         job,
         Evaluation(
-            request=CompareTextsRequest,
+            request=EvaluatePairsRequest,
             roles=("alignment", "embedding", *(() if no_judge else ("roles", "pair-judge"))),
-            evaluate=lambda client, request, seconds: client.compare_texts(request, timeout=seconds),
+            evaluate=lambda client, request, seconds: client.evaluate_pairs(request, timeout=seconds),
             apply=lambda _: None,
             noun="votes",
             unjudged=no_judge,
@@ -147,7 +147,7 @@ def _counts(k: int | None, sweep: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def comparisons_judged(event: CompareTextsResponse) -> JudgementCount:
+def comparisons_judged(event: EvaluatePairsResponse) -> JudgementCount:
     """How many votes an event of a comparison brings."""
     votes = event.comparison.comparison.votes
     return JudgementCount(len(votes), sum(vote.preference == pb.PREFERENCE_ABSTAIN for vote in votes))

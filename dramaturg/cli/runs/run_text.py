@@ -15,7 +15,6 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from dramaturg.cli.cells import consumption, duration, percent
-from dramaturg.kinds import command_name
 from dramaturg.summaries.samples import usage_summary
 
 IDLE_SECONDS = 30.0
@@ -37,8 +36,8 @@ def outcome_name(outcome: int) -> str:
 
 
 def kind_name(run: Run) -> str:
-    """What a run evaluates, as the command line calls it."""
-    return command_name(run.spec.WhichOneof("evaluation") or "")
+    """The name of the kind that a run evaluates."""
+    return str(run.spec.WhichOneof("evaluation") or "")
 
 
 def describe(run: Run) -> dict[str, Any]:

@@ -51,7 +51,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "
         "ExportResults GetReport",
-        RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunRun ExtendRun DeleteRun",
+        RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunSamples ExtendRun DeleteRun",
     },
     "dramaturg.api.generation.v1.GenerationService": {
         SERVE: "Generate GenerateBatch ListModels GetRateLimits CheckProvider GetLedgerStatus"
@@ -68,7 +68,7 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     "dramaturg.api.agents.v1.SynthesizeService": {SERVE: "Synthesize"},
     "dramaturg.api.judging.v1.JudgeService": {SERVE: "Judge"},
     "dramaturg.api.judging.v1.PairJudgeService": {SERVE: "ComparePair"},
-    "dramaturg.api.judging.v1.RatingJudgeService": {SERVE: "RateResponse"},
+    "dramaturg.api.judging.v1.RatingJudgeService": {SERVE: "RateReply"},
     "dramaturg.api.judging.v1.ChallengeJudgeService": {SERVE: "FindChallengingTurn"},
     "dramaturg.api.judging.v1.TextScorerService": {SERVE: "ScoreTexts"},
     "dramaturg.api.graph.v1.GraphService": {

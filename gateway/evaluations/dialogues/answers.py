@@ -7,7 +7,7 @@ from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse, TextScore
 from gateway.evaluations.failures import Failure
 from gateway.judges.selection import JudgeAssignment
@@ -30,7 +30,7 @@ def no_rating(reason: AbstainReason.ValueType, rationale: str) -> Rating:
     return Rating(abstain_reason=reason, rationale=rationale)
 
 
-def settle_rating(answer: RateResponseResponse | Failure, assignment: JudgeAssignment) -> Rating:
+def settle_rating(answer: RateReplyResponse | Failure, assignment: JudgeAssignment) -> Rating:
     """The rating of an answer. A rating that is missing, off the scale or contradictory abstains."""
     if isinstance(answer, Failure):
         return no_rating(answer.reason, f"The judge {assignment.judge.name!r} {answer.explanation}.")

@@ -29,7 +29,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     DialogueSubject,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, RateResponseResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
@@ -136,14 +136,14 @@ class DialoguesEvaluation(Evaluation):
         if reply.abstain_reason:
             rated.rating.CopyFrom(no_rating(reply.abstain_reason, "There is no reply to rate."))
         else:
-            asked = RateResponseRequest(
+            asked = RateReplyRequest(
                 task=script.task,
                 utterances=script.utterances,
                 response=reply.text,
                 options=judge_options(assignment, self._plan.request),
             )
             stub = RatingJudgeServiceStub(assignment.judge.channel)
-            answer = await ask(assignment, self._timeouts, stub.RateResponse, asked, RateResponseResponse)
+            answer = await ask(assignment, self._timeouts, stub.RateReply, asked, RateReplyResponse)
             rated.rating.CopyFrom(settle_rating(answer, assignment))
         emit(rating=rated)
         return rated

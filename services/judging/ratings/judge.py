@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
 from dramaturg.judge import VERSION
 from dramaturg.judge.dialogues import DialogueLimits, dialogue_excerpt, task_excerpt
 from dramaturg.judge.excerpts import Excerpt, notices
@@ -44,10 +44,10 @@ class LlmRatingJudge:
         self._asker = asker
         self._limits = limits
         self._prompt = library.load(
-            "rate_response", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, RESPONSE)
+            "rate_reply", fixed=(ANSWER_PLACEHOLDER,), content=(TASK, DIALOGUE, RESPONSE)
         )
 
-    async def rate(self, request: RateResponseRequest) -> Rating:
+    async def rate(self, request: RateReplyRequest) -> Rating:
         """Rates the response. Empty responses are valid: a simulated terminal may print nothing.
 
         Raises:

@@ -21,11 +21,11 @@ class RatingJudgeServicer(pb_grpc.RatingJudgeServiceServicer):
     def __init__(self, judge: LlmRatingJudge) -> None:
         self._judge = judge
 
-    async def RateResponse(self, request: pb.RateResponseRequest, context: Any) -> pb.RateResponseResponse:
+    async def RateReply(self, request: pb.RateReplyRequest, context: Any) -> pb.RateReplyResponse:
         """Rates the last response of a dialogue."""
         del context
         require_turns(request.utterances, last=dialogue_pb2.SPEAKER_USER)
         started = time.perf_counter()
         rating = await self._judge.rate(request)
         sign(rating.provenance, self._judge, DESCRIPTOR.full_name, started=started)
-        return pb.RateResponseResponse(rating=rating)
+        return pb.RateReplyResponse(rating=rating)

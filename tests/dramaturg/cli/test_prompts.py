@@ -94,7 +94,7 @@ async def test_rates_of_every_judge_are_kept_by_prompt_version(tmp_path: Path) -
         "compare_texts_by_roles",
         "compare_replies",
         "compare_replies_by_roles",
-        "rate_response",
+        "rate_reply",
         "find_challenging_turn",
     }
     for one in found.values():

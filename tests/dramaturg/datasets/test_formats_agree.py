@@ -15,8 +15,8 @@ from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.datasets import Format, Row, format_of
 from tests.support.datasets import read, to_csv, to_json_lines, to_parquet, written
 
@@ -155,6 +155,6 @@ def test_fields_that_others_fill_may_be_empty() -> None:
 
 def test_texts_of_pairs_are_read() -> None:
     content = b"source,first.model,first.text,second.model,second.text\nLong.,a,One.,b,Two.\n"
-    (row,), _ = read(content, Format.CSV, CompareTextsRequest)
+    (row,), _ = read(content, Format.CSV, EvaluatePairsRequest)
     assert isinstance(row, Row)
     assert (row.request.first.text, row.request.second.text) == ("One.", "Two.")

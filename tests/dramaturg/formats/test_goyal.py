@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import Parse
 from typer.testing import CliRunner, Result
 
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.main import app
 from dramaturg.formats.goyal import BEST, WORST, read_study, vote_shares
@@ -115,7 +115,7 @@ def test_the_released_study_gives_the_pairs_of_the_paper(tmp_path: Path, data_di
     alphas = summary["krippendorff_alpha_masi"]
     assert [round(alphas[choice], 3) for choice in ("best", "worst")] == [0.050, 0.110]
 
-    requests = [Parse(line, CompareTextsRequest()) for line in rows.read_text("utf-8").splitlines()]
+    requests = [Parse(line, EvaluatePairsRequest()) for line in rows.read_text("utf-8").splitlines()]
     derived = json.loads((data_dir / "drpe" / "drpe_pairs_cnn_human.json").read_text("utf-8"))
     # By article: the two copies of the study number two articles the other way round.
     known = {pair["article"]: pair for pair in derived}

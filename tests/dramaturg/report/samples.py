@@ -74,7 +74,7 @@ COMPARISON = {
         }
     ],
 }
-TEXTS = {
+PAIR = {
     "id": "p1",
     "firstModel": "a",
     "secondModel": "b",
@@ -131,7 +131,7 @@ GRAPHS = {
         {"model": "n", "abstainReason": "ABSTAIN_REASON_TRUNCATED"},
     ],
 }
-RESULTS = {"scripts": SCRIPTS, "texts": TEXTS, "decision": DECISION, "dialogue": DIALOGUE, "graphs": GRAPHS}
+RESULTS = {"scripts": SCRIPTS, "pair": PAIR, "decision": DECISION, "dialogue": DIALOGUE, "graphs": GRAPHS}
 
 
 def sample(kind: str, index: int = 0) -> RunSample:

@@ -29,7 +29,7 @@ SHOWN = {
         "120 + 30",
         "$0.0100",
     ],
-    "texts": ["Editor", "it is clearer", "second text shown first", "FIRST", "share of the votes"],
+    "pair": ["Editor", "it is clearer", "second text shown first", "FIRST", "share of the votes"],
     "decision": ["get home", "it snows", "OPTION_1", "REFUSED", "story"],
     "dialogue": ["act as a shell", "a.txt", "plausible", "UNPARSABLE", "against n"],
     "graphs": ["bake a cake", "missing edges: 1 -&gt; 2", "added edges: 2 -&gt; 1", "TRUNCATED"],

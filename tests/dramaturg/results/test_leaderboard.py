@@ -111,8 +111,8 @@ def test_the_bounds_are_those_of_the_scale() -> None:
         ("scripts", ["executable", ""], ""),
         ("dialogue", ["win", "rating", "rating/x", "rating (aced)"], "rating"),
         ("decision", ["correct/story", "correct/naive, swapped", "correct/naive"], "correct/naive"),
-        ("texts", ["win/llm", "win/roles k=2", "win/roles k=0"], "win/roles k=0"),
-        ("texts", ["win/llm", "win/roles"], "win/roles"),
+        ("pair", ["win/llm", "win/roles k=2", "win/roles k=0"], "win/roles k=0"),
+        ("pair", ["win/llm", "win/roles"], "win/roles"),
         ("decision", [], "correct"),
     ],
 )

@@ -34,6 +34,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     GraphTask,
     MeasuredGraph,
 )
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
@@ -41,7 +42,6 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateResult,
     ScriptsResult,
 )
-from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_NAIVE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures, EdgeScore, MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
@@ -155,12 +155,12 @@ def compared(preference: int, *votes: RoleVote) -> ComparePairResponse:
     ("preference", "first"), [(PREFERENCE_FIRST, 1.0), (PREFERENCE_SECOND, 0.0), (PREFERENCE_TIE, 0.5)]
 )
 def test_a_comparison_is_a_row_for_each_of_the_two(preference: int, first: float) -> None:
-    result = TextsResult(
+    result = PairResult(
         first_model="a",
         second_model="b",
-        comparisons=[TextComparison(method="llm", judge="j", comparison=compared(preference))],
+        comparisons=[PairComparison(method="llm", judge="j", comparison=compared(preference))],
     )
-    one, other = rows(texts=result)
+    one, other = rows(pair=result)
     assert numbers([one, other]) == [
         ("a", "win/llm", OUTCOME_UNSPECIFIED, 0, first),
         ("b", "win/llm", OUTCOME_UNSPECIFIED, 0, 1 - first),
@@ -170,10 +170,8 @@ def test_a_comparison_is_a_row_for_each_of_the_two(preference: int, first: float
 
 def test_a_comparison_by_one_judge_says_why_and_how_sure_it_is() -> None:
     vote = RoleVote(confidence=0.75, ballots=[Ballot(rationale="shorter"), Ballot(rationale="shorter")])
-    result = TextsResult(
-        comparisons=[TextComparison(method="llm", comparison=compared(PREFERENCE_TIE, vote))]
-    )
-    for row in rows(texts=result):
+    result = PairResult(comparisons=[PairComparison(method="llm", comparison=compared(PREFERENCE_TIE, vote))])
+    for row in rows(pair=result):
         assert row.confidence == 0.75
         assert row.rationale.count("shorter") == 1
 

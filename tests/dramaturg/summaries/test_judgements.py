@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_ABSTAIN,
     PREFERENCE_FIRST,
@@ -16,15 +16,15 @@ from dramaturg.summaries.judgements import judgements
 
 
 def test_preferences_are_right_where_people_say_the_same() -> None:
-    texts = TextsResult(id="p", first_model="a", second_model="b", human_preference=PREFERENCE_FIRST)
+    pair = PairResult(id="p", first_model="a", second_model="b", human_preference=PREFERENCE_FIRST)
     said = (PREFERENCE_FIRST, PREFERENCE_SECOND, PREFERENCE_TIE, PREFERENCE_ABSTAIN)
     for place, preference in enumerate(said):
-        texts.comparisons.add(method="roles", judge=str(place)).comparison.preference = preference
-    found = list(judgements(RunSample(texts=texts)))
+        pair.comparisons.add(method="roles", judge=str(place)).comparison.preference = preference
+    found = list(judgements(RunSample(pair=pair)))
     assert [one.value for one in found] == [True, False, False, None]
     assert (found[0].sample, found[0].subject, found[0].aspect) == ("p", "a and b", "roles by 0")
-    texts.ClearField("human_preference")
-    assert not list(judgements(RunSample(texts=texts)))
+    pair.ClearField("human_preference")
+    assert not list(judgements(RunSample(pair=pair)))
 
 
 def test_graphs_have_the_f1_of_their_edges() -> None:

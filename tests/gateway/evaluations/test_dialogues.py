@@ -25,8 +25,8 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, Re
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, ComparePairResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
-    RateResponseRequest,
-    RateResponseResponse,
+    RateReplyRequest,
+    RateReplyResponse,
     Rating,
 )
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
@@ -67,8 +67,8 @@ async def reply(request: ReplyRequest) -> ReplyResponse:
     return ReplyResponse(text=f"listing of {model}", provenance=CALL)
 
 
-async def rate(request: RateResponseRequest) -> RateResponseResponse:
-    return RateResponseResponse(rating=Rating(value=len(request.response), provenance=CALL))
+async def rate(request: RateReplyRequest) -> RateReplyResponse:
+    return RateReplyResponse(rating=Rating(value=len(request.response), provenance=CALL))
 
 
 async def compare(request: ComparePairRequest) -> ComparePairResponse:
@@ -85,12 +85,12 @@ async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
 
 
 def roles(**methods: Any) -> Any:
-    chosen = {"Reply": reply, "RateResponse": rate, "ComparePair": compare, **methods}
+    chosen = {"Reply": reply, "RateReply": rate, "ComparePair": compare, **methods}
     scorer = {"text-scorer": {"ScoreTexts": chosen["ScoreTexts"]}} if "ScoreTexts" in chosen else {}
     return {
         **scorer,
         "author": {"Reply": chosen["Reply"]},
-        "rating-judge": {"RateResponse": chosen["RateResponse"]},
+        "rating-judge": {"RateReply": chosen["RateReply"]},
         "pair-judge": {"ComparePair": chosen["ComparePair"]},
     }
 
@@ -126,7 +126,7 @@ async def test_every_reply_is_rated_and_every_pair_compared() -> None:
         seen["reply"].append(request)
         return await short(request)
 
-    async def keep_rate(request: RateResponseRequest) -> RateResponseResponse:
+    async def keep_rate(request: RateReplyRequest) -> RateReplyResponse:
         seen["rate"].append(request)
         return await rate(request)
 
@@ -141,7 +141,7 @@ async def test_every_reply_is_rated_and_every_pair_compared() -> None:
         rules=pairs_pb.ComparisonRules(forced_choice=True),
         tags={"kind": "stateful"},
     )
-    found = await events(request, Reply=keep_reply, RateResponse=keep_rate, ComparePair=keep_compare)
+    found = await events(request, Reply=keep_reply, RateReply=keep_rate, ComparePair=keep_compare)
     assert found[0].accepted.assessment_count == 3 + 3 + 1
     assert [one.role for one in found[0].accepted.judges] == ["author", "rating-judge", "pair-judge"]
     kinds = [event.WhichOneof("event") for event in found]
@@ -182,7 +182,7 @@ async def test_options_are_those_of_the_judges_and_the_repeat_is_everybodys() ->
         seen["reply"] = request.options
         return await reply(request)
 
-    async def keep_rate(request: RateResponseRequest) -> RateResponseResponse:
+    async def keep_rate(request: RateReplyRequest) -> RateReplyResponse:
         seen["rate"] = request.options
         return await rate(request)
 
@@ -204,7 +204,7 @@ async def test_options_are_those_of_the_judges_and_the_repeat_is_everybodys() ->
         replies_scored=True,
     )
     await events(
-        request, Reply=keep_reply, RateResponse=keep_rate, ComparePair=keep_compare, ScoreTexts=keep_score
+        request, Reply=keep_reply, RateReply=keep_rate, ComparePair=keep_compare, ScoreTexts=keep_score
     )
     shared = JudgeOptions(model="judge", repeat_index=4, sampling=Sampling(top_p=0.5))
     assert seen["rate"] == seen["score"] == shared
@@ -215,7 +215,7 @@ async def test_options_are_those_of_the_judges_and_the_repeat_is_everybodys() ->
 
 async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_reason() -> None:
     request = asked(models=["a", "refuser"], pairs=[ModelPair(first_model="refuser", second_model="a")])
-    whole = await result(request, Reply=lambda one: reply(one), RateResponse=lambda one: never(one))
+    whole = await result(request, Reply=lambda one: reply(one), RateReply=lambda one: never(one))
     assert whole.replies[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
     assert whole.ratings[1].rating.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
     assert not whole.ratings[1].rating.HasField("value")
@@ -225,19 +225,19 @@ async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_
     assert whole.usage.provider_call_count == 2
 
 
-async def never(request: RateResponseRequest) -> RateResponseResponse:
+async def never(request: RateReplyRequest) -> RateReplyResponse:
     assert "refuser" not in request.response
-    return RateResponseResponse(rating=Rating(value=5))
+    return RateReplyResponse(rating=Rating(value=5))
 
 
 async def test_an_empty_reply_is_a_reply() -> None:
     async def nothing(request: ReplyRequest) -> ReplyResponse:
         return ReplyResponse(provenance=CALL)
 
-    async def nine(request: RateResponseRequest) -> RateResponseResponse:
-        return RateResponseResponse(rating=Rating(value=9))
+    async def nine(request: RateReplyRequest) -> RateReplyResponse:
+        return RateReplyResponse(rating=Rating(value=9))
 
-    whole = await result(asked(models=["a"]), Reply=nothing, RateResponse=nine)
+    whole = await result(asked(models=["a"]), Reply=nothing, RateReply=nine)
     assert whole.ratings[0].rating.value == 9
 
 
@@ -259,10 +259,10 @@ async def test_an_empty_reply_is_a_reply() -> None:
     ],
 )
 async def test_an_unsound_rating_is_an_abstention(rating: Rating, reason: int) -> None:
-    async def unsound(request: RateResponseRequest) -> RateResponseResponse:
-        return RateResponseResponse(rating=rating)
+    async def unsound(request: RateReplyRequest) -> RateReplyResponse:
+        return RateReplyResponse(rating=rating)
 
-    whole = await result(asked(models=["a"]), RateResponse=unsound)
+    whole = await result(asked(models=["a"]), RateReply=unsound)
     settled = whole.ratings[0].rating
     assert (settled.HasField("value"), settled.abstain_reason) == (False, reason)
     assert settled.rationale == rating.rationale
@@ -278,15 +278,15 @@ async def test_judges_that_fail_abstain_and_the_rest_stands() -> None:
         return ComparePairResponse()
 
     pairs = [ModelPair(first_model="a", second_model="b")]
-    whole = await result(asked(pairs=pairs), RateResponse=fail)
+    whole = await result(asked(pairs=pairs), RateReply=fail)
     assert [one.rating.abstain_reason for one in whole.ratings] == [
         verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE
     ] * 2
     assert "gone" in whole.ratings[0].rating.rationale
     assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_FIRST
-    whole = await result(asked(pairs=pairs), ComparePair=shapeless, RateResponse=never)
+    whole = await result(asked(pairs=pairs), ComparePair=shapeless, RateReply=never)
     assert whole.comparisons[0].comparison.preference == pairs_pb.PREFERENCE_ABSTAIN
-    whole = await result(asked(), Reply=fail, RateResponse=never)
+    whole = await result(asked(), Reply=fail, RateReply=never)
     assert {one.abstain_reason for one in whole.replies} == {verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE}
 
 

@@ -20,7 +20,7 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
 from dramaturg.judge.roles import (
@@ -114,7 +114,7 @@ def test_claims_of_every_contract_are_limited(response: Any, role: Role) -> None
 
 
 def test_ratings_and_assessments_are_limited_within_their_response() -> None:
-    rated = RateResponseResponse(rating=Rating(rationale="x" * 10**6))
+    rated = RateReplyResponse(rating=Rating(rationale="x" * 10**6))
     rated.rating.provenance.usage.cost_usd = -5.0
     assert limit_response(rated, RATING_JUDGE, None)
     assert len(rated.rating.rationale) == MAX_TEXT_CHARACTERS

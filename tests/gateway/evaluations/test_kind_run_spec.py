@@ -11,16 +11,16 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
 from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, ModelPair
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DecisionsRunOptions,
     DialoguesRunOptions,
     GraphsRunOptions,
+    PairsRunOptions,
     RunSpec,
     ScriptsRunOptions,
-    TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_NAIVE,
     DECISION_PROMPT_STORY,
@@ -37,7 +37,7 @@ def apply_spec(row: Any, spec: RunSpec, repeat_offset: int = 0) -> None:
 def test_an_empty_spec_changes_nothing() -> None:
     rows = {
         "scripts": EvaluateScriptsRequest(mechanism=scripts_pb2.MECHANISM_SINGLE_JUDGE),
-        "texts": CompareTextsRequest(baselines=["rouge-l"]),
+        "pairs": EvaluatePairsRequest(baselines=["rouge-l"]),
         "graphs": EvaluateGraphsRequest(reduce=True, models=["a"]),
         "decisions": EvaluateDecisionsRequest(models=["a"], prompts=[DECISION_PROMPT_STORY]),
         "dialogues": EvaluateDialoguesRequest(models=["a", "b"], ratings_omitted=True),
@@ -122,12 +122,12 @@ def test_scripts_options() -> None:
 
 
 def test_options_of_the_others() -> None:
-    texts = CompareTextsRequest(baselines=["a"])
+    pair = EvaluatePairsRequest(baselines=["a"])
     rules = ComparisonRules(forced_choice=True)
-    options = TextsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"], rules=rules)
-    apply_spec(texts, RunSpec(texts=options))
-    assert (texts.order, list(texts.baselines)) == (PRESENTATION_ORDER_BOTH, ["b"])
-    assert texts.rules == rules
+    options = PairsRunOptions(order=PRESENTATION_ORDER_BOTH, baselines=["b"], rules=rules)
+    apply_spec(pair, RunSpec(pairs=options))
+    assert (pair.order, list(pair.baselines)) == (PRESENTATION_ORDER_BOTH, ["b"])
+    assert pair.rules == rules
 
     graphs = EvaluateGraphsRequest(task=graphs_pb2.GRAPH_TASK_GENERATE)
     apply_spec(graphs, RunSpec(graphs=GraphsRunOptions(reduce=True)))

@@ -15,6 +15,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
@@ -34,7 +35,6 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
     ExportFormat,
 )
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
-from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import Ballot, ComparePairResponse, RoleVote
 from dramaturg.cli.summaries import as_json
@@ -88,12 +88,12 @@ def comparison(given: int, swapped: int) -> ComparePairResponse:
     )
 
 
-TEXTS = [
-    TextsResult(
+PAIRS = [
+    PairResult(
         id=str(place),
         human_preference=human,
         longer=longer,
-        comparisons=[TextComparison(method="roles", judge="j", comparison=comparison(given, swapped))],
+        comparisons=[PairComparison(method="roles", judge="j", comparison=comparison(given, swapped))],
         text_metrics=["rouge-l"],
         metric_differences={"rouge-l": 0.25 if human == FIRST else -0.5},
     )
@@ -109,7 +109,7 @@ TEXTS = [
 ]
 RESULTS: dict[str, Sequence[Message]] = {
     "scripts": SCRIPTS,
-    "texts": TEXTS,
+    "pair": PAIRS,
     "graphs": GRAPHS,
     "decision": DECISIONS,
     "dialogue": DIALOGUES,
@@ -266,7 +266,7 @@ async def test_scripts(tmp_path: Path) -> None:
 
 
 async def test_pairs_of_texts(tmp_path: Path) -> None:
-    found = (await summary(tmp_path, "texts")).texts
+    found = (await summary(tmp_path, "pair")).pairs
     methods = {one.method: one for one in found.methods if not one.tags}
     roles = methods["roles"]
     assert (roles.first_count, roles.second_count, roles.tie_count) == (1, 2, 1)

@@ -11,8 +11,8 @@ __all__ = ["app"]
 
 
 def _member(kind: Kind) -> LazyCommand:
-    source = f"dramaturg.cli.runs.create.{kind.command}:{kind.command}"
-    return LazyCommand(kind.command, source, f"Creates a run that {kind.help[0].lower()}{kind.help[1:]}")
+    source = f"dramaturg.cli.runs.create.{kind.name}:{kind.name}"
+    return LazyCommand(kind.name, source, f"Creates a run that {kind.help[0].lower()}{kind.help[1:]}")
 
 
 class _Commands(LazyGroup):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.cli.evaluate.pair_variants import (
     Baselines,
     ForcedChoice,
@@ -20,7 +20,7 @@ from dramaturg.datasets import Row
 from dramaturg.judge.role_sets import NAMES
 
 
-@command_of("texts")
+@command_of("pairs")
 def pairs(
     order: Order = None,
     baseline: Baselines = None,
@@ -31,7 +31,7 @@ def pairs(
     ] = None,
     forced_choice: ForcedChoice = False,
     no_bias_caution: NoBiasCaution = False,
-) -> CompareTextsRequest:
+) -> EvaluatePairsRequest:
     """Creates a run that evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).
 
     For example:
@@ -48,4 +48,4 @@ def pairs(
         forced_choice=forced_choice,
         bias_caution_omitted=no_bias_caution,
     )
-    return variants.spread(Row(0, CompareTextsRequest()))[0]
+    return variants.spread(Row(0, EvaluatePairsRequest()))[0]

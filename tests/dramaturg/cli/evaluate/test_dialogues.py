@@ -19,8 +19,8 @@ from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, Re
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, ComparePairResponse
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
-    RateResponseRequest,
-    RateResponseResponse,
+    RateReplyRequest,
+    RateReplyResponse,
     Rating,
 )
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
@@ -40,11 +40,11 @@ async def reply(request: ReplyRequest) -> ReplyResponse:
     return ReplyResponse(text=request.options.model, provenance=CALL)
 
 
-async def rate(request: RateResponseRequest) -> RateResponseResponse:
+async def rate(request: RateReplyRequest) -> RateReplyResponse:
     """The good model gets 10, the bad one the number of the script."""
     number = float(request.utterances[0].text)
     value = 10.0 if request.response == "good" or not number else number
-    return RateResponseResponse(rating=Rating(value=value, provenance=CALL))
+    return RateReplyResponse(rating=Rating(value=value, provenance=CALL))
 
 
 async def compare(request: ComparePairRequest) -> ComparePairResponse:
@@ -58,7 +58,7 @@ async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
 
 ROLES: Any = {
     "author": {"Reply": reply},
-    "rating-judge": {"RateResponse": rate},
+    "rating-judge": {"RateReply": rate},
     "pair-judge": {"ComparePair": compare},
 }
 

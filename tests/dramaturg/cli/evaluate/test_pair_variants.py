@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, RolePlan
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.cli.evaluate.pair_variants import SWAPPED_TAG, BaselineName, OrderName, Variants, shuffle
 from dramaturg.datasets import Row
@@ -11,9 +11,9 @@ from dramaturg.formats.goyal import SEED_TAG
 READER = pb.Role(type="Driver", description="Crosses the bridge.")
 
 
-def request(**fields: Any) -> CompareTextsRequest:
+def request(**fields: Any) -> EvaluatePairsRequest:
     texts = {"first": ComparedText(text="A", model="a"), "second": ComparedText(text="B", model="b")}
-    return CompareTextsRequest(**{"source": "S", **texts, **fields})
+    return EvaluatePairsRequest(**{"source": "S", **texts, **fields})
 
 
 def test_a_shuffle_swaps_texts_and_label_together_and_says_so() -> None:

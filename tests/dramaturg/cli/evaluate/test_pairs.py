@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from scipy import stats
 
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, TextsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 from services.alignment.text import score
@@ -25,11 +25,11 @@ BAD = [f"Bridge {number} exists." for number in range(6)]
 FIRST, SECOND = pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND
 
 
-def pair(number: int, *, best_first: bool = True, **fields: Any) -> CompareTextsRequest:
+def pair(number: int, *, best_first: bool = True, **fields: Any) -> EvaluatePairsRequest:
     """A pair whose better text is the longer one."""
     texts = [GOOD[number], BAD[number]] if best_first else [BAD[number], GOOD[number]]
     first, second = (ComparedText(text=text) for text in texts)
-    return CompareTextsRequest(
+    return EvaluatePairsRequest(
         **{
             "id": f"p{number}",
             "source": f"{SOURCE} It has the number {number}.",
@@ -41,12 +41,12 @@ def pair(number: int, *, best_first: bool = True, **fields: Any) -> CompareTexts
     )
 
 
-def write(path: Path, requests: Sequence[CompareTextsRequest]) -> Path:
+def write(path: Path, requests: Sequence[EvaluatePairsRequest]) -> Path:
     path.write_text("".join(json.dumps(MessageToDict(one)) + "\n" for one in requests), encoding="utf-8")
     return path
 
 
-def mixed() -> list[CompareTextsRequest]:
+def mixed() -> list[EvaluatePairsRequest]:
     return [pair(number, best_first=number % 2 == 0) for number in range(6)]
 
 
@@ -72,24 +72,24 @@ async def summary(rows: Path, target: str, *options: str, code: int = 0) -> dict
     return found
 
 
-def results(rows: Path) -> list[TextsResult]:
-    return [ParseDict(line, TextsResult()) for line in read_jsonl(rows.parent / "out" / "results.jsonl")]
+def results(rows: Path) -> list[PairResult]:
+    return [ParseDict(line, PairResult()) for line in read_jsonl(rows.parent / "out" / "results.jsonl")]
 
 
 def methods_of(found: dict[str, Any]) -> dict[str, Any]:
     """The methods over all pairs, by name."""
-    return {one["method"]: one for one in found["texts"]["methods"] if not one["tags"]}
+    return {one["method"]: one for one in found["pairs"]["methods"] if not one["tags"]}
 
 
 def share_right(found: dict[str, Any], method: str, **tags: str) -> float:
     """The accuracy of a method in a group."""
-    one = figure(found["texts"]["methods"], method=method, tags=tags)
+    one = figure(found["pairs"]["methods"], method=method, tags=tags)
     value: float = one["accuracy"]["accuracy"]["value"]
     return value
 
 
 def correlation_of(found: dict[str, Any], method: str) -> Any:
-    return figure(found["texts"]["correlations"]["measures"], measure=method)
+    return figure(found["pairs"]["correlations"]["measures"], measure=method)
 
 
 async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_every_method_is_measured_against_people(tmp_path: Path) -> None:
         assert len(server.requests) == 6 * 7
     assert found["usage"]["provider_call_count"] == 6 * 7
     assert found["sample_count"] == 6
-    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (6, 6)
+    assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (6, 6)
     methods = methods_of(found)
     assert set(methods) == {
         "roles",
@@ -166,7 +166,7 @@ async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_pat
         found = await summary(rows, target, *options)
         # k=0: votes and the baseline; k=2: roles and votes.
         assert len(server.requests) == 3 * 4
-    assert (found["sample_count"], found["texts"]["pair_count"]) == (6, 3)
+    assert (found["sample_count"], found["pairs"]["pair_count"]) == (6, 3)
     methods = methods_of(found)
     assert {"roles k=0", "roles k=2", "llm", "longer"} <= set(methods)
     assert methods["roles k=2"]["accuracy"]["item_count"] == 3
@@ -227,7 +227,7 @@ async def test_groups_and_pairs_that_nobody_labelled(tmp_path: Path) -> None:
             *("evaluate", "pairs", str(rows), "--target", target, "--out", str(tmp_path / "out")),
             *("--k", "0", "--metric", "none", "--group-by", "kind"),
         )
-    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (3, 2)
+    assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (3, 2)
     assert share_right(found, "roles k=0", kind="news") == 1.0
     assert share_right(found, "roles k=0", kind="plot") == 0.0
     assert "1 pairs without a human preference" in table.out
@@ -301,7 +301,7 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
     ]
     async with serve_fakes(everyone(FIRST)) as target:
         found = await summary(rows, target, "--no-judge", *metrics)
-    assert (found["texts"]["pair_count"], found["texts"]["labelled_pair_count"]) == (81, 81)
+    assert (found["pairs"]["pair_count"], found["pairs"]["labelled_pair_count"]) == (81, 81)
     methods = methods_of(found)
     longer = methods["longer"]["accuracy"]
     assert (longer["item_count"], longer["correct_count"]) == (81, 70)
@@ -312,7 +312,7 @@ async def test_the_text_baselines_run_on_all_released_pairs(tmp_path: Path, data
         accuracy, pearson = method["accuracy"]["accuracy"], correlation_of(found, name)["pearson"]
         assert accuracy["lower"] < accuracy["value"] < accuracy["upper"]
         assert pearson["lower"] < pearson["value"]
-    assert found["texts"]["best_baseline"] == "longer"
+    assert found["pairs"]["best_baseline"] == "longer"
 
 
 @pytest.mark.data

@@ -101,11 +101,11 @@ async def test_each_evaluation_has_options_of_its_own() -> None:
         ("decisions", ADDRESS, "--prompt", "naive", "--prompt", "story", "--order", "both"),
         ("dialogues", ADDRESS, "--model", "a", "--model", "b", "--pair", "all", "--no-ratings"),
     )
-    assert pairs.texts.order == pair_judge_service_pb2.PRESENTATION_ORDER_SWAPPED
-    assert pairs.texts.rules == pair_judge_service_pb2.ComparisonRules(forced_choice=True)
-    assert list(pairs.texts.baselines) == ["llm"]
-    assert (pairs.texts.roles.coarse_count, pairs.texts.roles.fine_count) == (3, 2)
-    assert pairs.texts.roles.objective_set == "summarisation"
+    assert pairs.pairs.order == pair_judge_service_pb2.PRESENTATION_ORDER_SWAPPED
+    assert pairs.pairs.rules == pair_judge_service_pb2.ComparisonRules(forced_choice=True)
+    assert list(pairs.pairs.baselines) == ["llm"]
+    assert (pairs.pairs.roles.coarse_count, pairs.texts.roles.fine_count) == (3, 2)
+    assert pairs.pairs.roles.objective_set == "summarisation"
     assert (graphs.graphs.task, graphs.graphs.reduce) == (graphs_pb2.GRAPH_TASK_PIPELINE, True)
     assert list(decisions.decisions.prompts) == [
         authoring_decisions_pb2.DECISION_PROMPT_NAIVE,

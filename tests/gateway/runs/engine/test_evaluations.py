@@ -9,14 +9,14 @@ from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, U
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest, ModelPair
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.run_pb2 import (
     DialoguesRunOptions,
     GraphsRunOptions,
+    PairsRunOptions,
     RunSpec,
-    TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from dramaturg.api.evaluation.v1.texts_pb2 import ComparedText, CompareTextsRequest, RolePlan
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
@@ -24,7 +24,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     ComparePairResponse,
     RoleVote,
 )
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseResponse, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.testing import serve
 from gateway.settings import JudgeEntry
 from tests.support.engines import open_runs
@@ -37,7 +37,7 @@ async def reply(request: Any) -> Any:
 
 
 async def rate(request: Any) -> Any:
-    return RateResponseResponse(rating=Rating(value=7, provenance=CALL))
+    return RateReplyResponse(rating=Rating(value=7, provenance=CALL))
 
 
 async def compare(request: Any) -> Any:
@@ -70,7 +70,7 @@ async def test_dialogues(sqlite_url: str) -> None:
         entries = await serve_roles(
             stack,
             author={"Reply": reply},
-            rating_judge={"RateResponse": rate},
+            rating_judge={"RateReply": rate},
             pair_judge={"ComparePair": compare},
         )
         async with open_runs(sqlite_url, entries) as runs:
@@ -100,7 +100,7 @@ async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) ->
     spec = RunSpec(dialogues=DialoguesRunOptions(), models=["a"])
     async with AsyncExitStack() as stack:
         entries = await serve_roles(
-            stack, author={"Reply": note_reply}, rating_judge={"RateResponse": note_rating}
+            stack, author={"Reply": note_reply}, rating_judge={"RateReply": note_rating}
         )
         async with open_runs(sqlite_url, entries) as runs:
             run = await runs.ended(await runs.create(spec, [EvaluateDialoguesRequest(script=script)]))
@@ -112,9 +112,9 @@ async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) ->
 
 async def test_texts(sqlite_url: str) -> None:
     spec = RunSpec(
-        texts=TextsRunOptions(roles=RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True))
+        pairs=PairsRunOptions(roles=RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True))
     )
-    row = CompareTextsRequest(
+    row = EvaluatePairsRequest(
         source="The bridge was closed.",
         first=ComparedText(text="It was closed.", model="a"),
         second=ComparedText(text="It was not.", model="b"),
@@ -125,7 +125,7 @@ async def test_texts(sqlite_url: str) -> None:
             run = await runs.ended(await runs.create(spec, [row] * 2))
             samples = runs.samples(run.id)
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
-    assert samples[0].texts.comparisons[0].comparison.preference == PREFERENCE_FIRST
+    assert samples[0].pair.comparisons[0].comparison.preference == PREFERENCE_FIRST
     assert run.counts.judgements > 0
 
 

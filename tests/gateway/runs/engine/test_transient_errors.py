@@ -16,12 +16,12 @@ from dramaturg.api.common.v1.provenance_pb2 import (
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
-from gateway.evaluations.texts.kind import TextsKind
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
 
 UNAVAILABLE = verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE
@@ -87,7 +87,7 @@ def test_a_text_that_no_model_was_asked_for_may_still_come() -> None:
     assert transient_gap(result, [], ScriptsKind().preparation(result))
     result.gold_answer.provenance.completions.append(CompletionReference(raw_text="no"))
     assert not transient_gap(result, [], ScriptsKind().preparation(result))
-    texts = TextsResult()
-    texts.roles.generation.failure = "The model could not be asked."
-    texts.roles.generation.provenance.prompts.add(name="roles")
-    assert transient_gap(texts, [], TextsKind().preparation(texts))
+    pair = PairResult()
+    pair.roles.generation.failure = "The model could not be asked."
+    pair.roles.generation.provenance.prompts.add(name="roles")
+    assert transient_gap(pair, [], PairsKind().preparation(pair))

@@ -4,9 +4,9 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ModelReply, ReplyRating
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import GoldAnswer
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from gateway.runs.results.model_usage import usage_by_model
 from tests.support.runs import judged
@@ -33,5 +33,5 @@ def test_each_model_bears_its_own() -> None:
     assert tokens(RunSample(dialogue=dialogue)) == {"m": 5}
     graph = MeasuredGraph(model="m", provenances=[cost(1), cost(2)])
     assert tokens(RunSample(graphs=GraphsResult(graphs=[graph]))) == {"m": 3}
-    assert tokens(RunSample(texts=TextsResult(usage=Usage(prompt_token_count=9)))) == {}
+    assert tokens(RunSample(pair=PairResult(usage=Usage(prompt_token_count=9)))) == {}
     assert tokens(RunSample()) == {}

@@ -23,12 +23,12 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_SUCCEEDED,
     Dataset,
     DialoguesRunOptions,
+    PairsRunOptions,
     RunBudget,
     RunLimits,
     RunPolicy,
     RunSpec,
     RunState,
-    TextsRunOptions,
 )
 from gateway.runs.records import Incident
 from gateway.runs.store import StoreError
@@ -75,7 +75,7 @@ async def test_a_second_call_with_the_request_id_finds_the_run(service: Service)
         ("spec.dataset.uri", wanted(dataset=Dataset(uri="/etc/passwd"))),
         ("spec.models[1]", wanted(models=["m", "m"])),
         ("spec.models[0]", wanted(models=["  "])),
-        ("spec.models", wanted(texts=TextsRunOptions(), models=["m"])),
+        ("spec.models", wanted(pairs=PairsRunOptions(), models=["m"])),
         ("spec.judges[0].role", wanted(judges=[JudgeSelection(role="pair-judge")])),
         ("spec.judges[0].judge", wanted(judges=[JudgeSelection(role="critic", judge="lenient")])),
         ("spec.judges[1]", wanted(judges=[JudgeSelection(role="critic", judge="strict")] * 2)),
@@ -116,7 +116,7 @@ BY_RUN: Mapping[str, Any] = {
     "PauseRun": pb.PauseRunRequest(run_id="run"),
     "ResumeRun": pb.ResumeRunRequest(run_id="run"),
     "CancelRun": pb.CancelRunRequest(run_id="run"),
-    "RerunRun": pb.RerunRunRequest(run_id="run"),
+    "RerunSamples": pb.RerunSamplesRequest(run_id="run"),
     "ExtendRun": pb.ExtendRunRequest(run_id="run", models=["m"]),
     "DeleteRun": pb.DeleteRunRequest(run_id="run"),
     "WatchRun": pb.WatchRunRequest(run_id="run"),
@@ -162,7 +162,7 @@ ENDED = (RUN_STATE_SUCCEEDED, RUN_STATE_PARTIAL, RUN_STATE_FAILED, RUN_STATE_CAN
         ("PauseRun", (RUN_STATE_RUNNING, RUN_STATE_PAUSED), RUN_STATE_PAUSED),
         ("ResumeRun", (RUN_STATE_PAUSED, RUN_STATE_RUNNING), RUN_STATE_RUNNING),
         ("CancelRun", (*ACTIVE, RUN_STATE_CANCELLED), RUN_STATE_CANCELLED),
-        ("RerunRun", ENDED, RUN_STATE_RUNNING),
+        ("RerunSamples", ENDED, RUN_STATE_RUNNING),
         ("ExtendRun", ENDED, RUN_STATE_RUNNING),
         ("DeleteRun", ENDED, None),
     ],
@@ -197,7 +197,7 @@ async def test_the_engine_is_told_of_what_changed(service: Service) -> None:
     await service.stub.UpdateRun(BY_RUN["UpdateRun"])
     await service.stub.CancelRun(BY_RUN["CancelRun"])
     assert service.engine.woken == ["run"] * 3
-    await service.stub.RerunRun(BY_RUN["RerunRun"])
+    await service.stub.RerunSamples(BY_RUN["RerunSamples"])
     assert service.engine.submitted == ["run"]
 
 
@@ -233,8 +233,8 @@ async def test_a_rerun_is_of_its_scope_and_may_be_fresh(service: Service) -> Non
         "run", 1, [judged(0, {"m": [True]}), judged(1, {"m": [TIMED_OUT]}), failed(2)]
     )
     await service.stub.CancelRun(BY_RUN["CancelRun"])
-    request = pb.RerunRunRequest(run_id="run", scope=pb.RERUN_SCOPE_FAILED, fresh=True)
-    run = (await service.stub.RerunRun(request)).run
+    request = pb.RerunSamplesRequest(run_id="run", scope=pb.RERUN_SCOPE_FAILED, fresh=True)
+    run = (await service.stub.RerunSamples(request)).run
     assert (run.attempt, run.progress.succeeded_count, run.progress.failed_count) == (2, 2, 0)
     assert not run.HasField("end_time")
     assert service.kept().repeat_offset == 1
@@ -254,7 +254,7 @@ async def test_a_run_is_extended_by_models_that_it_has_not(service: Service) -> 
 @pytest.mark.parametrize(
     ("asked", "models", "field"),
     [
-        (wanted(texts=TextsRunOptions()), ["m"], "models"),
+        (wanted(pairs=PairsRunOptions()), ["m"], "models"),
         (wanted(), ["m", "m"], "models[1]"),
         (wanted(models=[f"m{i}" for i in range(99)]), ["x", "y"], "models"),
     ],

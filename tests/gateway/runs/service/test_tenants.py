@@ -126,7 +126,15 @@ async def test_nobody_chooses_a_tenant(tenants: Tenants) -> None:
 
 async def test_who_only_looks_changes_nothing(tenants: Tenants) -> None:
     run_id = await create(tenants.alice)
-    for method in ("CancelRun", "DeleteRun", "PauseRun", "ResumeRun", "RerunRun", "ExtendRun", "UpdateRun"):
+    for method in (
+        "CancelRun",
+        "DeleteRun",
+        "PauseRun",
+        "ResumeRun",
+        "RerunSamples",
+        "ExtendRun",
+        "UpdateRun",
+    ):
         request = type(BY_RUN[method])(run_id=run_id)
         assert (await fault(getattr(tenants.viewer, method)(request))).code.name == "PERMISSION_DENIED"
     assert (await tenants.viewer.GetRun(pb.GetRunRequest(run_id=run_id))).run.id == run_id

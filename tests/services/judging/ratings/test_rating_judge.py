@@ -11,7 +11,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import Utterance
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
-from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateResponseRequest, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.dialogues import DialogueLimits
 from dramaturg.service.errors import from_rpc_error
@@ -33,12 +33,12 @@ async def rate(
     answer: Any, *, limits: DialogueLimits | None = None, **fields: Any
 ) -> tuple[Rating, list[Body]]:
     """Rates once; returns the rating and the bodies that the provider got."""
-    request = RateResponseRequest(**{"task": TASK, "utterances": HISTORY, "response": "a  b", **fields})
+    request = RateReplyRequest(**{"task": TASK, "utterances": HISTORY, "response": "a  b", **fields})
     async with OpenAIServer(answer if callable(answer) else lambda _: answer) as server:
         async with generation_target(server) as target:
             settings = RatingJudgeSettings(generation_target=target, excerpts=limits or DialogueLimits())
             async with serve_app(App(settings)) as channel:
-                response = await RatingJudgeServiceStub(channel).RateResponse(request)
+                response = await RatingJudgeServiceStub(channel).RateReply(request)
         return response.rating, server.bodies
 
 
@@ -81,7 +81,7 @@ async def test_the_rating_says_how_it_was_made() -> None:
         "dramaturg.api.judging.v1.RatingJudgeService",
     )
     [prompt] = provenance.prompts
-    assert prompt.sha256 == digest(PROMPTS / "rate_response.md")
+    assert prompt.sha256 == digest(PROMPTS / "rate_reply.md")
     assert provenance.parameters == {"temperature": "0.5", "repeat_index": "2"}
     assert provenance.usage.provider_call_count == len(provenance.completions) == 1
     assert provenance.latency.ToNanoseconds() > 0
@@ -156,7 +156,7 @@ async def test_without_an_answer_it_abstains(answer: Answer, reason: Any) -> Non
     rating, _ = await rate(answer)
     assert (rating.HasField("value"), rating.abstain_reason) == (False, reason)
     assert rating.rationale
-    assert [prompt.name for prompt in rating.provenance.prompts] == ["rate_response"]
+    assert [prompt.name for prompt in rating.provenance.prompts] == ["rate_reply"]
 
 
 async def test_what_is_cut_is_said() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.alignment.v1.text_pb2 import ScoreTextRequest, ScoreTextResponse
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.texts.plan import TextsPlan
+from gateway.evaluations.pairs.plan import PairsPlan
 
 
-async def score_texts(plan: TextsPlan, timeouts: Timeouts) -> TextsResult:
+async def score_texts(plan: PairsPlan, timeouts: Timeouts) -> PairResult:
     """The metrics of a result: the score of the first text less that of the second, by metric.
 
     There is no reference for texts that are compared with each other. The source takes its place, so a metric
     tells how much of the source a text contains. A metric that is undefined for a text is missing.
     """
-    request, result = plan.request, TextsResult(text_metrics=plan.request.text_metrics)
+    request, result = plan.request, PairResult(text_metrics=plan.request.text_metrics)
     if plan.scorer is None:
         return result
     asked = ScoreTextRequest(metrics=request.text_metrics)

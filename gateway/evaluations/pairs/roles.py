@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.texts_pb2 import RolesKnown
+from dramaturg.api.evaluation.v1.pairs_pb2 import RolesKnown
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.api.roles.v1.role_service_pb2 import (
     ClusterRolesRequest,
@@ -18,13 +18,13 @@ from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, call_judge, judge_options
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.texts.plan import TextsPlan
+from gateway.evaluations.pairs.plan import PairsPlan
 from gateway.judges.selection import JudgeAssignment
 
 Answer = TypeVar("Answer")
 
 
-async def find_roles(plan: TextsPlan, timeouts: Timeouts) -> RolesKnown:
+async def find_roles(plan: PairsPlan, timeouts: Timeouts) -> RolesKnown:
     """Generates and clusters the roles.
 
     A failure is reported in ``failure`` and raises no error: the roles found so far judge. Generation and
@@ -45,7 +45,7 @@ async def find_roles(plan: TextsPlan, timeouts: Timeouts) -> RolesKnown:
 
 
 async def _generate(
-    plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+    plan: PairsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
 ) -> Sequence[str]:
     """Adds generated roles; returns the reasons for their absence."""
     request = GenerateRolesRequest(
@@ -75,7 +75,7 @@ async def _generate(
 
 
 async def _cluster(
-    plan: TextsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
+    plan: PairsPlan, finder: JudgeAssignment, timeouts: Timeouts, known: RolesKnown
 ) -> Sequence[str]:
     """Drops similar roles; returns the reasons for keeping all."""
     wish = plan.request.roles

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TextMethodFigures, TextsSummary
+from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, Summary, SummaryOptions
 from dramaturg.cli.cells import ABSENT, estimated, named, number, p_value, percent
 from dramaturg.cli.summaries.cells import abstention_table, by_grouping, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
@@ -15,7 +15,7 @@ from dramaturg.cli.terminal import Terminal
 
 def show(console: Terminal, summary: Summary) -> None:
     """Prints agreement with people, Williams' test, preferences with the effect of order, and groups."""
-    found = summary.texts
+    found = summary.pairs
     whole = [one for one in found.methods if not one.tags]
     correlations = {one.measure: one for one in found.correlations.measures}
     if found.labelled_pair_count:
@@ -37,7 +37,7 @@ def show(console: Terminal, summary: Summary) -> None:
     print_tables(console, abstention_table("abstained because", summary.abstentions_by_reason, "judgements"))
 
 
-def _agreement(rows: Iterable[TextMethodFigures], correlations: Mapping[str, MeasureCorrelation]) -> Table:
+def _agreement(rows: Iterable[PairMethodFigures], correlations: Mapping[str, MeasureCorrelation]) -> Table:
     table = Table("method", figures=("accuracy", "answered", "Pearson", "Spearman", "Kendall"))
     for one in rows:
         group, found = one.accuracy, correlations.get(one.method, MeasureCorrelation())
@@ -50,7 +50,7 @@ def _agreement(rows: Iterable[TextMethodFigures], correlations: Mapping[str, Mea
     return table
 
 
-def _show_williams(console: Terminal, found: TextsSummary) -> None:
+def _show_williams(console: Terminal, found: PairsSummary) -> None:
     if not found.best_baseline:
         return
     if not found.correlations.differences:
@@ -66,7 +66,7 @@ def _show_williams(console: Terminal, found: TextsSummary) -> None:
     print_tables(console, table)
 
 
-def _preferences(rows: Iterable[TextMethodFigures]) -> Table:
+def _preferences(rows: Iterable[PairMethodFigures]) -> Table:
     heads = ("first", "second", "tie", "abstained", "orders differ", "first shown", "longer")
     table = Table("method", figures=heads, title="preferences")
     for one in rows:
@@ -81,7 +81,7 @@ def _preferences(rows: Iterable[TextMethodFigures]) -> Table:
     return table
 
 
-def _groups(found: TextsSummary, options: SummaryOptions) -> Iterable[Table]:
+def _groups(found: PairsSummary, options: SummaryOptions) -> Iterable[Table]:
     """Accuracy by group and method."""
     for names, rows in by_grouping(options, found.methods):
         cells = {(tuple(one.tags[name] for name in names), one.method): one for one in rows}
@@ -93,7 +93,7 @@ def _groups(found: TextsSummary, options: SummaryOptions) -> Iterable[Table]:
         yield table
 
 
-def _share(one: TextMethodFigures | None) -> str:
+def _share(one: PairMethodFigures | None) -> str:
     if one is None or not one.accuracy.accuracy.HasField("value"):
         return ABSENT
     return f"{number(one.accuracy.accuracy.value)} of {one.accuracy.answered_count}"

@@ -1,4 +1,4 @@
-"""The kind ``texts``: pairs of texts (DRPE)."""
+"""The kind ``pairs``: pairs of texts (DRPE)."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest, TextsResult
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
-from dramaturg.results.texts import TEXTS
+from dramaturg.results.pairs import PAIRS
 from dramaturg.service.errors import Violation
 from gateway.evaluations.kind import EvaluationContext, RunKind
-from gateway.evaluations.texts.evaluation import TextsEvaluation
-from gateway.evaluations.texts.plan import plan_texts
-from gateway.evaluations.texts.summary import TextsKindSummary
+from gateway.evaluations.pairs.evaluation import PairsEvaluation
+from gateway.evaluations.pairs.plan import plan_pairs
+from gateway.evaluations.pairs.summary import PairsKindSummary
 
 
-class TextsKind(RunKind):
-    method = "CompareTexts"
-    request_type = CompareTextsRequest
-    name = "texts"
-    results = TEXTS
-    summary = TextsKindSummary()
+class PairsKind(RunKind):
+    method = "EvaluatePairs"
+    request_type = EvaluatePairsRequest
+    name = "pairs"
+    results = PAIRS
+    summary = PairsKindSummary()
     roles = (ROLES_FINDER, PAIR_JUDGE, ALIGNMENT)
 
-    def plan(self, request: CompareTextsRequest, context: EvaluationContext) -> TextsEvaluation:
-        return TextsEvaluation(plan_texts(request, context.registry), context.directory, context.timeouts)
+    def plan(self, request: EvaluatePairsRequest, context: EvaluationContext) -> PairsEvaluation:
+        return PairsEvaluation(plan_pairs(request, context.registry), context.directory, context.timeouts)
 
     def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
         if models:
-            yield Violation("models", "must be empty for texts: the row names the author of each text")
+            yield Violation("models", "must be empty for pairs: the row names the author of each text")
         yield from super().check_models(models)
 
-    def _apply_options(self, request: CompareTextsRequest, spec: RunSpec) -> None:
-        options = spec.texts
+    def _apply_options(self, request: EvaluatePairsRequest, spec: RunSpec) -> None:
+        options = spec.pairs
         if options.HasField("roles"):
             request.roles.CopyFrom(options.roles)
         if options.order:
@@ -46,9 +46,9 @@ class TextsKind(RunKind):
         if options.text_metrics:
             request.text_metrics[:] = options.text_metrics
 
-    def preparation(self, result: TextsResult) -> tuple[str, Any]:
+    def preparation(self, result: PairResult) -> tuple[str, Any]:
         return "there are no roles", result.roles.generation
 
-    def model_provenances(self, result: TextsResult) -> Iterator[tuple[str, Provenance]]:
+    def model_provenances(self, result: PairResult) -> Iterator[tuple[str, Provenance]]:
         del result  # The models wrote the texts before the evaluation.
         yield from ()

@@ -13,15 +13,14 @@ from dataclasses import dataclass, field
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TextMethodFigures
-from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, Summary, SummaryOptions
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.results.names import abstention_name
-from dramaturg.results.texts import COUNT_TAG, LINE_TAG
+from dramaturg.results.pairs import COUNT_TAG, LINE_TAG
 from gateway.evaluations.order_effect import OrderEffect
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
-from gateway.evaluations.texts.judgements import (
+from gateway.evaluations.pairs.judgements import (
     BY_ROLES,
     DRPE_SCORE,
     LONGER,
@@ -34,6 +33,7 @@ from gateway.evaluations.texts.judgements import (
     named_comparisons,
     roles_against,
 )
+from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
 
 RESAMPLES = 2000
 """The resamples of the correlations' intervals."""
@@ -45,15 +45,15 @@ _UNDEFINED = Judgement(pb.PREFERENCE_ABSTAIN, None, ABSTAIN_REASON_NOT_SUPPORTED
 _FEWEST_LABELLED = 2
 
 
-class TextsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], tuple[str, TextsResult]]]:
+class PairsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], tuple[str, PairResult]]]:
         # Requests of one pair with several numbers of roles are samples of their own with one line.
-        tags = {**sample.texts.tags, **sample.tags}
+        tags = {**sample.pair.tags, **sample.tags}
         pair = tags.get(LINE_TAG) or f"#{sample.index}"
-        yield tags, (pair, sample.texts)
+        yield tags, (pair, sample.pair)
 
-    def figures(self, options: SummaryOptions) -> TextsFigures:
-        return TextsFigures(options.seed)
+    def figures(self, options: SummaryOptions) -> PairsFigures:
+        return PairsFigures(options.seed)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Method:
     requested: int = 0
 
 
-class TextsFigures(KindFigures):
+class PairsFigures(KindFigures):
     """Judgements by method.
 
     Args:
@@ -80,11 +80,11 @@ class TextsFigures(KindFigures):
         self._failures: Counter[str] = Counter()
         self._methods: defaultdict[str, _Method] = defaultdict(_Method)
 
-    def add(self, parts: Sequence[tuple[str, TextsResult]]) -> None:
+    def add(self, parts: Sequence[tuple[str, PairResult]]) -> None:
         for pair, result in parts:
             self._add(pair, result)
 
-    def _add(self, pair: str, result: TextsResult) -> None:
+    def _add(self, pair: str, result: PairResult) -> None:
         self._humans[pair], self._longer[pair] = result.human_preference, result.longer
         if result.roles.failure:
             self._failures[result.roles.failure] += 1
@@ -97,7 +97,7 @@ class TextsFigures(KindFigures):
         score = _SHARES.get(result.longer, 0.5)
         self._methods[LONGER].judgements[pair] = Judgement(result.longer, score)
 
-    def _add_comparison(self, name: str, pair: str, one: TextComparison, result: TextsResult) -> None:
+    def _add_comparison(self, name: str, pair: str, one: PairComparison, result: PairResult) -> None:
         method = self._methods[name]
         method.judgements[pair] = judgement_of(one.comparison)
         for vote in one.comparison.votes:
@@ -111,7 +111,7 @@ class TextsFigures(KindFigures):
             self._methods[name + DRPE_SCORE].judgements[pair] = by_difference(score)
 
     async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
-        written = summary.texts
+        written = summary.pairs
         labelled = [pair for pair, human in self._humans.items() if human in _LABELS]
         for name, method in self._methods.items():
             figures = self._figures(name, method)
@@ -129,14 +129,14 @@ class TextsFigures(KindFigures):
         if len(labelled) >= _FEWEST_LABELLED:
             await self._correlate(labelled, summary, statistics)
 
-    def _figures(self, name: str, method: _Method) -> TextMethodFigures:
+    def _figures(self, name: str, method: _Method) -> PairMethodFigures:
         choices = Counter(judgement.choice for judgement in method.judgements.values())
         longer = [
             judgement.choice == self._longer[pair]
             for pair, judgement in method.judgements.items()
             if {judgement.choice, self._longer[pair]} <= {pb.PREFERENCE_FIRST, pb.PREFERENCE_SECOND}
         ]
-        figures = TextMethodFigures(
+        figures = PairMethodFigures(
             method=name,
             baseline=is_baseline(name),
             pair_count=len(method.judgements),
@@ -186,7 +186,7 @@ class TextsFigures(KindFigures):
         response = await statistics.alignment("CorrelateScores", request)
         if response is None:
             return
-        written = summary.texts
+        written = summary.pairs
         written.best_baseline, written.resample_count = best_baseline(response), RESAMPLES
         written.correlations.measures.extend(response.measures)
         written.correlations.differences.extend(roles_against(written.best_baseline, response))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 
 
-def view(index: int, result: TextsResult) -> SampleView:
+def view(index: int, result: PairResult) -> SampleView:
     """The pair of texts and its comparisons."""
     human = preference_name(result.human_preference) if result.human_preference else "unknown"
     roles = [StepView(f"{role.type}: {role.description}") for role in result.roles.roles]
@@ -28,7 +28,7 @@ def view(index: int, result: TextsResult) -> SampleView:
     )
 
 
-def _comparison(item: TextComparison) -> SubjectView:
+def _comparison(item: PairComparison) -> SubjectView:
     comparison = item.comparison
     if comparison.preference == pair_judge_service_pb2.PREFERENCE_ABSTAIN:
         reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
@@ -34,10 +34,10 @@ MOST_ROLES = 100
 
 
 @dataclass(frozen=True)
-class TextsPlan:
+class PairsPlan:
     """A valid request, its roles and its judges."""
 
-    request: CompareTextsRequest
+    request: EvaluatePairsRequest
     objective: tuple[Role, ...]
     """The objective roles."""
     coarse_count: int
@@ -72,7 +72,7 @@ class TextsPlan:
         )
 
 
-def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
+def plan_pairs(request: EvaluatePairsRequest, registry: Registry) -> PairsPlan:
     """Plans the comparison of a request that is within the contract's limits.
 
     Args:
@@ -115,7 +115,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
             ]
         )
     assignments = select_judges(request.judges, wanted, registry, request.options.model)
-    return TextsPlan(
+    return PairsPlan(
         request=request,
         objective=objective,
         coarse_count=coarse_count,
@@ -127,7 +127,7 @@ def plan_texts(request: CompareTextsRequest, registry: Registry) -> TextsPlan:
     )
 
 
-def _counts(request: CompareTextsRequest) -> tuple[int, int]:
+def _counts(request: EvaluatePairsRequest) -> tuple[int, int]:
     """The numbers of coarse and fine roles to generate."""
     roles = request.roles
     if roles.subjective_roles:
@@ -138,7 +138,7 @@ def _counts(request: CompareTextsRequest) -> tuple[int, int]:
     )
 
 
-def _objective(request: CompareTextsRequest) -> tuple[Role, ...]:
+def _objective(request: EvaluatePairsRequest) -> tuple[Role, ...]:
     given = request.roles.objective_roles
     if not given:
         return role_set(request.roles.objective_set or SUMMARISATION)
@@ -148,7 +148,7 @@ def _objective(request: CompareTextsRequest) -> tuple[Role, ...]:
     )
 
 
-def _check_roles(request: CompareTextsRequest) -> Iterator[Violation]:
+def _check_roles(request: EvaluatePairsRequest) -> Iterator[Violation]:
     roles = request.roles
     if roles.objective_set and roles.objective_roles:
         yield Violation("roles.objective_set", "must be empty where objective_roles are given")
@@ -162,14 +162,14 @@ def _check_roles(request: CompareTextsRequest) -> Iterator[Violation]:
             )
 
 
-def _check_baselines(request: CompareTextsRequest) -> Iterator[Violation]:
+def _check_baselines(request: EvaluatePairsRequest) -> Iterator[Violation]:
     yield from check_distinct("baselines", request.baselines)
     for index, name in enumerate(request.baselines):
         if name.strip() and name not in BASELINES:
             yield Violation(f"baselines[{index}]", f"is {name!r}; the baselines are {', '.join(BASELINES)}")
 
 
-def _check_metrics(request: CompareTextsRequest) -> Iterator[Violation]:
+def _check_metrics(request: EvaluatePairsRequest) -> Iterator[Violation]:
     yield from check_distinct("text_metrics", request.text_metrics)
     for index, name in enumerate(request.text_metrics):
         if name.strip() and name not in METRICS:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.results.kind import ResultKind
 from dramaturg.results.row_parts import comparison_rows
 
@@ -15,7 +15,7 @@ COUNT_TAG = "k"
 """The tag of the requested number of subjective roles, if the command line states it."""
 
 
-def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
+def _rows(result: PairResult, texts: bool) -> Iterator[RunResult]:
     del texts
     models = result.first_model, result.second_model
     # A sweep compares the same texts once for each number of roles: these are setups of their own.
@@ -27,8 +27,8 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
         )
 
 
-TEXTS = ResultKind(
-    name="texts",
+PAIRS = ResultKind(
+    name="pair",
     json_member="longer",
     rows=_rows,
     ranking="By the share of comparisons won, judged by roles; a tie counts one half.",

@@ -1,4 +1,4 @@
-"""CompareTexts over real gRPC: with the real services and a model's server, and with judges that fail."""
+"""EvaluatePairs over real gRPC: with the real services and a model's server, and with judges that fail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.texts_pb2 import (
-    CompareTextsResponse,
+from dramaturg.api.evaluation.v1.pairs_pb2 import (
+    EvaluatePairsResponse,
+    PairResult,
     RolePlan,
-    TextsResult,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, GenerateRolesResponse
@@ -21,7 +21,7 @@ from dramaturg.client import DramaturgClient
 from dramaturg.judge.role_sets import role_set
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
-from gateway.evaluations.texts.comparisons import tally_preference
+from gateway.evaluations.pairs.comparisons import tally_preference
 from tests.support.pairs import (
     BAD,
     GOOD,
@@ -46,16 +46,16 @@ NO_SUBJECTIVE = RolePlan(coarse_count=0, fine_count=0)
 READER = pb.Role(type="Driver", description="Crosses the bridge.", origin=pb.ROLE_ORIGIN_SUBJECTIVE_COARSE)
 
 
-def result(found: list[CompareTextsResponse]) -> TextsResult:
+def result(found: list[EvaluatePairsResponse]) -> PairResult:
     assert found[-1].WhichOneof("event") == "result"
     return found[-1].result
 
 
-def types(found: TextsResult) -> list[str]:
+def types(found: PairResult) -> list[str]:
     return [role.type for role in found.roles.roles]
 
 
-def kinds(found: list[CompareTextsResponse]) -> list[str]:
+def kinds(found: list[EvaluatePairsResponse]) -> list[str]:
     return [str(event.WhichOneof("event")) for event in found]
 
 
@@ -249,7 +249,7 @@ async def test_a_caller_that_leaves_ends_the_judging() -> None:
         raise AssertionError
 
     async with serve_fakes(compare) as target, DramaturgClient(target) as client:
-        stream = client.compare_texts(request(roles=NO_SUBJECTIVE))
+        stream = client.evaluate_pairs(request(roles=NO_SUBJECTIVE))
         while (await anext(stream)).WhichOneof("event") != "roles":
             pass
         await until(asked_for.is_set)

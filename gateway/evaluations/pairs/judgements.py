@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dramaturg.api.alignment.v1 import correlation_pb2
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
-from dramaturg.api.evaluation.v1.texts_pb2 import TextComparison, TextsResult
+from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 
 BY_ROLES = "roles"
@@ -38,7 +38,7 @@ def by_difference(difference: float) -> Judgement:
     return Judgement(pb.PREFERENCE_FIRST if difference > 0 else pb.PREFERENCE_SECOND, difference)
 
 
-def named_comparisons(result: TextsResult, count: str) -> Iterator[tuple[str, TextComparison]]:
+def named_comparisons(result: PairResult, count: str) -> Iterator[tuple[str, PairComparison]]:
     """Each comparison under the name of its method, with the judge's where a panel judged.
 
     Args:
@@ -53,7 +53,7 @@ def named_comparisons(result: TextsResult, count: str) -> Iterator[tuple[str, Te
         yield (f"{name} {_seat(one, seats[one.method])}" if sizes[one.method] > 1 else name), one
 
 
-def _seat(one: TextComparison, place: int) -> str:
+def _seat(one: PairComparison, place: int) -> str:
     return f"[{place}: {one.judge}]"
 
 

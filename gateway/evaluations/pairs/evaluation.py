@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import asyncio
 
-from dramaturg.api.evaluation.v1.texts_pb2 import (
-    CompareTextsResponse,
+from dramaturg.api.evaluation.v1.pairs_pb2 import (
+    EvaluatePairsResponse,
+    PairComparison,
+    PairResult,
     RolesKnown,
-    TextComparison,
-    TextsResult,
 )
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.judge.length import longer_text
 from dramaturg.judge.role_sets import role_set
 from dramaturg.judge.usage import total_usage
 from gateway.evaluations.calls import Timeouts
+from gateway.evaluations.pairs.comparisons import compare_pair
+from gateway.evaluations.pairs.metrics import score_texts
+from gateway.evaluations.pairs.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, PairsPlan
+from gateway.evaluations.pairs.roles import find_roles
 from gateway.evaluations.streams import Emit, Evaluation
-from gateway.evaluations.texts.comparisons import compare_pair
-from gateway.evaluations.texts.metrics import score_texts
-from gateway.evaluations.texts.plan import BY_FIXED_ROLES, BY_ONE_JUDGE, TextsPlan
-from gateway.evaluations.texts.roles import find_roles
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
 
 
-class TextsEvaluation(Evaluation):
+class PairsEvaluation(Evaluation):
     """The comparison of one pair.
 
     The baselines need no generated roles and start at once. A judge that fails abstains; the others are not
@@ -40,13 +40,13 @@ class TextsEvaluation(Evaluation):
         timeouts: The timeouts of judges.
     """
 
-    def __init__(self, plan: TextsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
-        super().__init__(CompareTextsResponse, plan.accepted)
+    def __init__(self, plan: PairsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+        super().__init__(EvaluatePairsResponse, plan.accepted)
         self._plan = plan
         self._directory = directory
         self._timeouts = timeouts
 
-    async def work(self, emit: Emit) -> TextsResult:
+    async def work(self, emit: Emit) -> PairResult:
         async with asyncio.TaskGroup() as group:
             metrics = group.create_task(score_texts(self._plan, self._timeouts))
             roles = group.create_task(self._find(emit))
@@ -68,9 +68,9 @@ class TextsEvaluation(Evaluation):
 
     async def _compare(
         self, method: str, assignment: JudgeAssignment, roles: asyncio.Task[RolesKnown], emit: Emit
-    ) -> TextComparison:
+    ) -> PairComparison:
         identity = await self._directory.identity(assignment.judge)
-        comparison = TextComparison(
+        comparison = PairComparison(
             method=method,
             judge=assignment.judge.name,
             comparison=await compare_pair(
@@ -80,14 +80,14 @@ class TextsEvaluation(Evaluation):
         emit(comparison=comparison)
         return comparison
 
-    def _result(self, roles: RolesKnown, comparisons: list[TextComparison]) -> TextsResult:
+    def _result(self, roles: RolesKnown, comparisons: list[PairComparison]) -> PairResult:
         request = self._plan.request
         provenances = [
             roles.generation.provenance,
             roles.clustering.provenance,
             *(one.comparison.provenance for one in comparisons),
         ]
-        return TextsResult(
+        return PairResult(
             id=request.id,
             tags=request.tags,
             first_model=request.first.model,

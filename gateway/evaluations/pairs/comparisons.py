@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.evaluation.v1.texts_pb2 import CompareTextsRequest
+from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
@@ -23,7 +23,7 @@ _BOTH = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
 
 async def compare_pair(
     assignment: JudgeAssignment,
-    request: CompareTextsRequest,
+    request: EvaluatePairsRequest,
     roles: Sequence[pb.Role],
     identity: Identity | None,
     timeouts: Timeouts,
