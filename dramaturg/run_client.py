@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -38,7 +39,6 @@ ENDED = frozenset(
 MAX_RECONNECT_SECONDS = 10.0
 """The longest wait between two attempts to reconnect."""
 
-# A stream ends with DEADLINE_EXCEEDED at the time limit of the server.
 _TRANSIENT = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
@@ -161,7 +161,7 @@ class RunClient:
     ) -> AsyncGenerator[pb.WatchRunResponse]:
         """Yields the events of a run until it has ended, at least one every few seconds while it is running.
 
-        Reconnects without limit after a lost connection or the time limit of a stream, and continues from the
+        The stream has no timeout. Reconnects without limit after a lost connection, and continues from the
         last event. Permanent errors are raised.
 
         Args:
@@ -173,7 +173,7 @@ class RunClient:
         while True:
             request = pb.WatchRunRequest(run_id=run_id, cursor=cursor)
             try:
-                async with aclosing(_stream(self._stub.WatchRun(request))) as events:
+                async with aclosing(_stream(self._stub.WatchRun(request, timeout=math.inf))) as events:
                     async for event in events:
                         cursor, pause = max(cursor, event.cursor), 0.0
                         yield event
@@ -250,7 +250,7 @@ class RunClient:
     ) -> AsyncGenerator[bytes]:
         """Yields the judgements of a run as one file, in pieces."""
         request = pb.ExportResultsRequest(run_id=run_id, format=form, filter=where)
-        async with aclosing(_stream(self._stub.ExportResults(request))) as pieces:
+        async with aclosing(_stream(self._stub.ExportResults(request, timeout=math.inf))) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 
@@ -262,7 +262,7 @@ class RunClient:
             sample_limit: The most samples in full. 0: the default of the server.
         """
         request = pb.GetReportRequest(run_id=run_id, sample_limit=sample_limit)
-        async with aclosing(_stream(self._stub.GetReport(request))) as pieces:
+        async with aclosing(_stream(self._stub.GetReport(request, timeout=math.inf))) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 

@@ -96,7 +96,7 @@ class App:
                 description="Evaluates the output of language models through registered judges.",
             )
             contracts = [
-                replace(evaluation, health=health),
+                replace(evaluation, health=health, minimum_default_seconds=timeouts.judge),
                 Contract.make(
                     judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
                     judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -25,8 +26,8 @@ Pair = tuple[str, Any]
 class ClientChannel(grpc.aio.Channel):
     """Gives every call a deadline, the request id, the tenant, the token and the trace, and observes it.
 
-    A call gets the least of its own timeout, the channel's, and the time that is left to the call being
-    served. Metadata that the caller states is not replaced.
+    A call gets its own timeout or else the channel's, and at most the time that is left to the call being
+    served. ``math.inf`` is no timeout. Metadata that the caller states is not replaced.
 
     It is not a client interceptor of gRPC: those create a task and three objects for every call.
 
@@ -119,7 +120,7 @@ class ClientChannel(grpc.aio.Channel):
 
         return call
 
-    def _given(self, timeout: float | None) -> tuple[float, list[Pair]]:
+    def _given(self, timeout: float | None) -> tuple[float | None, list[Pair]]:
         """The timeout of a call, and the metadata that it is given."""
         seconds = self._timeout if timeout is None else timeout
         pairs: list[Pair] = []
@@ -134,7 +135,7 @@ class ClientChannel(grpc.aio.Channel):
             pairs.append((caller.TENANT_METADATA, tenant))
         if self._token is not None:
             pairs.append((AUTHORIZATION_METADATA, f"Bearer {self._token.current()}"))
-        return seconds, pairs
+        return None if seconds == math.inf else seconds, pairs
 
     async def close(self, grace: float | None = None) -> None:
         """Closes the connection."""

@@ -16,6 +16,11 @@ REQUEST_ID_METADATA = "x-request-id"
 """The metadata key that carries the request id from hop to hop."""
 
 
+DEADLINE_METADATA = "x-deadline-seconds"
+"""The key of the initial response metadata with the time limit that the server set: the caller stated no
+deadline, or one beyond the maximum."""
+
+
 class RequestContext(NamedTuple):
     """One call, as the server sees it."""
 

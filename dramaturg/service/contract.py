@@ -69,6 +69,10 @@ class Contract:
     """The health that is reported for the contract until the server stops."""
     models: CalledModels | None = None
     """The models that the service calls. None: it calls none."""
+    unlimited: frozenset[str] = frozenset()
+    """The methods, by name, that have no time limit but the deadline of the caller."""
+    minimum_default_seconds: float = 0
+    """A server whose ``default_deadline_seconds`` is not above it refuses to start."""
     weights: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     """The number of items in a request, by the method's name. Items count against
     ``server.max_concurrent_calls`` and are given to the gate; a request of any other method counts as one.

@@ -16,6 +16,8 @@ EXCLUSIVE: Final[Option] = ("grpc.so_reuseport", 0)
 """Without it, two servers on one port silently share its calls."""
 
 _LONGEST_QUEUE = 100_000
+_NEVER = 2**31 - 1
+"""gRPC's value of a duration without an end."""
 
 
 def bind(
@@ -41,12 +43,18 @@ def bind(
         raise OSError(f"cannot listen on {address}: is the port in use?") from error
 
 
-def server_options(settings: ServerSettings) -> list[Option]:
-    """The options of a server of contracts."""
+def server_options(settings: ServerSettings, *, unlimited: bool = False) -> list[Option]:
+    """The options of a server of contracts.
+
+    Args:
+        settings: The limits.
+        unlimited: Whether calls may take any time.
+    """
 
     def milliseconds(seconds: float) -> int:
         return round(seconds * 1000)
 
+    grace = _NEVER if unlimited else milliseconds(settings.maximum_deadline_seconds + 60)
     return [
         EXCLUSIVE,
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -57,7 +65,7 @@ def server_options(settings: ServerSettings) -> list[Option]:
         # gRPC spreads the age by a tenth either way, so that clients do not come back all at once. A call
         # in progress when the grace ends is lost, so the grace is longer than any call.
         ("grpc.max_connection_age_ms", milliseconds(settings.max_connection_age_seconds)),
-        ("grpc.max_connection_age_grace_ms", milliseconds(settings.maximum_deadline_seconds + 60)),
+        ("grpc.max_connection_age_grace_ms", grace),
         ("grpc.keepalive_time_ms", milliseconds(settings.keepalive_seconds)),
         ("grpc.keepalive_timeout_ms", milliseconds(20)),
         # Clients of this package probe as often as the server does; without this they are sent away for it.

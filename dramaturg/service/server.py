@@ -31,7 +31,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptor
-from dramaturg.service.listener import Registration, bind, server_options
+from dramaturg.service.listener import Option, Registration, bind, server_options
 from dramaturg.service.probes import ProbeServer
 from dramaturg.service.settings import ServerSettings, SettingsError, explain
 from dramaturg.service.telemetry import telemetry
@@ -96,13 +96,14 @@ class Server:
 
         Raises:
             OSError: The address cannot be listened on.
-            SettingsError: A certificate or a file of tokens cannot be read, or a method has no
-                permission.
+            SettingsError: A certificate or a file of tokens cannot be read, a method has no permission, or
+                the default deadline is too short for a contract.
         """
+        self._check_default_deadline()
         calls = server_interceptor(
             self._settings, guard(self._auth, self._contracts), self._contracts, self._interceptors
         )
-        server = grpc.aio.server(interceptors=[calls], options=server_options(self._settings))
+        server = grpc.aio.server(interceptors=[calls], options=self._options())
         # Generated code asks a server for no more than this.
         registration = cast("grpc.aio.Server", Registration(server))
         for contract in self._contracts:
@@ -158,6 +159,20 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.drain()
+
+    def _options(self) -> list[Option]:
+        return server_options(
+            self._settings, unlimited=any(contract.unlimited for contract in self._contracts)
+        )
+
+    def _check_default_deadline(self) -> None:
+        least = max((contract.minimum_default_seconds for contract in self._contracts), default=0)
+        if self._settings.default_deadline_seconds <= least:
+            raise SettingsError(
+                f"{ServerSettings.variable('default_deadline_seconds')}="
+                f"{self._settings.default_deadline_seconds:g} is not above the {least:g} s that calls of a "
+                "dependency may take: a call without a deadline would end before them"
+            )
 
     def _contract_names(self) -> list[str]:
         return [contract.full_name for contract in self._contracts]

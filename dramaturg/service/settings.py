@@ -140,10 +140,12 @@ class ServerSettings(Settings):
     """
     overload_retry_seconds: float = Field(default=1.0, ge=0)
     """The retry delay of refused calls, in seconds."""
-    default_deadline_seconds: float = Field(default=120.0, gt=0)
-    """The deadline of a call without one."""
+    default_deadline_seconds: float = Field(default=600.0, gt=0)
+    """The time limit of a call without a deadline. A gateway requires more than
+    ``gateway.judge_timeout_seconds``."""
     maximum_deadline_seconds: float = Field(default=600.0, gt=0)
-    """The maximum duration of a call, regardless of its deadline."""
+    """The maximum duration of a call, regardless of its deadline. Streams of runs have none. A limit that the
+    server sets is in the response metadata ``x-deadline-seconds``."""
     minimum_deadline_seconds: float = Field(default=0.05, ge=0)
     """The least time left of a call. With less it is refused before any work."""
     max_connection_age_seconds: float = Field(default=300.0, gt=0)

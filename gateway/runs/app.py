@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 
 import sqlalchemy as sa
@@ -53,7 +54,7 @@ async def serve_runs(
             except (StoreError, sa.exc.SQLAlchemyError, OSError) as error:
                 reason = getattr(error, "orig", None) or error
                 raise SettingsError(f"runs.url: the workflow engine cannot start: {reason}") from error
-            yield Contract.make(
+            contract = Contract.make(
                 run_service_pb2.DESCRIPTOR.services_by_name["RunService"],
                 run_service_pb2_grpc.add_RunServiceServicer_to_server,
                 servicer,
@@ -61,6 +62,7 @@ async def serve_runs(
                 version=version("dramaturg"),
                 description="Evaluates datasets of any size as durable runs.",
             )
+            yield replace(contract, unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"}))
     finally:
         servicer.close()
         store.close()

@@ -170,17 +170,24 @@ def _add_arities(servicer: ArityServicer, server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(ARITIES, handlers)])
 
 
-async def call_arity(
+def call_object(
     channel: grpc.aio.Channel, method: str, *requests: SynthesizeRequest, timeout: float | None = None
-) -> int:
-    """Calls one of the four methods; returns how many responses came."""
+) -> Any:
+    """Begins a call of one of the four methods."""
     index = [name for name, _, _ in METHODS].index(method)
     kinds = (channel.unary_unary, channel.unary_stream, channel.stream_unary, channel.stream_stream)
     make: Any = kinds[index]
     multi = make(f"/{ARITIES}/{method}", SynthesizeRequest.SerializeToString, SynthesizeResponse.FromString)
-    _, streams_requests, streams_responses = METHODS[index]
-    call = multi(iter(requests) if streams_requests else requests[0], timeout=timeout)
-    if not streams_responses:
+    _, streams_requests, _ = METHODS[index]
+    return multi(iter(requests) if streams_requests else requests[0], timeout=timeout)
+
+
+async def call_arity(
+    channel: grpc.aio.Channel, method: str, *requests: SynthesizeRequest, timeout: float | None = None
+) -> int:
+    """Calls one of the four methods; returns how many responses came."""
+    call = call_object(channel, method, *requests, timeout=timeout)
+    if not next(streamed for name, _, streamed in METHODS if name == method):
         await call
         return 1
     return len([response async for response in call])

@@ -69,6 +69,11 @@ def server_interceptor(
             RequestContexts(
                 default_deadline=settings.default_deadline_seconds,
                 maximum_deadline=settings.maximum_deadline_seconds,
+                unlimited={
+                    f"/{contract.full_name}/{method}"
+                    for contract in contracts
+                    for method in contract.unlimited
+                },
             ),
             CallTelemetry(),
             AccessLog(),

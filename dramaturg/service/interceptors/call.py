@@ -22,7 +22,7 @@ class Call:
         request_bytes: The encoded size of the request; ``None`` for a stream of requests.
         send: Sends a response. An interceptor may replace it by a function that calls it.
         response: The response that was sent last.
-        seconds: The time limit of the call.
+        seconds: The time limit of the call; ``math.inf`` without one.
         code: The name of the status code that the call ends with, once it has ended.
         reason: The name of its ErrorReason. Empty: none.
     """

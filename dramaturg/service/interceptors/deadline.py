@@ -7,6 +7,7 @@ any. The deadline is in the request's context, where the channel finds it for th
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +41,9 @@ class Deadlines:
         """
         if call.seconds < self._floor:
             raise _too_short(call.seconds, self._floor)
+        if call.seconds == math.inf:
+            await proceed(call)
+            return
         with Limit(call.seconds) as limit:
             call.send = partial(_send, call.send, limit)
             await proceed(call)

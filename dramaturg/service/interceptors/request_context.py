@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from typing import Any
 
 from dramaturg.service import context
-from dramaturg.service.context import REQUEST_ID_METADATA, RequestContext
+from dramaturg.service.context import DEADLINE_METADATA, REQUEST_ID_METADATA, RequestContext
 from dramaturg.service.interceptors.call import Call, Proceed, field_names
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
@@ -25,16 +26,26 @@ class RequestContexts:
     Args:
         default_deadline: Seconds for a call that brings no deadline.
         maximum_deadline: The most seconds for any call.
+        unlimited: The full names of methods that have no limit but the deadline of the caller.
     """
 
-    def __init__(self, *, default_deadline: float, maximum_deadline: float) -> None:
+    def __init__(
+        self, *, default_deadline: float, maximum_deadline: float, unlimited: Container[str] = ()
+    ) -> None:
         self._default = default_deadline
         self._maximum = maximum_deadline
+        self._unlimited = unlimited
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Enters the context."""
         inbound: float | None = call.context.time_remaining()  # the stub's type leaves out None
-        call.seconds = self._default if inbound is None else min(inbound, self._maximum)
+        if call.method in self._unlimited:
+            call.seconds = math.inf if inbound is None else inbound
+        elif inbound is None or inbound > self._maximum:
+            call.seconds = self._default if inbound is None else self._maximum
+            await call.context.send_initial_metadata(((DEADLINE_METADATA, f"{call.seconds:g}"),))
+        else:
+            call.seconds = inbound
         request_id = _from_metadata(call)
         if request_id is None:
             if call.request_bytes is None:
@@ -46,7 +57,7 @@ class RequestContexts:
                 request_id or os.urandom(16).hex(),
                 call.method,
                 call.context.peer(),
-                time.monotonic() + call.seconds,
+                None if call.seconds == math.inf else time.monotonic() + call.seconds,
             )
         )
         await proceed(call)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from dramaturg.service.interceptors.deadline import Limit
 from dramaturg.service.logs import JsonFormatter
 from dramaturg.service.server import Contract
 from dramaturg.testing import serve, until
-from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, synthesize_request
+from tests.support.grpc_servers import ARITIES, METHODS, arities, call_arity, call_object, synthesize_request
 
 NAMES = [name for name, _, _ in METHODS]
 every_arity = pytest.mark.parametrize("method", NAMES)
@@ -140,6 +141,36 @@ async def test_a_deadline_beyond_the_maximum_is_capped(method: str) -> None:
         method, forever, timeout=60, default_deadline_seconds=0.1, maximum_deadline_seconds=0.1
     )
     assert error.reason == reasons.ERROR_REASON_DEADLINE_EXCEEDED
+
+
+@every_arity
+async def test_a_limit_that_the_server_sets_is_in_the_initial_metadata(method: str) -> None:
+    async def limit(timeout: float | None) -> Any:
+        async with (
+            serve(arities(nothing), default_deadline_seconds=5, maximum_deadline_seconds=7.5) as server,
+            grpc.aio.insecure_channel(server.target) as channel,
+        ):
+            call = call_object(channel, method, synthesize_request(), timeout=timeout)
+            return dict(await call.initial_metadata()).get(context.DEADLINE_METADATA)
+
+    assert [await limit(seconds) for seconds in (None, 60, 6)] == ["5", "7.5", None]
+
+
+@every_arity
+async def test_an_unlimited_method_ends_at_the_deadline_of_the_caller_alone(method: str) -> None:
+    async def work() -> None:
+        assert context.remaining() is None
+        await asyncio.sleep(0.3)
+
+    contract = replace(arities(work), unlimited=frozenset(NAMES))
+    limits = {"default_deadline_seconds": 0.1, "maximum_deadline_seconds": 0.1}
+    async with (
+        serve(contract, **limits) as server,
+        open_channel(server.target) as channel,
+    ):
+        await call_arity(channel, method, synthesize_request(), timeout=math.inf)
+    error = await failure(method, forever, timeout=0.5)
+    assert error.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 @every_arity
