@@ -109,8 +109,9 @@ chart: $(VENV)/.helm ## Packages the Helm chart into dist; `helm push` sends it 
 	@mkdir -p dist
 	@$(BIN)/python -c 'import helm_python; print(helm_python.package("k8s/chart", destination="dist"))'
 
-wheel: $(VENV)/.dev ## Builds the wheel.
-	@$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+wheel: ## Builds the wheel.
+	@test -x .tools/wheel/bin/pip || $(PYTHON) -m venv .tools/wheel
+	@.tools/wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 model: $(VENV)/.platform ## Installs the weights of the default sentence encoder.

@@ -88,7 +88,8 @@ def _table(listed: Sequence[Judge]) -> Table:
             {True: "yes", False: "no", None: ""}[_model_answers(judge)],
             f"{judge.identity.name} {judge.identity.version}".strip(),
             judge.target,
-            judge.error,
+            # The words of generation about a model are printed once, below the table.
+            "" if judge.error and judge.model_error.endswith(judge.error) else judge.error,
             style="" if health == "SERVING" and _model_answers(judge) is not False else "red",
         )
     return table

@@ -188,11 +188,12 @@ class Asker:
                 except ServiceError as error:
                     yield index, error
 
-    async def check_model(self, model: str) -> ProviderCheck:
+    async def check_model(self, model: str, *, configuration_only: bool = False) -> ProviderCheck:
         """Checks the address, the credentials and the name of a model. Buys nothing.
 
         Args:
             model: The model. Empty: that of questions whose options name none.
+            configuration_only: Whether the provider is not called.
 
         Raises:
             ServiceError: The call failed (see ``dramaturg.service.errors.downstream``).
@@ -201,7 +202,8 @@ class Asker:
         timeout = None if remaining is None else CHECK_SHARE * remaining
         try:
             response = await self._stub.CheckProvider(
-                CheckProviderRequest(model=model or self._model), timeout=timeout
+                CheckProviderRequest(model=model or self._model, configuration_only=configuration_only),
+                timeout=timeout,
             )
         except grpc.aio.AioRpcError as error:
             raise downstream(error, _GENERATION) from error

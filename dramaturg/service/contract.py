@@ -22,11 +22,12 @@ _NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})
 class CalledModels(Protocol):
     """The models that a service calls, as ``IdentityService`` reports them."""
 
-    async def check_model(self, model: str) -> ProviderCheck:
+    async def check_model(self, model: str, *, configuration_only: bool = False) -> ProviderCheck:
         """Checks whether a model can be called. Buys nothing.
 
         Args:
             model: The model. Empty: that of requests that name none.
+            configuration_only: Whether its provider is not called.
         """
 
     async def model_waits(self) -> Sequence[str]:

@@ -39,7 +39,10 @@ class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
         """Checks the model of the contract named, or of the only one."""
         del context
         models = self._find(request.contract).models
-        return CheckModelResponse(check=None if models is None else await models.check_model(request.model))
+        if models is None:
+            return CheckModelResponse()
+        check = await models.check_model(request.model, configuration_only=request.configuration_only)
+        return CheckModelResponse(check=check)
 
     async def ListModelWaits(
         self, request: ListModelWaitsRequest, context: grpc.aio.ServicerContext[Any, Any]

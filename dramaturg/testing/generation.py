@@ -79,9 +79,10 @@ class FakeGeneration(generation_service_pb2_grpc.GenerationServiceServicer):
 
     Example:
         >>> generation = FakeGeneration([{"verdict": "pass"}, "no JSON", error])
-        >>> async with serve(generation.contract()) as server:
-        ...     ...
-        >>> assert generation.requests[0].messages
+        >>> async with serve(generation.contract()) as server, open_channel(server.target) as channel:
+        ...     response = await GenerationServiceStub(channel).Generate(request)
+        >>> assert response.completion.json == '{"verdict": "pass"}'
+        >>> assert generation.requests == [request]
 
     Args:
         reply: Answers a request; or the answers themselves, in the order of the requests, each used once. A

@@ -28,8 +28,9 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
 
     Example:
         >>> judge = FakeJudge(lambda request, candidate: [failed("fluent")], criteria=["fluent"])
-        >>> async with serve(judge.contract()) as server:
-        ...     ...
+        >>> async with serve(judge.contract()) as server, open_channel(server.target) as channel:
+        ...     responses = [one async for one in JudgeServiceStub(channel).Judge(request)]
+        >>> assert judge.requests == [request]
 
     Args:
         judge: Judges one candidate; a ``ServiceError`` that it returns or raises is that candidate's error.

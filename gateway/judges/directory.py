@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
@@ -79,17 +80,22 @@ class JudgeDirectory:
         # Cancelling one caller must not cancel the shared call.
         return await asyncio.shield(task)
 
-    async def check_model(self, judge: Judge, model: str = "") -> ProviderCheck | None:
+    async def check_model(
+        self, judge: Judge, model: str = "", *, configuration_only: bool = False
+    ) -> ProviderCheck | None:
         """Checks the model of a judge; None where the judge calls none, or does not know the method.
 
         Args:
             judge: The judge.
             model: The model. Empty: that of requests that name none.
+            configuration_only: Whether its provider is not called.
 
         Raises:
             ServiceError: The judge does not answer, or has no model.
         """
-        request = CheckModelRequest(contract=judge.role.contract, model=model)
+        request = CheckModelRequest(
+            contract=judge.role.contract, model=model, configuration_only=configuration_only
+        )
         try:
             response: CheckModelResponse | None = await IdentityServiceStub(judge.channel).CheckModel(
                 request, timeout=MODEL_CHECK_SECONDS
@@ -137,6 +143,9 @@ class JudgeDirectory:
             self._ask_identity(judge), self._ask_health(judge), return_exceptions=True
         )
         finding = _classify(judge, identity, status)
+        calls_models = isinstance(identity, Identity) and CALLS_MODELS in identity.capabilities
+        if calls_models and finding.health == judge_directory_service_pb2.JUDGE_HEALTH_SERVING:
+            finding = await self._check_configuration(judge) or finding
         entry = JudgeEntry(
             name=judge.name,
             role=judge.role.name,
@@ -148,7 +157,7 @@ class JudgeDirectory:
         if isinstance(identity, Identity):
             entry.identity.CopyFrom(identity)
         entry.latency.FromNanoseconds(round((time.perf_counter() - started) * 1e9))
-        if model_checked and isinstance(identity, Identity) and CALLS_MODELS in identity.capabilities:
+        if model_checked and calls_models:
             try:
                 check = await self.check_model(judge)
             except ServiceError as error:
@@ -157,6 +166,14 @@ class JudgeDirectory:
                 if check is not None:
                     entry.model_check.CopyFrom(check)
         return entry
+
+    async def _check_configuration(self, judge: Judge) -> Finding | None:
+        try:
+            await self.check_model(judge, configuration_only=True)
+        except ServiceError as error:
+            if error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN:
+                return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, error.message)
+        return None
 
     async def _remember(self, judge: Judge) -> Identity | None:
         try:

@@ -124,17 +124,16 @@ def _register(
 ) -> Sequence[JudgeEntry]:
     """The configured judges, then those started here.
 
-    A configured judge replaces a started one of the same role and name, and a configured default replaces
-    the default of the started ones.
+    A configured judge replaces a started one of the same role and name, and serves the role by default if
+    that one did. A configured default replaces the default of the started ones.
     """
-    names = {(judge.role, judge.name) for judge in configured}
     decided = {judge.role for judge in configured if judge.default}
     chosen = {preferred} if preferred == WITH_MODEL else {preferred, BUILT_IN}
-    return [
-        *configured,
-        *(
-            judge.model_copy(update={"default": judge.name in chosen and judge.role not in decided})
-            for judge in started
-            if (judge.role, judge.name) not in names
-        ),
-    ]
+    judges = {(judge.role, judge.name): judge for judge in configured}
+    for judge in started:
+        default = judge.name in chosen and judge.role not in decided
+        registered = judges.get((judge.role, judge.name), judge)
+        judges[judge.role, judge.name] = registered.model_copy(
+            update={"default": registered.default or default}
+        )
+    return list(judges.values())

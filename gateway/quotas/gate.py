@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -191,7 +192,12 @@ def _exhausted(quota: str, limit: float, what: str, retry_after: float | None) -
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED,
-        f"the tenant's quota is used up: {limit:g} {what}",
-        metadata={"quota": quota, "limit": f"{limit:g}"},
+        f"the tenant's quota is used up: {_plain(limit)} {what}",
+        metadata={"quota": quota, "limit": _plain(limit)},
         retry_after=retry_after,
     )
+
+
+def _plain(number: float) -> str:
+    """A number without an exponent, for programs that read it."""
+    return f"{Decimal(repr(number)):f}".removesuffix(".0")

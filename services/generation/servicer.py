@@ -82,14 +82,21 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
 
     async def CheckProvider(self, request: pb.CheckProviderRequest, context: Any) -> pb.CheckProviderResponse:
         del context
-        return pb.CheckProviderResponse(check=await self._check(request.model, request.features))
+        check = (
+            self._configuration(request.model)
+            if request.configuration_only
+            else await self._check(request.model, request.features)
+        )
+        return pb.CheckProviderResponse(check=check)
 
-    async def check_model(self, model: str) -> pb.ProviderCheck:
+    async def check_model(self, model: str, *, configuration_only: bool = False) -> pb.ProviderCheck:
         """Checks the connection to a model. Buys nothing.
 
         Judges of one run share a model. Calls at once share a check, and a check without a failure is kept
         for ``CHECK_KEPT_SECONDS``.
         """
+        if configuration_only:
+            return self._configuration(model)
         check = self._checks.get(model)
         if check is None:
             check = self._checks[model] = asyncio.create_task(self._check(model, ()))
@@ -102,6 +109,13 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
             del self._checks[model]
         else:
             asyncio.get_running_loop().call_later(CHECK_KEPT_SECONDS, self._checks.pop, model, None)
+
+    def _configuration(self, model: str) -> pb.ProviderCheck:
+        try:
+            configured, name = self._registry.resolve(model)
+        except DOMAIN_ERRORS as error:
+            raise service_error(error) from error
+        return pb.ProviderCheck(provider=configured.provider.name, model=name)
 
     async def _check(self, model: str, features: Sequence[pb.ProviderFeature.ValueType]) -> pb.ProviderCheck:
         wanted = decode_features(features)

@@ -18,6 +18,7 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from gateway.launch.platform import Platform
 from gateway.runs.settings import RunsSettings
+from tests.support.command_line import ROOT, dramaturg
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.ports import free_port
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 
 AGENTS = ("synthesize", "critic", "execute", "commonsense")
 MAX_CALLS = 12
+TASKS = ROOT / "examples" / "scripts" / "tasks.jsonl"
 PROVIDER = """
 [generation.providers.p]
 base_url = "{url}"
@@ -81,6 +83,17 @@ async def test_a_provider_that_fails_for_ever_is_called_twelve_times_for_a_sampl
     assert 0 < calls <= MAX_CALLS
     assert (run.state, run.outcome) == (run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_NOTHING_JUDGED)
     assert "the model server is out of memory" in run.state_reason
+
+
+async def test_an_evaluation_by_a_dead_endpoint_ends_soon(tmp_path: Path) -> None:
+    environment = {"OPENAI_BASE_URL": f"http://127.0.0.1:{free_port()}/v1", "MODEL": "m"}
+    begun = time.monotonic()
+    done = await dramaturg(
+        *("evaluate", "scripts", TASKS, "--limit", "2", "--json", "--out", tmp_path), environment=environment
+    )
+    assert time.monotonic() - begun < 20, "it took 44 s when every layer retried"
+    assert done.code == 1
+    assert "cannot be reached" in done.err
 
 
 async def test_a_provider_that_fails_for_ever_pauses_a_run(

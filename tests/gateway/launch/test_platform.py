@@ -30,12 +30,12 @@ async def judges(overviews: list[Overview]) -> dict[tuple[str, str], tuple[bool,
         }
 
 
-async def test_without_a_model_the_offline_judges_serve_and_it_is_said() -> None:
+async def test_without_a_model_the_offline_judges_alone_serve_and_it_is_said() -> None:
     overviews: list[Overview] = []
     found = await judges(overviews)
     assert {name: health for name, (_, health) in found.items()} == {
-        **{(role, name): "JUDGE_HEALTH_SERVING" for role in AGENTS for name in ("llm", "offline")},
-        ("script-judge", "llm"): "JUDGE_HEALTH_SERVING",
+        **{(role, "offline"): "JUDGE_HEALTH_SERVING" for role in AGENTS},
+        **{(role, "llm"): "JUDGE_HEALTH_NOT_SERVING" for role in SCRIPT_ROLES},
     }
     defaults = {name for name, (default, _) in found.items() if default}
     assert defaults == {*((role, "offline") for role in AGENTS), ("script-judge", "llm")}
@@ -44,11 +44,14 @@ async def test_without_a_model_the_offline_judges_serve_and_it_is_said() -> None
 
 async def test_with_a_model_the_judges_that_ask_it_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.setenv("MODEL", "m")
     overviews: list[Overview] = []
     found = await judges(overviews)
     assert {name for name, (default, _) in found.items() if default} == {
         (role, "llm") for role in SCRIPT_ROLES
     }
+    # A check of the configuration does not call the provider.
+    assert {health for name, (_, health) in found.items()} == {"JUDGE_HEALTH_SERVING"}
     assert not overviews[0].notice
 
 
@@ -66,6 +69,24 @@ async def test_a_configured_judge_joins_and_its_default_stands(
     critics = {name: default for (role, name), (default, _) in found.items() if role == "critic"}
     assert critics == {"terse": True, "llm": False, "offline": False}
     assert found["execute", "offline"] == (True, "JUDGE_HEALTH_SERVING")
+
+
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:1/v1"])
+async def test_a_judge_under_the_name_of_a_built_in_one_keeps_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None
+) -> None:
+    name = "offline" if url is None else "llm"
+    async with serve(Fake("critic").contract()) as server:
+        file = tmp_path / "dramaturg.toml"
+        file.write_text(f'[[gateway.judges]]\nrole = "critic"\nname = "{name}"\ntarget = "{server.target}"\n')
+        monkeypatch.setenv("DRAMATURG_CONFIG", str(file))
+        if url is not None:
+            monkeypatch.setenv("OPENAI_BASE_URL", url)
+            monkeypatch.setenv("MODEL", "m")
+        async with local_platform(roles=["critic"]) as target, DramaturgClient(target) as client:
+            critics = {judge.name: judge for judge in await client.list_judges("critic")}
+    assert {judge.name for judge in critics.values() if judge.default_for_role} == {name}
+    assert critics[name].target == server.target
 
 
 async def test_the_port_for_probes_is_the_gateways(monkeypatch: pytest.MonkeyPatch) -> None:

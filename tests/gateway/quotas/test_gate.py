@@ -35,7 +35,7 @@ from dramaturg.testing import serve, until
 from gateway.app import App
 from gateway.judges.registry import open_registry
 from gateway.proxy import ROLE_METADATA
-from gateway.quotas import spending
+from gateway.quotas import gate, spending
 from gateway.quotas.gate import Quotas
 from gateway.quotas.settings import Quota, QuotaSettings
 from gateway.runs.datasets import DatasetAccess
@@ -90,6 +90,16 @@ async def evaluate(channel: grpc.aio.Channel, candidates: int = 2) -> Any:
     stub = EvaluationServiceStub(channel)
     events = stub.EvaluateScripts(scripts_request(candidates), timeout=20)
     return [event async for event in events][-1].result
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [(2_000_000, "2000000"), (12_345_678.25, "12345678.25"), (5.0, "5"), (2e-5, "0.00002")],
+)
+def test_a_limit_in_metadata_is_a_plain_number(limit: float, text: str) -> None:
+    error = gate._exhausted("usd_per_day", limit, "US dollars today", None)
+    assert error.metadata == {"quota": "usd_per_day", "limit": text}
+    assert f" {text} US dollars" in error.message
 
 
 async def test_requests_a_minute_are_each_tenants_own(tmp_path: Path) -> None:
