@@ -28,6 +28,7 @@ from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
 from gateway.servicer import JudgeDirectoryServicer, evaluation_servicer
 from gateway.settings import GatewaySettings
+from gateway.threads import TenantThreads
 
 
 class App:
@@ -76,7 +77,9 @@ class App:
             ) as registry,
             AsyncExitStack() as stack,
         ):
-            evaluations = Evaluations(registry, directory, timeouts)
+            threads = TenantThreads()
+            stack.callback(threads.close)
+            evaluations = Evaluations(registry, directory, timeouts, threads)
             quotas = Quotas(self._quotas)
             runs = []
             if self._runs.enabled:

@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListModelWaitsResponse,
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import KINDS, SUMMARIES
@@ -30,6 +31,9 @@ from gateway.judges.registry import Registry
 from gateway.judges.selection import judge_unknown
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
+
+MAX_SUMMARIZED_SAMPLES = 1_000_000
+"""The most samples of one call of ``Summarize``. Decisions and pairs keep a label of each in memory."""
 
 
 def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
@@ -44,8 +48,10 @@ def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
     async def summarize(
         servicer: Any, requests: AsyncIterator[SummarizeRequest], context: ServicerContext
     ) -> SummarizeResponse:
-        del servicer, context
+        del servicer
+        tenant = tenant_of(context)
         summarizer: Summarizer | None = None
+        received = 0
         async for request in requests:
             if summarizer is None:
                 if not request.HasField("options") or request.samples:
@@ -54,10 +60,14 @@ def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
             elif request.HasField("options"):
                 raise invalid("options", "must be absent after the first message")
             else:
-                await asyncio.to_thread(_add_all, summarizer, request.samples)
+                received += len(request.samples)
+                if received > MAX_SUMMARIZED_SAMPLES:
+                    raise invalid("samples", f"exceeds {MAX_SUMMARIZED_SAMPLES} samples in all messages")
+                await evaluations.threads(tenant, _add_all, summarizer, request.samples)
         if summarizer is None:
             raise invalid("options", "is missing: the stream has no message")
-        return SummarizeResponse(summary=await summarizer.summary(Statistics(evaluations.registry)))
+        statistics = Statistics(evaluations.registry, evaluations.threads, tenant)
+        return SummarizeResponse(summary=await summarizer.summary(statistics))
 
     methods = {kind.method: evaluate for kind in KINDS} | {"Summarize": summarize}
     servicer: EvaluationServiceServicer = type("EvaluationServicer", (EvaluationServiceServicer,), methods)()

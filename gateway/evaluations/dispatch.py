@@ -10,6 +10,7 @@ from gateway.evaluations.kinds import BY_REQUEST
 from gateway.evaluations.streams import Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
+from gateway.threads import TenantThreads
 
 
 class Evaluations:
@@ -19,10 +20,14 @@ class Evaluations:
         registry: The registered judges.
         directory: The identities of the judges.
         timeouts: The timeouts of judges.
+        threads: The threads in which figures are computed.
     """
 
-    def __init__(self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts) -> None:
+    def __init__(
+        self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts, threads: TenantThreads
+    ) -> None:
         self.registry = registry
+        self.threads = threads
         self.context = EvaluationContext(registry, directory, timeouts)
 
     def plan(self, request: Message) -> Evaluation:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import grpc
 
@@ -31,6 +31,10 @@ from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import from_rpc_error, invalid
 from gateway.judges.registry import Registry
+from gateway.threads import TenantThreads
+
+Parameters = ParamSpec("Parameters")
+Computed = TypeVar("Computed")
 
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""
@@ -44,11 +48,21 @@ class Statistics:
 
     Args:
         registry: The registered judges.
+        threads: The threads of long computations.
+        tenant: The tenant in whose turns they are made.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, threads: TenantThreads, tenant: str) -> None:
         self._registry = registry
+        self._threads = threads
+        self._tenant = tenant
         self.problems: list[str] = []
+
+    async def compute(
+        self, function: Callable[Parameters, Computed], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Computed:
+        """The result of a computation that takes long for many samples, outside of the event loop."""
+        return await self._threads(self._tenant, function, *args, **kwargs)
 
     async def alignment(self, method: str, request: Any) -> Any:
         """The response of AlignmentService; None after a failure, which is noted as a problem."""
@@ -93,8 +107,29 @@ class KindFigures(ABC):
         """
 
 
+class JudgeAnswer(NamedTuple):
+    """A judgement of one judge, also as a member of a panel."""
+
+    role: str
+    judge: str
+    provenance: Provenance
+    abstained: bool
+
+
 class KindSummary(ABC):
     """How samples of a kind are summarised."""
+
+    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
+        """The judgements of a sample by their judges.
+
+        Args:
+            sample: The sample.
+            rows: Its flat judgements, without texts.
+        """
+        del sample
+        for row in rows:
+            if row.judge:
+                yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
 
     @abstractmethod
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], Any]]:
@@ -147,8 +182,10 @@ class Summarizer:
             raise invalid("samples", f"has results of {self._kind!r} and of {name!r}")
         self._kind = name
         self._usage = add_usage(self._usage, getattr(sample, name).usage)
-        rows = flatten(sample)
+        rows = flatten(sample, texts=False)
         self._count(rows)
+        for answer in self._kinds[name].answers(sample, rows):
+            self._note_judge(answer)
         for tags, parts in self._grouped(sample).items():
             figures = self._groups.get(tags)
             if figures is None:
@@ -169,6 +206,7 @@ class Summarizer:
             judges=[self._judges[key] for key in sorted(self._judges)],
             options=self._options,
         )
+        summary.notices.extend(_pooled_judges(summary.judges))
         self._rank(summary)
         for tags, figures in sorted(self._groups.items(), key=lambda one: _order(one[0])):
             await figures.write(dict(tags), summary, statistics)
@@ -183,31 +221,29 @@ class Summarizer:
         for row in rows:
             if row.outcome == OUTCOME_ABSTAIN:
                 self._abstentions[abstention_name(row.abstain_reason)] += 1
-            if row.judge:
-                self._note_judge(row)
             by_measure[row.model, row.measure].append(row)
             if pooled:
                 by_measure[row.model, ""].append(row)
         for key, some in by_measure.items():
             self._sums[key].add(some)
 
-    def _note_judge(self, row: RunResult) -> None:
-        made = row.provenance
+    def _note_judge(self, answer: JudgeAnswer) -> None:
+        made = answer.provenance
         model = _model(made)
         prompts = tuple(sorted((prompt.name, prompt.sha256) for prompt in made.prompts))
-        key = (row.role, row.judge, made.name, made.version, model, prompts)
+        key = (answer.role, answer.judge, made.name, made.version, model, prompts)
         figures = self._judges.get(key)
         if figures is None:
             figures = self._judges[key] = JudgeFigures(
-                role=row.role,
-                judge=row.judge,
+                role=answer.role,
+                judge=answer.judge,
                 name=made.name,
                 version=made.version,
                 model=model,
                 prompts=dict(prompts),
             )
         figures.judgement_count += 1
-        figures.abstention_count += row.outcome == OUTCOME_ABSTAIN
+        figures.abstention_count += answer.abstained
 
     def _grouped(self, sample: RunSample) -> dict[Tags, list[Any]]:
         grouped: defaultdict[Tags, list[Any]] = defaultdict(list)
@@ -225,6 +261,30 @@ class Summarizer:
         summary.leaderboard_measure = primary_measure(self._kind, (one.measure for one in sums))
         minimum = self._options.minimum_coverage
         summary.leaderboard.extend(leaderboard(sums, self._kind, minimum_coverage=minimum))
+
+
+def _pooled_judges(judges: Iterable[JudgeFigures]) -> Iterator[str]:
+    """A sentence for each judge whose judgements come from several versions, models or prompts.
+
+    Answers without provenance, for example of a judge that failed, have no version.
+    """
+    by_judge: defaultdict[tuple[str, str], list[JudgeFigures]] = defaultdict(list)
+    for one in judges:
+        by_judge[one.role, one.judge].append(one)
+    for (role, judge), some in by_judge.items():
+        facts = {
+            "versions": {f"{one.name} {one.version}".strip() for one in some if one.version},
+            "models": {one.model for one in some if one.model},
+            "prompts": {str(sorted(one.prompts.items())) for one in some if one.prompts},
+        }
+        changed = [
+            f"{len(values)} {fact}" + ("" if fact == "prompts" else f" ({', '.join(sorted(values))})")
+            for fact, values in facts.items()
+            if len(values) > 1
+        ]
+        if changed:
+            named = f"the judge {judge!r} of the role {role!r}"
+            yield f"{named} answered with {' and '.join(changed)}; figures pool them"
 
 
 def estimate_of(mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0)) -> Estimate:

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.runs.records import Spending
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool, store_unavailable
+from gateway.runs.store_calls import store_unavailable
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

@@ -44,7 +44,14 @@ async def serve_runs(
         return await evaluations.context.directory.model_waits(evaluations.registry.all())
 
     servicer = RunServicer(
-        store, engine, evaluations.registry, settings.dataset_access, notifier, preflight, waits
+        store,
+        engine,
+        evaluations.registry,
+        settings.dataset_access,
+        notifier,
+        preflight,
+        waits,
+        evaluations.threads,
     )
     try:
         async with AsyncExitStack() as stack:

@@ -35,6 +35,7 @@ from gateway.runs.service.report_cache import ReportCache
 from gateway.runs.service.validation import check_spec
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
+from gateway.threads import TenantThreads
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -50,6 +51,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         notifier: Notifies streams in this process of changes.
         preflight: Checks runs before they are created. None: they are not checked.
         waits: Returns the rate limits that model calls wait for. None: streams do not tell them.
+        threads: The threads of long calls. None: new ones.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         notifier: ChangeNotifier | None = None,
         preflight: Preflight | None = None,
         waits: Waits | None = None,
+        threads: TenantThreads | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -68,7 +71,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._preflight = preflight
         self._waits = waits
         self._notifier = notifier or ChangeNotifier()
-        self._caller = ServiceCaller()
+        self._threads = threads or TenantThreads()
+        self._caller = ServiceCaller(self._threads)
         self._lookup = RunLookup(store, self._caller)
         self._pages = RunPages(store, self._caller)
         self._reports = ReportCache()
@@ -77,6 +81,9 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     def close(self) -> None:
         """Ends the threads of store calls."""
         self._caller.close()
+
+    def _statistics(self, tenant: str) -> Statistics:
+        return Statistics(self._registry, self._threads, tenant)
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: ServicerContext) -> pb.CreateRunResponse:
         check_spec(request.spec, self._registry)
@@ -160,7 +167,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         run = await self._find(request.run_id, context)
         summarizer = Summarizer(SUMMARIES, request.options)
         await self._caller.exhaust(run.tenant, results.add_samples(run.id, summarizer, self._store))
-        summary = await summarizer.summary(Statistics(self._registry))
+        summary = await summarizer.summary(self._statistics(run.tenant))
         return pb.GetSummaryResponse(summary=summary, final=run.state not in ACTIVE)
 
     async def CompareRuns(
@@ -170,7 +177,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         if len(set(request.run_ids)) < len(request.run_ids):
             raise invalid("run_ids", "names a run twice")
         runs = [await self._find(run_id, context) for run_id in request.run_ids]
-        return await compare_runs(request, runs, self._store, self._caller, Statistics(self._registry))
+        statistics = self._statistics(runs[0].tenant)
+        return await compare_runs(request, runs, self._store, self._caller, statistics)
 
     async def GetLeaderboard(
         self, request: pb.GetLeaderboardRequest, context: ServicerContext

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
-from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.store.base import StoreError
+from gateway.threads import TenantThreads, ThreadPool
 
 logger = logging.getLogger(__name__)
 
@@ -25,33 +24,7 @@ MAX_WAIT_SECONDS = 5.0
 """The longest wait between attempts of a ``RetryingCaller``."""
 
 _READ_THREADS = 16
-_HEAVY_THREADS = 2
 _RETRY_AFTER_SECONDS = 2.0
-
-
-class ThreadPool:
-    """Runs blocking calls in threads of its own.
-
-    The default executor of the event loop does not serve: DBOS replaces it and shuts it down.
-
-    Args:
-        size: The number of threads.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._executor = ThreadPoolExecutor(size, thread_name_prefix="runs")
-
-    async def __call__(
-        self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Result:
-        """Returns the result of a blocking call."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: function(*args, **kwargs)
-        )
-
-    def close(self) -> None:
-        """Ends the threads after their current calls; calls that wait are cancelled."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class RetryingCaller:
@@ -83,19 +56,17 @@ class RetryingCaller:
 class ServiceCaller:
     """Calls the store for RPCs and maps its errors.
 
-    Calls that read a whole run have threads of their own, in which tenants take turns: reports and exports of
-    one tenant delay neither short calls nor another tenant's reports by more than one piece each.
+    Args:
+        heavy_threads: The threads of calls that read a whole run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heavy_threads: TenantThreads) -> None:
         self._threads = ThreadPool(_READ_THREADS)
-        self._heavy_threads = ThreadPool(_HEAVY_THREADS)
-        self._turns = FairSemaphore(_HEAVY_THREADS)
+        self._heavy_threads = heavy_threads
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the threads of short calls."""
         self._threads.close()
-        self._heavy_threads.close()
 
     async def call(
         self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
@@ -122,11 +93,10 @@ class ServiceCaller:
         Raises:
             ServiceError: As ``call`` does.
         """
-        async with self._turns.single(tenant):
-            try:
-                return await self._heavy_threads(function, *args, **kwargs)
-            except StoreError as error:
-                raise store_unavailable(error) from error
+        try:
+            return await self._heavy_threads(tenant, function, *args, **kwargs)
+        except StoreError as error:
+            raise store_unavailable(error) from error
 
     async def stream(self, tenant: str, items: Iterator[Result]) -> AsyncGenerator[Result]:
         """Yields the items of a blocking iterator, each in a fair turn of a tenant."""

@@ -24,6 +24,7 @@ from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
 from gateway.settings import JudgeEntry
+from gateway.threads import TenantThreads
 from tests.support.gateway import Fake, agents, scripts_request
 
 SECONDS = 60.0
@@ -115,7 +116,8 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
     )
     async with open_registry(entries, calls_per_judge=64) as registry:
         directory = JudgeDirectory(ttl=60, timeout=2)
-        evaluations = Evaluations(registry, directory, Timeouts(judge=30, gold_answer=30, reserve=0.2))
+        timeouts = Timeouts(judge=30, gold_answer=30, reserve=0.2)
+        evaluations = Evaluations(registry, directory, timeouts, TenantThreads())
         store = open_store(url)
         try:
             engine = RunEngine(configured, store, evaluations, ChangeNotifier())

@@ -39,7 +39,8 @@ class DecisionsFigures(KindFigures):
     async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         written = summary.decisions
         for setup, items in sorted(self._choices.items.items()):
-            response = await statistics.alignment("MeasureAccuracy", accuracy_request(items))
+            request = await statistics.compute(accuracy_request, items)
+            response = await statistics.alignment("MeasureAccuracy", request)
             if response is None:
                 continue
             for found in read_accuracy(setup._asdict(), response, self._choices.unreleased):

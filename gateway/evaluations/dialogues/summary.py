@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
@@ -53,7 +53,9 @@ class DialoguesFigures(KindFigures):
                         effect.add(vote.ballots)
 
     async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
-        del statistics
+        await statistics.compute(self._write, tags, summary)
+
+    def _write(self, tags: Mapping[str, str], summary: Summary) -> None:
         replies, written = self._replies, summary.dialogues
         kept = replies.kept_ratings()
         written.ratings.extend(
@@ -79,12 +81,12 @@ class DialoguesFigures(KindFigures):
         written.aced_script_count = len(replies.aced)
 
     def _tasks(self, kept: Sequence[Rated]) -> Iterator[TaskFigures]:
+        replies = Counter((rated.script.task, rated.script.kind) for rated in kept)
         for one in task_scores(kept):
-            replies = [rated for rated in kept if (rated.script.task, rated.script.kind) == one[:2]]
             yield TaskFigures(
                 task=one.task,
                 simulation_kind=one.kind,
-                mean=estimate_of(one.mean, len(replies), (LOWEST, HIGHEST)),
+                mean=estimate_of(one.mean, replies[one.task, one.kind], (LOWEST, HIGHEST)),
             )
 
     def _pairs(self) -> Iterator[ReplyPairFigures]:

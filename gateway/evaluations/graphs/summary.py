@@ -68,7 +68,8 @@ class GraphsFigures(KindFigures):
         if len(scores) > MAX_SCORES:
             statistics.note(f"{len(scores)} scores of {setup.model!r} exceed {MAX_SCORES}: they have no mean")
             return None
-        response = await statistics.graph("ScoreEdges", ScoreEdgesRequest(scored=scores, omit_scores=True))
+        request = await statistics.compute(ScoreEdgesRequest, scored=scores, omit_scores=True)
+        response = await statistics.graph("ScoreEdges", request)
         return None if response is None else response.summary
 
 

@@ -114,10 +114,10 @@ class PairsFigures(KindFigures):
         written = summary.pairs
         labelled = [pair for pair, human in self._humans.items() if human in _LABELS]
         for name, method in self._methods.items():
-            figures = self._figures(name, method)
+            figures = await statistics.compute(self._figures, name, method)
             figures.tags.update(tags)
             if labelled:
-                request = self._accuracy_request(labelled, method)
+                request = await statistics.compute(self._accuracy_request, labelled, method)
                 response = await statistics.alignment("MeasureAccuracy", request)
                 if response is not None:
                     figures.accuracy.CopyFrom(response.groups[0])
@@ -176,13 +176,7 @@ class PairsFigures(KindFigures):
         return request
 
     async def _correlate(self, labelled: Sequence[str], summary: Summary, statistics: Statistics) -> None:
-        request = correlation_pb2.CorrelateScoresRequest(resample_count=RESAMPLES, seed=self._seed)
-        for pair in labelled:
-            found = {name: method.judgements.get(pair) for name, method in self._methods.items()}
-            scores = {
-                name: one.score for name, one in found.items() if one is not None and one.score is not None
-            }
-            request.items.add(human=_HUMAN[self._humans[pair]], scores=scores)
+        request = await statistics.compute(self._correlation_request, labelled)
         response = await statistics.alignment("CorrelateScores", request)
         if response is None:
             return
@@ -190,3 +184,13 @@ class PairsFigures(KindFigures):
         written.best_baseline, written.resample_count = best_baseline(response), RESAMPLES
         written.correlations.measures.extend(response.measures)
         written.correlations.differences.extend(roles_against(written.best_baseline, response))
+
+    def _correlation_request(self, labelled: Sequence[str]) -> correlation_pb2.CorrelateScoresRequest:
+        request = correlation_pb2.CorrelateScoresRequest(resample_count=RESAMPLES, seed=self._seed)
+        for pair in labelled:
+            found = {name: method.judgements.get(pair) for name, method in self._methods.items()}
+            scores = {
+                name: one.score for name, one in found.items() if one is not None and one.score is not None
+            }
+            request.items.add(human=_HUMAN[self._humans[pair]], scores=scores)
+        return request

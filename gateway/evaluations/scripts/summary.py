@@ -6,15 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics, estimate_of
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
 
 TOPIC, STEPS = "topic", "steps"
 """The tags that scripts have by themselves: the task's topic and the candidate's number of steps."""
@@ -25,6 +26,15 @@ class ScriptsKindSummary(KindSummary):
         topic = sample.scripts.task.topic
         for candidate in sample.scripts.candidates:
             yield {TOPIC: topic, STEPS: str(len(candidate.script.steps)), **sample.tags}, candidate
+
+    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
+        # Rows have the verdict of a panel; assessments have those of its members.
+        del rows
+        for candidate in sample.scripts.candidates:
+            for one in candidate.assessments:
+                for verdict in one.assessment.verdicts:
+                    abstained = verdict.outcome == OUTCOME_ABSTAIN
+                    yield JudgeAnswer(one.role, one.judge, one.assessment.provenance, abstained)
 
     def figures(self, options: SummaryOptions) -> ScriptsFigures:
         del options

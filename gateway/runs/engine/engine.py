@@ -25,7 +25,8 @@ from gateway.runs.engine.workflows import WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import RetryingCaller, ThreadPool
+from gateway.runs.store_calls import RetryingCaller
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

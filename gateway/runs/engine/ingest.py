@@ -19,7 +19,7 @@ from gateway.runs.dataset_process import (
 )
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

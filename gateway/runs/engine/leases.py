@@ -16,7 +16,7 @@ from contextlib import suppress
 from gateway.runs.engine import metrics
 from gateway.runs.engine.workflows import version_of
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

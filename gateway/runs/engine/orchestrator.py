@@ -20,7 +20,7 @@ from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from gateway.runs.engine.workflows import (
 )
 from gateway.runs.records import ACTIVE, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool
+from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

@@ -45,6 +45,7 @@ from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
+from gateway import servicer
 from gateway.app import App as Gateway
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import open_store
@@ -114,6 +115,8 @@ RESULTS: dict[str, Sequence[Message]] = {
     "decision": DECISIONS,
     "dialogue": DIALOGUES,
 }
+KINDS = {"decision": "decisions", "dialogue": "dialogues", "pair": "pairs"}
+"""Kinds by the member of the result, where the names differ."""
 OPTIONS = SummaryOptions(groupings=[TagGrouping(tags=["level"]), TagGrouping(tags=["level", "source"])])
 
 
@@ -148,7 +151,7 @@ def kind_of(some: Sequence[RunSample]) -> str:
 
 def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
     store = open_store(address)
-    kind = {"decision": "decisions", "dialogue": "dialogues"}.get(name := kind_of(some), name)
+    kind = KINDS.get(name := kind_of(some), name)
     spec = RunSpec(dataset=Dataset(content=b""))
     getattr(spec, kind).SetInParent()
     create(store, run_id, spec=spec)
@@ -235,7 +238,7 @@ async def summary(folder: Path, kind: str) -> Summary:
         await assert_consumers_agree(gateway, folder, some, found)
     assert str(of_run.summary) == str(found)
     assert not found.problems
-    assert found.WhichOneof("kind") == {"decision": "decisions", "dialogue": "dialogues"}.get(kind, kind)
+    assert found.WhichOneof("kind") == KINDS.get(kind, kind)
     assert (found.sample_count, found.failed_sample_count) == (len(some), 1)
     assert dict(found.failures_by_reason) == {"PROVIDER_UNAVAILABLE": 1}
     for mine, theirs in zip(found.leaderboard, board.entries, strict=True):
@@ -369,3 +372,48 @@ async def test_runs_are_compared(tmp_path: Path) -> None:
     assert found.flip_count == 1
     assert found.comparison.comparisons
     assert twice.value.violations[0].field == "run_ids"
+
+
+def panel_sample(version: str) -> RunSample:
+    """A candidate whose criterion two judges judged: one passes it, one abstains."""
+    result = scripts_result("t", {"a": {"adequacy": True}})
+    for judge, given in (("strict", verdict_pb2.OUTCOME_ABSTAIN), ("kind", verdict_pb2.OUTCOME_PASS)):
+        one = result.candidates[0].assessments.add(candidate_id="a", role="critic", judge=judge)
+        one.assessment.verdicts.add(criterion="adequacy", outcome=given)
+        one.assessment.provenance.name = judge
+        one.assessment.provenance.version = version if judge == "kind" else "1.0"
+    return RunSample(state=SAMPLE_STATE_SUCCEEDED, scripts=result)
+
+
+async def test_members_of_a_panel_are_judges_of_the_summary(tmp_path: Path) -> None:
+    async with client(tmp_path) as gateway:
+        found = await gateway.summarize([panel_sample("1.0"), panel_sample("1.0")])
+    counts = {one.judge: (one.judgement_count, one.abstention_count) for one in found.judges}
+    assert counts == {"strict": (2, 2), "kind": (2, 0)}
+    assert found.judgement_count == 2
+    assert not found.notices
+
+
+async def test_a_judge_with_several_versions_is_noticed(tmp_path: Path) -> None:
+    async with client(tmp_path) as gateway:
+        found = await gateway.summarize([panel_sample("1.0"), panel_sample("1.1")])
+    assert sorted((one.judge, one.version) for one in found.judges) == [
+        ("kind", "1.0"),
+        ("kind", "1.1"),
+        ("strict", "1.0"),
+    ]
+    (notice,) = found.notices
+    assert "judge 'kind' of the role 'critic' answered with 2 versions (kind 1.0, kind 1.1)" in notice
+
+
+async def test_a_summary_takes_a_limited_number_of_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "MAX_SUMMARIZED_SAMPLES", 3)
+    async with client(tmp_path) as gateway:
+        assert (await gateway.summarize([panel_sample("1.0")] * 3)).sample_count == 3
+        with pytest.raises(ServiceError) as refused:
+            await gateway.summarize([panel_sample("1.0")] * 4)
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refused.value.violations[0].field == "samples"
+    assert "3 samples" in refused.value.violations[0].description

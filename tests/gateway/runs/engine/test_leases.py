@@ -9,7 +9,7 @@ import pytest
 
 from gateway.runs.engine.leases import LOST_LEASE_STATUS, ClusterMembership
 from gateway.runs.store import RunStore, StoreError
-from gateway.runs.store_calls import ThreadPool
+from gateway.threads import ThreadPool
 
 
 class UnreachableStore:
