@@ -54,12 +54,11 @@ class App:
         """Opens the channels to the judges and the run store, yields the contracts, and closes them.
 
         Raises:
-            SettingsError: The run store or the folder of judges is unavailable.
+            SettingsError: The run store, the folder of judges, or a file of a judge's connection is
+                unavailable.
         """
         settings = self._settings
-        directory = JudgeDirectory(
-            ttl=settings.identity_ttl_seconds, timeout=settings.identity_timeout_seconds
-        )
+        directory = JudgeDirectory(timeout=settings.identity_timeout_seconds)
         timeouts = Timeouts(
             judge=settings.judge_timeout_seconds,
             gold_answer=settings.gold_answer_timeout_seconds,
@@ -74,6 +73,8 @@ class App:
                 [entry.role() for entry in tables.roles],
                 files=files,
                 poll_seconds=settings.judges_poll_seconds,
+                identity_ttl=settings.identity_ttl_seconds,
+                identity_timeout=settings.identity_timeout_seconds,
             ) as registry,
             AsyncExitStack() as stack,
         ):

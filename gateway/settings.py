@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dramaturg.judge.roles import ROLES, JudgeRole, role_table
-from dramaturg.service.settings import Settings
+from dramaturg.service.settings import ChannelSettings, Settings
+from gateway.judges.version_ranges import VersionRange
 
 CRITERION_PATTERN = "^[a-z0-9]+(_[a-z0-9]+)*$"
 
@@ -61,6 +62,47 @@ class RoleEntry(BaseModel):
         )
 
 
+VersionPolicy = Literal["fail", "pause", "warn"]
+"""The reaction of a run to a judge of an unexpected version."""
+
+
+class JudgeConnection(BaseModel):
+    """The table ``connection`` of a judge: TLS and credentials of its own.
+
+    With it, the judge gets neither the certificate nor the token of the section ``channel``. The limits of
+    that section apply.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tls: bool = False
+    """Whether the connection is encrypted. Without ``tls_ca_file`` the system's authorities are trusted."""
+    tls_ca_file: Path | None = None
+    """The authorities (PEM) one of which must have signed the judge's certificate. Implies ``tls``."""
+    tls_certificate_file: Path | None = None
+    """The certificate chain (PEM) that the gateway presents. Implies ``tls``."""
+    tls_private_key_file: Path | None = None
+    """The private key of that certificate (PEM)."""
+    tls_server_name: str | None = Field(default=None, min_length=1, max_length=253)
+    """The name that the judge's certificate must hold, where it is not the target's host."""
+    token_file: Path | None = None
+    """The file with the token of the calls. Read again when it changes."""
+    token_header: str = Field(default="authorization", pattern="^[a-z0-9][a-z0-9_.-]{0,99}$")
+    """The metadata key of the token. "authorization" has "Bearer " before the token, other keys have the
+    token alone."""
+    token_over_plain_text: bool = False
+    """Whether the token is also sent where the connection is not encrypted and leaves this machine."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        self.channel_settings()
+        return self
+
+    def channel_settings(self) -> ChannelSettings:
+        """The settings of the judge's channel: limits of the section ``channel``, the rest of this table."""
+        return ChannelSettings(**self.model_dump())
+
+
 class JudgeEntry(BaseModel):
     """One ``[[gateway.judges]]`` table: a registered judge."""
 
@@ -74,6 +116,33 @@ class JudgeEntry(BaseModel):
     """Its address, for example "critic.dramaturg.svc:50051"."""
     default: bool = False
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
+    expect_version: str = Field(default="", max_length=100)
+    """The version of its identity: exact ("1.4.2") or a range (">=1.4,<2"). Empty: any."""
+    version_policy: VersionPolicy | None = None
+    """The reaction of a run to another version than the expected one, and to an identity that changes during
+    the run. Absent: "fail" with ``expect_version``, else "warn"."""
+    connection: JudgeConnection | None = None
+    """TLS and credentials of its own. Absent: those of the section ``channel``."""
+    timeout_seconds: float | None = Field(default=None, gt=0, le=3600)
+    """The timeout of the judge. Absent: ``judge_timeout_seconds``."""
+    max_concurrent_calls: int | None = Field(default=None, ge=1, le=100_000)
+    """The most concurrent calls of the judge. Absent: ``calls_per_judge``."""
+    owner: str = Field(default="", max_length=200)
+    """Who runs the judge, for people: a team or an address."""
+    labels: dict[str, str] = Field(default_factory=dict, max_length=64)
+    """Labels, for people and programs that list judges."""
+
+    @field_validator("expect_version")
+    @classmethod
+    def _is_range(cls, expected: str) -> str:
+        if expected:
+            VersionRange.parse(expected)
+        return expected
+
+    @property
+    def reaction(self) -> VersionPolicy:
+        """The reaction to another version, defaults applied."""
+        return self.version_policy or ("fail" if self.expect_version else "warn")
 
 
 class JudgeTables(BaseModel):

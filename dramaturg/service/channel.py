@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import grpc
 
-from dramaturg.service.auth.credentials import bearer_token
+from dramaturg.service.auth.credentials import token_value
 from dramaturg.service.client_channel import ClientChannel
 from dramaturg.service.connection import Connection
 from dramaturg.service.settings import ChannelSettings
@@ -69,7 +69,7 @@ def open_channel(
     """
     settings = settings or ChannelSettings()
     options = _options(settings)
-    token = bearer_token(target, settings)
+    token = token_value(target, settings)
     kinds = _one_kind_each(interceptors)
 
     def connect() -> grpc.aio.Channel:
@@ -84,6 +84,7 @@ def open_channel(
         timeout=settings.timeout_seconds,
         reserve=settings.deadline_reserve_seconds,
         token=token,
+        token_header=settings.token_header,
     )
 
 

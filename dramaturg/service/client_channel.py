@@ -36,7 +36,8 @@ class ClientChannel(grpc.aio.Channel):
         target: The target, as the metrics name it.
         timeout: The default timeout of a call, in seconds.
         reserve: The seconds of the time left that are reserved for returning an error.
-        token: The bearer token of the calls. ``None``: they have none.
+        token: The value of ``token_header``. ``None``: the calls have no token.
+        token_header: The metadata key of the token.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class ClientChannel(grpc.aio.Channel):
         timeout: float,
         reserve: float,
         token: ReloadingFile[str] | None,
+        token_header: str = AUTHORIZATION_METADATA,
     ) -> None:
         self._connection = connection
         self._target = target
         self._timeout = timeout
         self._reserve = reserve
         self._token = token
+        self._token_header = token_header
         self._methods: dict[Any, Callable[..., Any]] = {}
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
@@ -134,7 +137,7 @@ class ClientChannel(grpc.aio.Channel):
         if tenant := caller.current().tenant:
             pairs.append((caller.TENANT_METADATA, tenant))
         if self._token is not None:
-            pairs.append((AUTHORIZATION_METADATA, f"Bearer {self._token.current()}"))
+            pairs.append((self._token_header, self._token.current()))
         return None if seconds == math.inf else seconds, pairs
 
     async def close(self, grace: float | None = None) -> None:

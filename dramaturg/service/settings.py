@@ -209,6 +209,9 @@ class ChannelSettings(Settings):
     token_file: Path | None = None
     """The file with the bearer token of the calls. Read again when it changes. It is sent to every server
     that is called."""
+    token_header: str = Field(default="authorization", pattern="^[a-z0-9][a-z0-9_.-]{0,99}$")
+    """The metadata key of the token. "authorization" has "Bearer " before the token, other keys have the
+    token alone."""
     token_over_plain_text: bool = False
     """Whether the token is also sent where the connection is not encrypted and leaves this machine."""
     max_message_bytes: int = Field(default=64 << 20, ge=1024)

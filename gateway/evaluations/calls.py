@@ -8,27 +8,43 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
-from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.service import context
 from dramaturg.service.errors import from_rpc_error
-from gateway.evaluations.failures import Failure, of_error, timed_out, too_large
-from gateway.evaluations.judge_answers import limit_response
+from gateway.evaluations.failures import Failure, of_error, timed_out, too_large, unidentified, wrong_version
+from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
 from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
+from gateway.settings import VersionPolicy
 
 Answer = TypeVar("Answer")
 Response = TypeVar("Response", bound=Message)
 
+
+class SeenIdentity(NamedTuple):
+    """The identity of a judge as it was before a call."""
+
+    role: str
+    judge: str
+    name: str
+    version: str
+    expected: str
+    """The expected version. Empty: any."""
+    deviation: str
+    """How the version deviates from the expected one. Empty: it does not."""
+    reaction: VersionPolicy
+
+
 _noted: ContextVar[list[Failure] | None] = ContextVar("noted_failures", default=None)
 _spent: ContextVar[list[Usage] | None] = ContextVar("noted_usage", default=None)
+_seen: ContextVar[set[SeenIdentity] | None] = ContextVar("noted_identities", default=None)
 
 
 @contextmanager
@@ -57,6 +73,20 @@ def noted_usage() -> Iterator[list[Usage]]:
         yield spent
     finally:
         _spent.reset(token)
+
+
+@contextmanager
+def noted_identities() -> Iterator[set[SeenIdentity]]:
+    """Collects the identities of the judges that are called within a ``with`` block and in its tasks.
+
+    An identity that is not cached is fetched before a call.
+    """
+    noted: set[SeenIdentity] = set()
+    token = _seen.set(noted)
+    try:
+        yield noted
+    finally:
+        _seen.reset(token)
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,6 @@ async def call_judge(
     *,
     left: float | None,
     longest: float,
-    identity: Identity | None = None,
 ) -> Answer | Failure:
     """Calls a judge when a slot is free; returns a failure in place of raising it.
 
@@ -113,13 +142,18 @@ async def call_judge(
         judge: The judge whose slot is taken.
         call: Makes the call with a timeout in seconds.
         left: The limit of waiting and calling together, in seconds. None: no limit.
-        longest: The timeout of the call alone, in seconds.
-        identity: The identity of the judge. None: unknown.
+        longest: The timeout of the call alone, in seconds, unless the judge has one of its own.
     """
+    longest = judge.timeout(longest)
     begun = time.perf_counter()
 
     async def work(limit: asyncio.Timeout) -> Answer | Failure:
         answer = await call(_restart(limit, limit.when(), longest))
+        identity = judge.identity.known
+        if (provenance := provenance_of(answer)) is not None:
+            if states_other(provenance, identity):
+                judge.identity.doubt()
+            mark_version(provenance, judge.deviation)
         fits = limit_response(answer, judge.role, identity)
         _note_usage(answer)
         return answer if fits else too_large()
@@ -144,11 +178,13 @@ async def read_judge(
         stream: Makes the call and yields its answers.
         take: Takes each answer; it does not raise.
         left: The limit of waiting and reading together, in seconds. None: no limit.
-        longest: The timeout from the call to the first answer and from each answer to the next, in seconds.
+        longest: The timeout from the call to the first answer and from each answer to the next, in seconds,
+            unless the judge has one of its own.
 
     Returns:
         The failure that ended the stream; None where the stream is complete.
     """
+    longest = judge.timeout(longest)
 
     async def work(limit: asyncio.Timeout) -> None:
         ends = limit.when()
@@ -207,11 +243,35 @@ async def _in_slot(
     """Runs work in a slot of a judge, within the time left; returns the failure of the call."""
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
-            return await work(limit)
+            return await _refusal(judge) or await work(limit)
     except TimeoutError:
         return timed_out()
     except grpc.aio.AioRpcError as error:
         return of_error(from_rpc_error(error), judge.role)
+
+
+async def _refusal(judge: Judge) -> Failure | None:
+    """Why a judge is not called; None where it may be. Notes its identity."""
+    seen, expected = _seen.get(), judge.entry.expect_version
+    if seen is None and not expected:
+        return None
+    identity = await judge.identity.current()
+    if identity is None:
+        return unidentified(expected) if expected else None
+    differs = judge.deviation
+    if seen is not None:
+        seen.add(
+            SeenIdentity(
+                judge.role.name,
+                judge.name,
+                identity.name,
+                identity.version,
+                expected,
+                differs,
+                judge.entry.reaction,
+            )
+        )
+    return wrong_version(differs) if differs and judge.entry.reaction != "warn" else None
 
 
 def _note_usage(answer: Any) -> None:

@@ -81,6 +81,21 @@ def too_large() -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"answered with more than {MAX_ANSWER_BYTES} bytes")
 
 
+def wrong_version(deviation: str) -> Failure:
+    """The failure of a judge that is not called for its version.
+
+    Args:
+        deviation: How its version deviates from the expected one, as a predicate.
+    """
+    return Failure(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, deviation)
+
+
+def unidentified(expected: str) -> Failure:
+    """The failure of a judge that does not state its identity, where a version is expected."""
+    explanation = f"does not state its identity; expect_version is {expected!r}"
+    return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation)
+
+
 def unanswered() -> Failure:
     """The failure of a judge that left a candidate out of its answers."""
     return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, "did not answer for this candidate")

@@ -21,6 +21,8 @@ from dramaturg.judge.usage import total_usage
 
 CORRECTIONS = "gateway-corrections"
 """The parameter of a provenance that lists the corrections of the judge's answer."""
+UNEXPECTED_VERSION = "unexpected-version"
+"""The parameter of a provenance that states how the version of the judge deviates from the expected one."""
 CLAIMED_USAGE = "claimed-usage"
 """The parameter of a provenance with the usage that the judge claims, where it was not counted."""
 
@@ -89,6 +91,12 @@ def limit_response(response: Any, role: Role, identity: Identity | None) -> bool
     return answer is None or limit_answer(answer, identity)
 
 
+def provenance_of(response: Any) -> Provenance | None:
+    """The provenance of a response, of its assessment or of its rating; None where it has none."""
+    answer = _carrier(response)
+    return answer.provenance if answer is not None and answer.HasField("provenance") else None
+
+
 def _carrier(response: Any) -> Any:
     """The part of a response with the provenance: the response, its assessment or its rating; or None."""
     member = _carrier_member(response.DESCRIPTOR.full_name)
@@ -117,6 +125,19 @@ def limit_claims(response: Any) -> None:
         corrections = list(_limit_provenance(answer.provenance, None))
         if corrections:
             add_corrections(answer.provenance, corrections)
+
+
+def states_other(provenance: Provenance, identity: Identity | None) -> bool:
+    """Whether a provenance states another name or version than the identity that the gateway fetched."""
+    if identity is None:
+        return False
+    return provenance.name not in {"", identity.name} or provenance.version not in {"", identity.version}
+
+
+def mark_version(provenance: Provenance, deviation: str) -> None:
+    """States in a provenance how the version of the judge deviates. An empty text: it does not."""
+    if deviation:
+        provenance.parameters[UNEXPECTED_VERSION] = deviation
 
 
 def add_corrections(provenance: Provenance, corrections: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,7 +18,6 @@ from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.api.identity.v1.identity_service_pb2 import (
     CheckModelRequest,
     CheckModelResponse,
-    GetIdentityRequest,
     Identity,
     ListModelWaitsRequest,
     ListModelWaitsResponse,
@@ -28,6 +26,7 @@ from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceS
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.roles import JudgeRole, Role
 from dramaturg.service.errors import ServiceError, from_rpc_error
+from gateway.judges.identity import deviation
 from gateway.judges.registry import Judge
 
 MODEL_CHECK_SECONDS = 10.0
@@ -45,40 +44,21 @@ class Finding(NamedTuple):
 
 
 class JudgeDirectory:
-    """Caches the identities of judges and checks their health.
+    """Checks the identities and the health of judges.
 
     Args:
-        ttl: The lifetime of a cached identity, in seconds.
-        timeout: The timeout of a call, in seconds.
+        timeout: The timeout of a request for health or waits, in seconds.
     """
 
-    def __init__(self, *, ttl: float, timeout: float) -> None:
-        self._ttl = ttl
+    def __init__(self, *, timeout: float) -> None:
         self._timeout = timeout
-        # Judges are replaced when their configuration changes.
-        self._known: WeakKeyDictionary[Judge, tuple[Identity, float]] = WeakKeyDictionary()
         self._waits: Sequence[str] = ()
         self._waits_until = 0.0
-        self._asking: dict[Judge, asyncio.Task[Identity | None]] = {}
 
-    def known(self, judge: Judge) -> Identity | None:
-        """The cached identity of a judge; None without one."""
-        known = self._known.get(judge)
-        return known[0] if known is not None and time.monotonic() < known[1] else None
-
-    async def identity(self, judge: Judge) -> Identity | None:
-        """The identity of a judge; None where the call fails. Failures are not cached.
-
-        Concurrent requests for one identity share a call.
-        """
-        if known := self.known(judge):
-            return known
-        task = self._asking.get(judge)
-        if task is None:
-            task = self._asking[judge] = asyncio.create_task(self._remember(judge))
-            task.add_done_callback(lambda _: self._asking.pop(judge, None))
-        # Cancelling one caller must not cancel the shared call.
-        return await asyncio.shield(task)
+    @staticmethod
+    async def identity(judge: Judge) -> Identity | None:
+        """The identity of a judge; None where the call fails."""
+        return await judge.identity.current()
 
     async def check_model(
         self, judge: Judge, model: str = "", *, configuration_only: bool = False
@@ -140,7 +120,7 @@ class JudgeDirectory:
         """
         started = time.perf_counter()
         identity, status = await asyncio.gather(
-            self._ask_identity(judge), self._ask_health(judge), return_exceptions=True
+            judge.identity.fetch(), self._ask_health(judge), return_exceptions=True
         )
         finding = _classify(judge, identity, status)
         calls_models = isinstance(identity, Identity) and CALLS_MODELS in identity.capabilities
@@ -153,6 +133,9 @@ class JudgeDirectory:
             default_for_role=judge.default,
             health=finding.health,
             error=finding.error,
+            expected_version=judge.entry.expect_version,
+            owner=judge.entry.owner,
+            labels=judge.entry.labels,
         )
         if isinstance(identity, Identity):
             entry.identity.CopyFrom(identity)
@@ -174,21 +157,6 @@ class JudgeDirectory:
             if error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN:
                 return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, error.message)
         return None
-
-    async def _remember(self, judge: Judge) -> Identity | None:
-        try:
-            identity = await self._ask_identity(judge)
-        except grpc.aio.AioRpcError:
-            return None
-        if identity is not None:
-            self._known[judge] = identity, time.monotonic() + self._ttl
-        return identity
-
-    async def _ask_identity(self, judge: Judge) -> Identity | None:
-        request = GetIdentityRequest(contract=judge.role.contract)
-        response = await IdentityServiceStub(judge.channel).GetIdentity(request, timeout=self._timeout)
-        # gRPC returns None where the bytes do not parse as the response.
-        return None if response is None else response.identity
 
     async def _ask_health(self, judge: Judge) -> int:
         request = health_pb2.HealthCheckRequest(service=judge.role.contract)
@@ -225,6 +193,8 @@ def _classify(
     if isinstance(status, int) and not serving:
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
+    if isinstance(identity, Identity) and (deviates := deviation(judge.entry.expect_version, identity)):
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_WRONG_VERSION, f"it {deviates}")
     # A server that answers with its identity and has no health service is serving.
     return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
 

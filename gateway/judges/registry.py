@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,10 +14,17 @@ import grpc
 from dramaturg.judge.roles import ROLES, JudgeRole, Role, role_table
 from dramaturg.service.auth.caller import current
 from dramaturg.service.channel import open_channel
+from dramaturg.service.settings import ChannelSettings, SettingsError
 from gateway.judges.call_gate import CallGate
 from gateway.judges.files import JudgeFiles
+from gateway.judges.identity import JudgeIdentity, deviation
 from gateway.judges.pending_calls import noted
 from gateway.settings import JudgeEntry, JudgeTables
+
+logger = logging.getLogger(__name__)
+
+Connect = Callable[[str, ChannelSettings | None], grpc.aio.Channel]
+"""Opens a channel to a target, with settings of its own or None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +43,20 @@ class Judge:
     """The open channel to the judge."""
     gate: CallGate = field(repr=False)
     """Limits the concurrent calls. Gates are separate, so a hanging judge does not delay others."""
+    identity: JudgeIdentity = field(repr=False)
+    """Fetches and caches its identity."""
+    entry: JudgeEntry = field(repr=False)
+    """Its settings."""
+
+    def timeout(self, default: float) -> float:
+        """Its timeout in seconds: its own, else the default."""
+        return self.entry.timeout_seconds or default
+
+    @property
+    def deviation(self) -> str:
+        """How the version of its known identity deviates from the expected one. Empty: it does not."""
+        identity = self.identity.known
+        return "" if identity is None else deviation(self.entry.expect_version, identity)
 
     @property
     def slots(self) -> AbstractAsyncContextManager[None]:
@@ -88,41 +110,99 @@ class Registry:
 class JudgePool:
     """Makes the judges of a configuration, which may change.
 
-    A judge that stays at its target keeps its channel and its limit of calls. A channel whose target is no
-    longer configured stays open for the calls in progress, and is reused if the target returns.
+    A judge whose entry stays keeps its channel, its limit of calls and what is known of it. A channel that no
+    judge uses any longer stays open for the calls in progress, and is reused if its target returns.
 
     Args:
-        calls_per_judge: The maximum of concurrent calls of a judge, shared equally by tenants.
+        calls_per_judge: The maximum of concurrent calls of a judge whose entry has none, shared equally by
+            tenants.
         connect: Opens a channel to a target.
+        identity_ttl: The lifetime of a fetched identity, in seconds.
+        identity_timeout: The timeout of a request for an identity, in seconds.
     """
 
-    def __init__(self, calls_per_judge: int, connect: Callable[[str], grpc.aio.Channel]) -> None:
+    def __init__(
+        self,
+        calls_per_judge: int,
+        connect: Connect,
+        *,
+        identity_ttl: float = 60.0,
+        identity_timeout: float = 5.0,
+    ) -> None:
         self._calls_per_judge = calls_per_judge
         self._connect = connect
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        self._gates: dict[tuple[str, str, str], CallGate] = {}
+        self._identity_ttl = identity_ttl
+        self._identity_timeout = identity_timeout
+        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+        self._made: dict[tuple[str, str, str], Judge] = {}
 
-    def make(self, entries: Sequence[JudgeEntry], roles: Mapping[str, Role]) -> Sequence[Judge]:
-        """The judges of the entries."""
+    def make(
+        self, entries: Sequence[JudgeEntry], roles: Mapping[str, Role], *, lenient: bool = False
+    ) -> Sequence[Judge]:
+        """The judges of the entries.
+
+        Args:
+            entries: The entries.
+            roles: All roles by name.
+            lenient: Whether a judge that cannot be connected to stays as it was, or is left out. By default
+                it is an error.
+
+        Raises:
+            SettingsError: The files of a connection cannot be used.
+        """
         sizes = Counter(entry.role for entry in entries)
         made = []
         for entry in entries:
-            if entry.target not in self._channels:
-                self._channels[entry.target] = self._connect(entry.target)
-            key = entry.role, entry.name, entry.target
-            if key not in self._gates:
-                self._gates[key] = CallGate(self._calls_per_judge)
-            made.append(
-                Judge(
-                    role=roles[entry.role],
-                    name=entry.name,
-                    target=entry.target,
-                    default=entry.default or sizes[entry.role] == 1,
-                    channel=self._channels[entry.target],
-                    gate=self._gates[key],
-                )
-            )
+            default = entry.default or sizes[entry.role] == 1
+            try:
+                made.append(self._judge(entry, roles[entry.role], default=default))
+            except SettingsError as error:
+                if not lenient:
+                    raise
+                logger.error("a judge stays as it was: %s", error)
+                if (kept := self._made.get(_key(entry))) is not None:
+                    made.append(kept)
+        self._made |= {_key(judge.entry): judge for judge in made}
         return made
+
+    def _judge(self, entry: JudgeEntry, role: Role, *, default: bool) -> Judge:
+        kept = self._made.get(_key(entry))
+        if (
+            kept is not None
+            and (kept.entry, kept.default) == (entry, default)
+            and _unchanged(kept.role, role)
+        ):
+            return kept
+        channel = self._channel(entry)
+        gate = identity = None
+        if kept is not None and kept.entry.max_concurrent_calls == entry.max_concurrent_calls:
+            gate = kept.gate
+        if kept is not None and kept.channel is channel and kept.role.contract == role.contract:
+            identity = kept.identity
+        return Judge(
+            role=role,
+            name=entry.name,
+            target=entry.target,
+            default=default,
+            channel=channel,
+            gate=gate or CallGate(entry.max_concurrent_calls or self._calls_per_judge),
+            identity=identity
+            or JudgeIdentity(channel, role.contract, ttl=self._identity_ttl, timeout=self._identity_timeout),
+            entry=entry,
+        )
+
+    def _channel(self, entry: JudgeEntry) -> grpc.aio.Channel:
+        own = entry.connection
+        key = entry.target, "" if own is None else own.model_dump_json()
+        if key not in self._channels:
+            try:
+                self._channels[key] = self._connect(
+                    entry.target, None if own is None else own.channel_settings()
+                )
+            except SettingsError as error:
+                where = "channel" if own is None else f"gateway.judges: {entry.role}={entry.name}: connection"
+                raise SettingsError(f"{where}: {error}") from error
+        return self._channels[key]
 
     async def close(self) -> None:
         """Closes all channels."""
@@ -130,14 +210,29 @@ class JudgePool:
             await channel.close()
 
 
+def _key(entry: JudgeEntry) -> tuple[str, str, str]:
+    return entry.role, entry.name, entry.target
+
+
+def _unchanged(old: Role, new: Role) -> bool:
+    """Whether two roles are equal, definitions of criteria included."""
+    return old == new and getattr(old, "definitions", None) == getattr(new, "definitions", None)
+
+
+def _open(target: str, settings: ChannelSettings | None) -> grpc.aio.Channel:
+    return open_channel(target, settings)
+
+
 @asynccontextmanager
 async def open_registry(
     entries: Sequence[JudgeEntry],
     calls_per_judge: int,
     roles: Iterable[JudgeRole] = (),
-    connect: Callable[[str], grpc.aio.Channel] = open_channel,
+    connect: Connect = _open,
     files: JudgeFiles | None = None,
     poll_seconds: float = 5,
+    identity_ttl: float = 60,
+    identity_timeout: float = 5,
 ) -> AsyncIterator[Registry]:
     """Opens a channel to each target of the configured judges, and closes the channels on exit.
 
@@ -148,11 +243,16 @@ async def open_registry(
         connect: Opens a channel to a target.
         files: Replace all judges and roles when they change.
         poll_seconds: The interval at which the files are checked.
+        identity_ttl: The lifetime of a fetched identity, in seconds.
+        identity_timeout: The timeout of a request for an identity, in seconds.
 
     Yields:
         The registry of the judges.
+
+    Raises:
+        SettingsError: The files of a judge's connection cannot be used.
     """
-    pool = JudgePool(calls_per_judge, connect)
+    pool = JudgePool(calls_per_judge, connect, identity_ttl=identity_ttl, identity_timeout=identity_timeout)
     table = role_table(roles)
     watcher: asyncio.Task[None] | None = None
     try:
@@ -160,7 +260,7 @@ async def open_registry(
 
         def replace(tables: JudgeTables) -> None:
             table = role_table(entry.role() for entry in tables.roles)
-            registry.replace(pool.make(tables.judges, table), table)
+            registry.replace(pool.make(tables.judges, table, lenient=True), table)
 
         if files is not None:
             watcher = asyncio.create_task(files.watch(poll_seconds, replace))

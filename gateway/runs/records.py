@@ -197,6 +197,18 @@ class SampleOutcome:
 
 
 @dataclass(frozen=True)
+class SeenJudge:
+    """The identity of a judge that a sample of a run was sent to."""
+
+    role: str
+    judge: str
+    name: str
+    version: str
+    time: datetime | None = None
+    """When it was first seen. None: now."""
+
+
+@dataclass(frozen=True)
 class Event:
     """An event of a run."""
 

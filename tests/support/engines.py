@@ -115,7 +115,7 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
         **{"url": url, "drain_timeout_seconds": 1, "outage_timeout_seconds": 0, **settings}
     )
     async with open_registry(entries, calls_per_judge=64) as registry:
-        directory = JudgeDirectory(ttl=60, timeout=2)
+        directory = JudgeDirectory(timeout=2)
         timeouts = Timeouts(judge=30, gold_answer=30, reserve=0.2)
         evaluations = Evaluations(registry, directory, timeouts, TenantThreads())
         store = open_store(url)

@@ -56,6 +56,16 @@ def describe(run: Run) -> dict[str, Any]:
         "attempt": run.attempt,
         "models": list(spec.models),
         "judges": [{"role": one.role, "judge": one.judge, "model": one.model} for one in spec.judges],
+        "seen_judges": [
+            {
+                "role": one.role,
+                "judge": one.judge,
+                "name": one.name,
+                "version": one.version,
+                "first_seen_time": _time(one.first_seen_time),
+            }
+            for one in run.judges
+        ],
         "labels": dict(sorted(spec.labels.items())),
         "samples": progress.sample_count,
         "succeeded": progress.succeeded_count,

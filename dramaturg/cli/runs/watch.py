@@ -29,6 +29,8 @@ EXIT_CODES = {
 }
 """The exit codes of a command that waits for the end of a run, or for a pause by the engine."""
 
+_PAUSED_BY_ENGINE = frozenset({run_pb2.RUN_OUTCOME_HALTED, run_pb2.RUN_OUTCOME_JUDGE_CHANGED})
+
 Watch = Annotated[bool, typer.Option("--watch", help="Show the progress until the run ends.")]
 
 app = typer.Typer()
@@ -83,7 +85,7 @@ async def _follow(runs: RunClient, run_id: str) -> Run:
     run = await runs.get(run_id)
     with RunDisplay(Terminal(stderr=True)) as display:
         display.show_run(run)
-        if run.outcome == run_pb2.RUN_OUTCOME_HALTED:
+        if run.outcome in _PAUSED_BY_ENGINE and run.state == run_pb2.RUN_STATE_PAUSED:
             return run
 
         def lost(error: ServiceError) -> None:
@@ -94,7 +96,7 @@ async def _follow(runs: RunClient, run_id: str) -> Run:
                 if event.HasField("run"):
                     run = event.run
                     display.show_run(run)
-                    if run.outcome == run_pb2.RUN_OUTCOME_HALTED:
+                    if run.outcome in _PAUSED_BY_ENGINE and run.state == run_pb2.RUN_STATE_PAUSED:
                         break
                 elif event.HasField("progress"):
                     display.show_progress(event.progress)

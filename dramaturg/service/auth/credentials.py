@@ -1,4 +1,4 @@
-"""The bearer token of the calls that a service makes."""
+"""The token of the calls that a service makes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ AUTHORIZATION_METADATA = "authorization"
 """The metadata key of the bearer token (RFC 6750, section 2.1)."""
 
 
-def bearer_token(target: str, settings: ChannelSettings) -> ReloadingFile[str] | None:
-    """The token of the calls to a target; ``None`` where the settings name none.
+def token_value(target: str, settings: ChannelSettings) -> ReloadingFile[str] | None:
+    """The value of ``token_header`` in calls to a target; ``None`` where the settings name no token.
 
     Raises:
         SettingsError: The token cannot be read, or would pass a network in plain text.
@@ -25,7 +25,8 @@ def bearer_token(target: str, settings: ChannelSettings) -> ReloadingFile[str] |
             f"the token of {ChannelSettings.variable('token_file')} would pass the network in plain text to "
             f"{target}: encrypt the connection, or set {ChannelSettings.variable('token_over_plain_text')}"
         )
-    return ReloadingFile([file], lambda: _token(file))
+    scheme = "Bearer " if settings.token_header == AUTHORIZATION_METADATA else ""
+    return ReloadingFile([file], lambda: scheme + _token(file))
 
 
 def is_loopback(target: str) -> bool:

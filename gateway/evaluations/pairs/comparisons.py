@@ -54,9 +54,7 @@ async def compare_pair(
         # gRPC returns None where the bytes do not parse as the response.
         return pb.ComparePairResponse() if response is None else response
 
-    answer = await call_judge(
-        assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge, identity=identity
-    )
+    answer = await call_judge(assignment.judge, compare, left=timeouts.left(), longest=timeouts.judge)
     if isinstance(answer, Failure):
         provenance = Provenance(contract=assignment.role.contract)
         if identity is not None:

@@ -29,7 +29,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import Timeouts, judge_options, read_judge, record_answer
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered
-from gateway.evaluations.judge_answers import limit_answer
+from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.scripts.plan import ScriptsPlan
 from gateway.evaluations.scripts.verdict_normalization import (
     expected_criteria,
@@ -89,7 +89,7 @@ class Assessor:
         """
         role = assignment.role
         assert isinstance(role, JudgeRole)
-        identity = self._directory.known(assignment.judge) or await self._identity(assignment.judge)
+        identity = assignment.judge.identity.known or await self._identity(assignment.judge)
         capabilities = () if identity is None else identity.capabilities
         reference: Script | None = None
         if role.compares or USES_REFERENCE in capabilities:
@@ -186,12 +186,16 @@ class _Call:
         if isinstance(result, ServiceError):
             self._fail(candidate_id, of_error(result, self._assignment.role))
             return
+        if states_other(result.provenance, self._identity):
+            self._assignment.judge.identity.doubt()
         if not limit_answer(result, self._identity):
             self._fail(candidate_id, too_large())
             return
         record_answer(self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
-        self._add(candidate_id, normalize(result, self._expected, self._identity, steps))
+        assessment = normalize(result, self._expected, self._identity, steps)
+        mark_version(assessment.provenance, self._assignment.judge.deviation)
+        self._add(candidate_id, assessment)
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
         judge = self._assignment.judge

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import grpc
@@ -19,7 +20,7 @@ from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.service import context
 from dramaturg.service.context import RequestContext
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.calls import noted_failures, noted_usage
+from gateway.evaluations.calls import SeenIdentity, noted_failures, noted_identities, noted_usage
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.pending_calls import PendingCalls
@@ -55,6 +56,8 @@ class SampleEvaluation:
     attempts: int
     degraded: bool
     """Whether the last attempt failed, or its result lacks something for a transient reason."""
+    identities: Collection[SeenIdentity] = ()
+    """The identities of the judges that were called."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,13 @@ class SampleEvaluator:
             request_id: Names the sample in the logs of every service.
             failures: Records the outcome of each attempt.
         """
+        with noted_identities() as identities:
+            evaluated = await self._evaluate(row, spec, repeat_offset, request_id, failures)
+        return replace(evaluated, identities=frozenset(identities))
+
+    async def _evaluate(
+        self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str, failures: FailureLog
+    ) -> SampleEvaluation:
         attempts, usage, first_failure = 0, Usage(), None
         while True:
             attempts += 1

@@ -7,13 +7,15 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.auth.caller import on_behalf_of
+from gateway.evaluations.calls import SeenIdentity
 from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.engine import metrics, policy
-from gateway.runs.engine.conclusion import FailFast
+from gateway.runs.engine.conclusion import Conclusion, FailFast
+from gateway.runs.engine.judge_watch import JudgeWatch
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.outcomes import OutcomeWriter, crash_outcome, flatten_outcome, outcome_of
 from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluator
@@ -197,6 +199,7 @@ class LocalRunExecution:
         self._usage = policy.UsageTracker(run.counts.usage)
         self._failures = FailureLog()
         self._fail_fast = FailFast(run.spec.policy, run.counts)
+        self._judges = JudgeWatch(run.id, lambda seen: call(store.note_judge, run.id, seen))
         self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
         self._stopped = False
@@ -268,25 +271,33 @@ class LocalRunExecution:
                 async with self._slots.slot(self._share):
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
                         return
-                    outcome = await self._evaluate_sample(sample)
+                    outcome, identities = await self._evaluate_sample(sample)
                 self._usage.add(outcome.usage)
                 queue.left.discard(sample.index)
                 await self._writer.put(outcome)
                 if not self._halted and (reason := self._fail_fast.record(outcome.sample)):
-                    await self._halt(reason)
+                    paused = run_pb2.RUN_STATE_PAUSED
+                    await self._halt(Conclusion(paused, run_pb2.RUN_OUTCOME_HALTED, reason))
+                if conclusion := await self._judges.record(identities):
+                    await self._halt(conclusion)
 
-    async def _halt(self, reason: str) -> None:
-        """Pauses the run, whose first samples failed for one permanent reason."""
-        self._halted = reason  # before the call: no sample is started meanwhile
-        await self._call(
+    async def _halt(self, conclusion: Conclusion) -> None:
+        """Pauses or ends the run. Samples in progress are finished."""
+        if self._halted:
+            return
+        self._halted = conclusion.reason  # before the call: no sample is started meanwhile
+        await self._writer.flush()
+        changed = await self._call(
             self._store.change_state,
             self.run.id,
-            run_pb2.RUN_STATE_PAUSED,
+            conclusion.state,
             expected=[run_pb2.RUN_STATE_RUNNING],
             attempt=self._attempt,
-            reason=reason,
-            outcome=run_pb2.RUN_OUTCOME_HALTED,
+            reason=conclusion.reason,
+            outcome=conclusion.outcome,
         )
+        if changed is not None and conclusion.state == run_pb2.RUN_STATE_FAILED:
+            metrics.ENDED.add(metrics.state_name(conclusion.state))
         self._notifier.notify(self.run.id)
 
     @property
@@ -297,16 +308,16 @@ class LocalRunExecution:
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
         return await self._call(self._store.take_samples, self.run.id, indices, self._executor_id)
 
-    async def _evaluate_sample(self, sample: SampleWork) -> SampleOutcome:
+    async def _evaluate_sample(self, sample: SampleWork) -> tuple[SampleOutcome, Collection[SeenIdentity]]:
         if failure := crash_outcome(sample):
-            return failure
+            return failure, ()
         spec, offset = self.run.spec, self.run.repeat_offset
         request_id = f"{self.run.id}/{sample.index}"
         with metrics.track_sample(self.run.id, sample.index):
             evaluated = await self._evaluator.evaluate(
                 sample.request, spec, offset, request_id, self._failures
             )
-        return outcome_of(sample, spec, evaluated)
+        return outcome_of(sample, spec, evaluated), evaluated.identities
 
     def _may_start(self) -> bool:
         return (

@@ -8,7 +8,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
 from dramaturg.service.errors import ServiceError
 from gateway.runs.records import RunRecord
-from gateway.runs.service.messages import describe
+from gateway.runs.service.messages import describe_one
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
 
@@ -38,7 +38,7 @@ class RunLookup:
 
     async def describe(self, run: RunRecord) -> Run:
         """Returns a run as a message."""
-        return await self._caller.call(describe, run, self._store)
+        return await self._caller.call(describe_one, run, self._store)
 
 
 def not_found(run_id: str) -> ServiceError:

@@ -37,6 +37,20 @@ def describe(record: RunRecord, store: RunStore) -> Run:
     return run
 
 
+def describe_one(record: RunRecord, store: RunStore) -> Run:
+    """The run as a message, with its judges. Blocks."""
+    run = describe(record, store)
+    for seen in store.seen_judges(record.id):
+        run.judges.add(
+            role=seen.role,
+            judge=seen.judge,
+            name=seen.name,
+            version=seen.version,
+            first_seen_time=None if seen.time is None else _stamp(seen.time),
+        )
+    return run
+
+
 def describe_all(records: Iterable[RunRecord], store: RunStore) -> list[Run]:
     """The runs as messages. Blocks."""
     return [describe(record, store) for record in records]

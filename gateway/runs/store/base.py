@@ -27,6 +27,7 @@ from gateway.runs.records import (
     RunRecord,
     SampleOutcome,
     SampleWork,
+    SeenJudge,
     Spending,
 )
 
@@ -222,6 +223,18 @@ class RunStore(Protocol):
 
     def rate(self, run_id: str, seconds: float) -> float | None:
         """Samples per second over the last ``seconds``; None if unknown, or the run is not running."""
+
+    # Judges.
+
+    def note_judge(self, run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
+        """Records the identity of a judge that a sample of a run was sent to.
+
+        Returns:
+            The other identities of that judge in the run, if this one is new; else none.
+        """
+
+    def seen_judges(self, run_id: str) -> Sequence[SeenJudge]:
+        """The identities of the judges of a run, by role and judge, then in the order seen."""
 
     # Events.
 

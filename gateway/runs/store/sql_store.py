@@ -30,9 +30,10 @@ from gateway.runs.records import (
     RunRecord,
     SampleOutcome,
     SampleWork,
+    SeenJudge,
     Spending,
 )
-from gateway.runs.store import attempts, leases, progress, results, runs, samples, spending
+from gateway.runs.store import attempts, judges, leases, progress, results, runs, samples, spending
 from gateway.runs.store.base import RunStore
 from gateway.runs.store.database import Database
 
@@ -221,6 +222,14 @@ class SqlRunStore(RunStore):
         return self._database.read(
             lambda connection: progress.rate(connection, self._database.now(connection), run_id, seconds)
         )
+
+    def note_judge(self, run_id: str, seen: SeenJudge) -> Sequence[SeenJudge]:
+        return self._database.write(
+            lambda connection: judges.note(connection, self._database.now(connection), run_id, seen)
+        )
+
+    def seen_judges(self, run_id: str) -> Sequence[SeenJudge]:
+        return self._database.read(lambda connection: judges.of_run(connection, run_id))
 
     def events_after(self, run_id: str, cursor: int, limit: int) -> Sequence[Event]:
         return self._database.read(lambda connection: progress.events_after(connection, run_id, cursor))[

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -237,5 +237,26 @@ run_executors = sa.Table(
 )
 """The leases of the gateways."""
 
-RUN_PARTS = (run_model_usage, run_results, run_outcomes, run_samples, run_rows, run_labels, run_specs)
+run_judges = sa.Table(
+    "run_judges",
+    metadata,
+    _run(),
+    sa.Column("role", SanitizedText, primary_key=True),
+    sa.Column("judge", SanitizedText, primary_key=True),
+    sa.Column("name", SanitizedText, primary_key=True),
+    sa.Column("version", SanitizedText, primary_key=True),
+    sa.Column("seen", UtcTimestamp, nullable=False),
+)
+"""The identities of the judges of each run."""
+
+RUN_PARTS = (
+    run_judges,
+    run_model_usage,
+    run_results,
+    run_outcomes,
+    run_samples,
+    run_rows,
+    run_labels,
+    run_specs,
+)
 """The tables with rows of a run, in the order of deletion."""

@@ -87,16 +87,19 @@ async def test_an_identity_is_asked_once_and_a_failure_is_not_remembered() -> No
     server.add_generic_rpc_handlers((handler,))
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    directory = JudgeDirectory(ttl=60, timeout=5)
-    async with open_registry([JudgeEntry(role="critic", name="a", target=target)], 4) as registry:
-        judge = registry.find("critic", "a")
+    directory = JudgeDirectory(timeout=5)
+    entries = [JudgeEntry(role="critic", name="a", target=target)]
+    async with open_registry(entries, 4) as registry, open_registry(entries, 4, identity_ttl=0) as forgetful:
+        judge, other = registry.find("critic", "a"), forgetful.find("critic", "a")
         assert judge is not None
-        assert await directory.identity(judge) is None
-        identities = await asyncio.gather(*(directory.identity(judge) for _ in range(5)))
+        assert other is not None
+        assert await judge.identity.current() is None
+        identities = await asyncio.gather(*(judge.identity.current() for _ in range(5)))
         assert handler.asked == 2
         assert {identity.name for identity in identities if identity} == {"third-party"}
-        await JudgeDirectory(ttl=0, timeout=5).identity(judge)
-        assert handler.asked == 3
+        await other.identity.current()
+        await other.identity.current()
+        assert handler.asked == 4
         # It has no health service; that it says who it is is enough.
         assert (await directory.inspect(judge)).health == JudgeHealth.JUDGE_HEALTH_SERVING
     await server.stop(0)
@@ -108,9 +111,8 @@ async def test_whoever_shares_the_question_does_not_lose_it_when_another_gives_u
         async with open_registry([entry], 4) as registry:
             judge = registry.find("critic", "a")
             assert judge is not None
-            directory = JudgeDirectory(ttl=60, timeout=5)
-            impatient = asyncio.create_task(directory.identity(judge))
-            patient = asyncio.create_task(directory.identity(judge))
+            impatient = asyncio.create_task(judge.identity.current())
+            patient = asyncio.create_task(judge.identity.current())
             await asyncio.sleep(0)
             impatient.cancel()
             identity = await patient

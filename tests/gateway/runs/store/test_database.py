@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_OUTCOME_UNSPECIFIED
-from gateway.runs.records import Incident
+from gateway.runs.records import Incident, SeenJudge
 from gateway.runs.store import StoreError, open_store
 from gateway.runs.store.database import Database, create_engine
 from gateway.runs.store.migrations import migrate
@@ -95,6 +95,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             "ALTER TABLE run_samples RENAME COLUMN crashes TO tries",
             "ALTER TABLE runs DROP COLUMN preparations",
             "DROP TABLE run_spending",
+            "DROP TABLE run_judges",
             "DROP INDEX runs_deleted",
             "DELETE FROM run_schema",
             "INSERT INTO run_schema VALUES (1)",
@@ -106,6 +107,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
     store.take_samples("run", [0], "a")
     store.finish_samples("run", 1, [judged(0, {"m": [True]})])
     assert store.spent_today("").tokens > 0
+    assert not store.note_judge("run", SeenJudge("critic", "a", "llm-critic", "1.0"))
     run = store.get_run("run")
     assert run is not None
     assert run.counts.succeeded == 1

@@ -1,0 +1,95 @@
+"""The identity of a judge as the gateway fetches it, and whether its version is the expected one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+
+from dramaturg.api.identity.v1.identity_service_pb2 import GetIdentityRequest, GetIdentityResponse, Identity
+from dramaturg.api.identity.v1.identity_service_pb2_grpc import IdentityServiceStub
+from gateway.judges.version_ranges import VersionRange
+
+DOUBT_SECONDS = 1.0
+"""The least age of an identity that an answer can put in doubt: a judge that misstates its name with each
+answer is asked at most this often."""
+
+
+class JudgeIdentity:
+    """Fetches and caches the identity of one judge. Failures are not cached.
+
+    Args:
+        channel: The channel to the judge.
+        contract: The contract whose identity is fetched.
+        ttl: The lifetime of a fetched identity, in seconds.
+        timeout: The timeout of a call, in seconds.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, contract: str, *, ttl: float = 60.0, timeout: float = 5.0
+    ) -> None:
+        self._channel = channel
+        self._contract = contract
+        self._ttl = ttl
+        self._timeout = timeout
+        self._identity: Identity | None = None
+        self._fetched = 0.0
+        self._asking: asyncio.Task[Identity | None] | None = None
+
+    @property
+    def known(self) -> Identity | None:
+        """The cached identity; None without one."""
+        return self._identity if time.monotonic() < self._fetched + self._ttl else None
+
+    async def current(self) -> Identity | None:
+        """The identity; None where the call fails. Concurrent requests share a call."""
+        if (known := self.known) is not None:
+            return known
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._try())
+            self._asking.add_done_callback(self._answered)
+        # Cancelling one caller must not cancel the shared call.
+        return await asyncio.shield(self._asking)
+
+    async def fetch(self) -> Identity | None:
+        """Asks the judge, also where its identity is cached. None: its answer does not parse.
+
+        Raises:
+            grpc.aio.AioRpcError: The call failed.
+        """
+        stub = IdentityServiceStub(self._channel)
+        request = GetIdentityRequest(contract=self._contract)
+        response: GetIdentityResponse | None = await stub.GetIdentity(request, timeout=self._timeout)
+        # gRPC returns None where the bytes do not parse as the response.
+        if response is None:
+            return None
+        self._identity, self._fetched = response.identity, time.monotonic()
+        return self._identity
+
+    def doubt(self) -> None:
+        """Drops the cached identity, unless it was just fetched: an answer states another one."""
+        if time.monotonic() - self._fetched >= DOUBT_SECONDS:
+            self._identity = None
+
+    async def _try(self) -> Identity | None:
+        try:
+            return await self.fetch()
+        except grpc.aio.AioRpcError:
+            return None
+
+    def _answered(self, _: object) -> None:
+        self._asking = None
+
+
+def deviation(expected: str, identity: Identity) -> str:
+    """How the version of an identity deviates from the expected one, as a predicate. Empty: it does not.
+
+    Args:
+        expected: The expected version or range. Empty: any.
+        identity: The identity of the judge.
+    """
+    if not expected or VersionRange.parse(expected).contains(identity.version):
+        return ""
+    stated = repr(identity.version) if identity.version else "none"
+    return f"states the version {stated}; expect_version is {expected!r}"
