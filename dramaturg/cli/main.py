@@ -46,6 +46,11 @@ class Commands(LazyGroup):
             group=True,
         ),
         LazyCommand(
+            "reproduce",
+            "dramaturg.cli.reproduce.command",
+            "Reproduces the tables and figures of a paper from its released data.",
+        ),
+        LazyCommand(
             "judges",
             "dramaturg.cli.judges",
             "Lists the registered judges with identity, health and model.",

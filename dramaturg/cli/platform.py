@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import typer
@@ -37,7 +38,7 @@ class UsageError(Exception):
 
 @asynccontextmanager
 async def gateway(
-    target: str | None, roles: Sequence[str] = (), *, quiet: bool = False
+    target: str | None, roles: Sequence[str] = (), *, quiet: bool = False, run_store: Path | None = None
 ) -> AsyncIterator[str]:
     """Yields the address of a gateway: the target, or one that is started in this process.
 
@@ -45,6 +46,7 @@ async def gateway(
         target: The address of a running gateway. None: one is started, and stopped at the end.
         roles: The roles that the started gateway must serve. Empty: all.
         quiet: Whether the message about the judges of the started gateway is left out.
+        run_store: The absolute path of the SQLite file of the started gateway's runs. None: no runs.
 
     Raises:
         UsageError: The services cannot be started.
@@ -58,7 +60,7 @@ async def gateway(
         if overview.notice and not quiet:
             console.print(overview.notice, style="yellow")
 
-    async with _local_platform(announce, roles) as local:
+    async with _local_platform(announce, roles, run_store) as local:
         yield local
 
 
@@ -116,9 +118,11 @@ def fail(message: str, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _local_platform(announce: Any, roles: Sequence[str]) -> AbstractAsyncContextManager[str]:
+def _local_platform(
+    announce: Any, roles: Sequence[str], run_store: Path | None
+) -> AbstractAsyncContextManager[str]:
     module = platform_module(PLATFORM)
     if module is None:
         raise UsageError(NO_PLATFORM)
-    local: AbstractAsyncContextManager[str] = module.local_platform(announce, roles)
+    local: AbstractAsyncContextManager[str] = module.local_platform(announce, roles, run_store)
     return local

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,12 +94,14 @@ def serve(
 
 
 def local_platform(
-    announce: Callable[[Overview], None] | None = None, roles: Sequence[str] = ()
+    announce: Callable[[Overview], None] | None = None,
+    roles: Sequence[str] = (),
+    run_store: Path | None = None,
 ) -> AbstractAsyncContextManager[str]:
     """Serves a gateway in this process (see ``gateway.launch.platform.local_platform``)."""
     from gateway.launch import platform
 
-    return platform.local_platform(announce, roles)
+    return platform.local_platform(announce, roles, run_store)
 
 
 def _listen(host: str | None, port: int | None) -> list[str]:

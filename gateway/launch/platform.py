@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.contract import Contract
@@ -92,20 +93,26 @@ class Platform:
 
 @asynccontextmanager
 async def local_platform(
-    announce: Callable[[Overview], None] | None = None, roles: Sequence[str] = ()
+    announce: Callable[[Overview], None] | None = None,
+    roles: Sequence[str] = (),
+    run_store: Path | None = None,
 ) -> AsyncIterator[str]:
     """Serves a gateway in this process for the duration of a command, and yields its address.
 
-    A service starts on its first call. Runs are disabled.
+    A service starts on its first call.
 
     Args:
         announce: Called with the services.
         roles: The roles that the command uses. Empty: all.
+        run_store: The absolute path of the SQLite file of the runs. None: runs are disabled.
     """
+    runs = RunsSettings(enabled=False)
+    if run_store is not None:
+        runs = RunsSettings(enabled=True, url=f"sqlite:///{run_store}")
     # Idle threads of OpenBLAS spin. Half of the cores remain for the event loop.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 2)))
     async with (
-        Platform(roles, announce, RunsSettings(enabled=False), lazy=True).open() as contracts,
+        Platform(roles, announce, runs, lazy=True).open() as contracts,
         Server(contracts, ServerSettings.loopback()) as gateway,
     ):
         yield gateway.target

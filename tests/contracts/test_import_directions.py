@@ -64,3 +64,16 @@ def test_only_the_edge_of_a_service_knows_of_the_network() -> None:
         if any(is_within(module, "grpc.aio") for module in imported_modules(path))
     ]
     assert not offenders
+
+
+def test_a_reproduced_paper_computes_no_statistics() -> None:
+    """Its figures are those of summaries and services: command and layouts aggregate nothing."""
+    aggregators = ("statistics", "numpy", "scipy", "pandas", "dramaturg.summaries", "dramaturg.results")
+    offenders = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for folder in ("cli/reproduce", "reproduction")
+        for path in (ROOT / "dramaturg" / folder).glob("*.py")
+        for module in imported_modules(path)
+        if any(is_within(module, one) for one in aggregators)
+    }
+    assert not offenders

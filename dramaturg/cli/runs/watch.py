@@ -61,7 +61,7 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
         typer.Exit: With the code of the run's end.
     """
     try:
-        ended = ask(target, lambda runs: _follow(runs, run_id))
+        ended = ask(target, lambda runs: watch_run(runs, run_id))
     except typer.Exit as stopped:
         if stopped.exit_code == INTERRUPTED:
             echo(
@@ -80,7 +80,8 @@ def follow(target: str, run_id: str, *, as_json: bool) -> NoReturn:
     raise typer.Exit(EXIT_CODES.get(ended.state, 1))
 
 
-async def _follow(runs: RunClient, run_id: str) -> Run:
+async def watch_run(runs: RunClient, run_id: str) -> Run:
+    """Shows a run until it has ended, or the engine has paused it, and returns it."""
     # Asked for first, so that a wrong address or id is told at once.
     run = await runs.get(run_id)
     with RunDisplay(Terminal(stderr=True)) as display:

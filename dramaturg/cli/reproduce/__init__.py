@@ -1,0 +1,1 @@
+"""``dramaturg reproduce``."""

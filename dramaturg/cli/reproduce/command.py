@@ -1,0 +1,124 @@
+"""``dramaturg reproduce``: the tables and figures of a paper from its released data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.cli.judge_selection import parse_models
+from dramaturg.cli.options import Limit, ModelsUnderTest, Target
+from dramaturg.cli.platform import PARTIAL, fail, gateway, output, run
+from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
+from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.reproduction.figures import NO_PLOTS, can_draw
+from dramaturg.reproduction.folder import INDEX, write_folder
+from dramaturg.reproduction.paper import DataError, PaperName, Reproduction, find_paper
+from dramaturg.reproduction.session import RunStoppedError, Session
+
+app = typer.Typer()
+
+STORE = "runs.sqlite3"
+"""The file of the runs in the output folder, where no gateway is named."""
+
+
+@app.command("reproduce")
+def reproduce(
+    paper: Annotated[PaperName, typer.Argument(metavar="PAPER", help=f"The paper: {', '.join(PaperName)}.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", exists=True, file_okay=False, help="The released data, or the folder above it."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIR", help="The folder for tables and figures.")
+    ],
+    model: ModelsUnderTest = None,
+    judge_model: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ROLE=]MODEL", help="The model of a role's judges, or of all judges."),
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Reproduce only what needs no model.")] = False,
+    target: Target = None,
+    limit: Limit = None,
+    concurrency: RunConcurrency = None,
+    max_cost_usd: MaxCost = None,
+    max_tokens: MaxTokens = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Seed of demonstrations, orders and intervals.")
+    ] = 0,
+) -> None:
+    """Reproduces the tables and figures of a paper from its released data.
+
+    Models are evaluated in runs. The same command continues an interrupted run and makes no call twice. The
+    folder has each table as Markdown, CSV and LaTeX (booktabs), each figure as SVG and PNG (with the extra
+    plots), the figures of the runs as JSON, and README.md, which shows all of it and names what is not
+    reproduced. Without --target the runs are kept in the folder; with --limit they are samples drawn evenly.
+
+    Exit codes: 0 complete, 1 a run failed or samples failed, 2 wrong usage or data, 4 a run is partial (its
+    budget is reached or its coverage is too low), 130 interrupted.
+
+    For example:
+
+        dramaturg reproduce choice75 --data data/ --model gpt-4o --model my-model -o out/choice75
+
+        dramaturg reproduce choice75 --data data/ --offline -o out/choice75
+    """
+    if bool(model) == offline:
+        fail("name the models under test with --model, or reproduce without a model with --offline")
+    try:
+        judge_models = parse_models("--judge-model", judge_model or ())
+        out.mkdir(parents=True, exist_ok=True)
+    except ValueError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{out}: {error.strerror or error}")
+    module = find_paper(paper)
+
+    store = None if offline or target is not None else (out / STORE).absolute()
+
+    async def work() -> tuple[Reproduction, Session]:
+        async with (
+            gateway(target, module.ROLES, quiet=offline, run_store=store) as address,
+            DramaturgClient(address) as client,
+        ):
+            session = Session(
+                client,
+                paper.value,
+                tuple(dict.fromkeys(model or ())),
+                lambda run_id: watch_run(client.runs, run_id),
+                judge_models=judge_models,
+                limit=limit,
+                budget=make_budget(max_cost_usd, max_tokens),
+                limits=make_limits(concurrency, None),
+                seed=seed,
+            )
+            return await module.reproduce(session, data), session
+
+    try:
+        made, session = run(work())
+        write_folder(out, made, session.runs)
+    except DataError as error:
+        fail(str(error))
+    except RunStoppedError as error:
+        fail(str(error), 1)
+    except ServiceError as error:
+        fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", 1)
+    except OSError as error:
+        fail(f"{error.filename or out}: {error.strerror or error}")
+    console = output()
+    if made.figures and not can_draw():
+        console.print(NO_PLOTS, style="yellow")
+    console.print(f"{len(made.tables)} tables and {len(made.figures)} figures: {out / INDEX}", soft_wrap=True)
+    raise typer.Exit(_exit_code(session))
+
+
+def _exit_code(session: Session) -> int:
+    codes = {EXIT_CODES.get(one.run.state, 1) for one in session.runs}
+    failed = any(one.run.progress.failed_count for one in session.runs)
+    if 1 in codes or failed:
+        return 1
+    return PARTIAL if PARTIAL in codes else 0

@@ -1,0 +1,146 @@
+"""Figures of a paper as SVG and PNG, drawn with matplotlib (the extra ``plots``)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dramaturg[plots]'"
+"""The note where figures are not drawn."""
+
+Values = Sequence[float | None]
+"""The values of a series; None leaves a gap."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure."""
+
+    name: str
+    """The name of its files, e.g. "figure-3"."""
+    title: str
+    """The caption."""
+    labels: Sequence[str]
+    """The categories along the horizontal axis, or the columns of a heat map."""
+    series: Mapping[str, Values]
+    """The values by the name of the series, or by the row of a heat map."""
+    value_name: str = ""
+    """The name of the values, with their unit."""
+    label_name: str = ""
+    """The name of the categories."""
+    limits: tuple[float, float] | None = None
+    """The ends of the scale of values. None: by the values."""
+    notes: Sequence[str] = field(default=())
+    """Sentences below the figure."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        raise NotImplementedError
+
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return max(5.0, 1.6 + 0.28 * len(self.labels) * max(1, len(self.series))), 4.2
+
+
+class BarChart(Figure):
+    """Bars of each series, side by side, for each category."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        width = 0.8 / max(1, len(self.series))
+        for index, (name, values) in enumerate(self.series.items()):
+            places = [at - 0.4 + width * (index + 0.5) for at in range(len(self.labels))]
+            shown = [(at, value) for at, value in zip(places, values, strict=True) if value is not None]
+            axes.bar([at for at, _ in shown], [value for _, value in shown], width, label=name)
+        axes.set_xticks(range(len(self.labels)), _wrapped(self.labels))
+        _finish_scale(self, axes)
+
+
+class LineChart(Figure):
+    """A line with markers for each series."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        for name, values in self.series.items():
+            axes.plot(
+                range(len(self.labels)),
+                [float("nan") if value is None else value for value in values],
+                marker="o",
+                label=name,
+            )
+        axes.set_xticks(range(len(self.labels)), _wrapped(self.labels))
+        _finish_scale(self, axes)
+
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return max(5.0, 1.6 + 0.7 * len(self.labels)), 4.2
+
+
+class HeatMap(Figure):
+    """A value for each row and column, as color and number."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        cells = [[float("nan") if value is None else value for value in row] for row in self.series.values()]
+        low, high = self.limits or (None, None)
+        image = axes.imshow(cells, cmap="Blues", aspect="auto", vmin=low, vmax=high)
+        axes.set_xticks(range(len(self.labels)), list(self.labels), rotation=35, ha="right")
+        axes.set_yticks(range(len(self.series)), list(self.series))
+        middle = sum(image.get_clim()) / 2
+        for place, row in enumerate(self.series.values()):
+            for column, value in enumerate(row):
+                if value is not None:
+                    color = "white" if value > middle else "black"
+                    axes.text(column, place, f"{value:.2f}", ha="center", va="center", color=color, size=7)
+
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return max(5.0, 2.6 + 0.6 * len(self.labels)), max(2.5, 1.6 + 0.3 * len(self.series))
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def write_figure(figure: Figure, folder: Path) -> Sequence[Path]:
+    """Writes a figure as SVG and PNG; files that exist are replaced.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    # Text stays text, and the same figures give the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": figure.name, "font.size": 9}):
+        canvas = Canvas(figsize=figure.size(), layout="constrained")
+        axes = canvas.add_subplot()
+        figure.draw(axes)
+        axes.set_title(figure.title, wrap=True)
+        svg, png = folder / f"{figure.name}.svg", folder / f"{figure.name}.png"
+        canvas.savefig(svg, metadata={"Date": None})
+        canvas.savefig(png, dpi=160)
+    return svg, png
+
+
+def _finish_scale(figure: Figure, axes: Axes) -> None:
+    axes.set_ylabel(figure.value_name)
+    axes.set_xlabel(figure.label_name)
+    if figure.limits is not None:
+        axes.set_ylim(*figure.limits)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set_axisbelow(True)
+    if len(figure.series) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+
+
+def _wrapped(labels: Sequence[str]) -> list[str]:
+    return [label.replace(" ", "\n", 1) if len(label) > 9 else label for label in labels]

@@ -1,0 +1,165 @@
+"""A reproduction in progress: its models, its gateway, and the runs that it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.api.evaluation.v1 import run_service_pb2 as run_service
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget, RunLimits, RunSample, RunSpec
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
+from dramaturg.client import DramaturgClient
+from dramaturg.run_client import ENDED
+
+LABEL = "reproduction"
+"""The label of every run of a reproduction. Its value identifies the spec."""
+
+Item = TypeVar("Item")
+
+
+class RunStoppedError(Exception):
+    """A run ended, or was paused by the engine, without a result; the message has its reason."""
+
+    def __init__(self, run: Run) -> None:
+        state = run_pb2.RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
+        super().__init__(f"the run {run.id} is {state} without a result: {run.state_reason or 'no reason'}")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run of the reproduction."""
+
+    name: str
+    """Its part, e.g. "decisions"."""
+    run: Run
+    """The run as it ended."""
+    summary: Summary
+    """Its figures."""
+
+
+@dataclass
+class Session:
+    """The models and the gateway of a reproduction.
+
+    A run is identified by its spec: the same command finds the run of an earlier one, continues it if it is
+    not complete, and makes no call for a sample that has a result.
+    """
+
+    client: DramaturgClient
+    """The gateway."""
+    paper: str
+    """The name of the paper."""
+    models: Sequence[str]
+    """The models under test. Empty: only what needs no model is reproduced."""
+    follow: Callable[[str], Awaitable[Run]]
+    """Waits for the end of a run, by its id."""
+    judge_models: Mapping[str, str] = field(default_factory=dict)
+    """The models of judges by role; the role "" stands for all others."""
+    limit: int | None = None
+    """The number of samples of each run, drawn evenly over the data. None: all."""
+    budget: RunBudget | None = None
+    """The budget of each run."""
+    limits: RunLimits | None = None
+    """The concurrency of each run."""
+    seed: int = 0
+    """The seed of draws and intervals."""
+    runs: list[RunRecord] = field(default_factory=list)
+    """The runs so far."""
+
+    @property
+    def offline(self) -> bool:
+        """Whether only what needs no model is reproduced."""
+        return not self.models
+
+    def selected(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items within the limit, evenly spaced."""
+        if self.limit is None or self.limit >= len(items):
+            return items
+        return [items[index * len(items) // self.limit] for index in range(self.limit)]
+
+    def options(self, *groupings: Sequence[str]) -> SummaryOptions:
+        """The options of a summary, with these groupings of tags."""
+        return SummaryOptions(groupings=[TagGrouping(tags=tags) for tags in groupings], seed=self.seed)
+
+    async def run(
+        self,
+        name: str,
+        spec: RunSpec,
+        rows: Sequence[Message],
+        options: SummaryOptions | None = None,
+        *,
+        judge_roles: Sequence[str] = (),
+    ) -> Summary:
+        """Evaluates rows as a durable run and returns its figures.
+
+        Args:
+            name: The part of the reproduction.
+            spec: The kind of evaluation with its options; the dataset, the models of judges, the budget, the
+                limits and the labels are added.
+            rows: The rows; the limit is applied.
+            options: The options of the summary. None: no groups.
+            judge_roles: The roles whose judges use the models of ``judge_models``.
+
+        Raises:
+            RunStoppedError: The run ended without a result.
+            ServiceError: The gateway refused the run or failed.
+        """
+        found = RunSpec()
+        found.CopyFrom(spec)
+        found.display_name = f"{self.paper}: {name}"
+        found.dataset.CopyFrom(_dataset(self.selected(rows)))
+        for role in judge_roles:
+            if model := self.judge_models.get(role) or self.judge_models.get("", ""):
+                found.judges.add(role=role, model=model)
+        identity = hashlib.sha256(found.SerializeToString(deterministic=True)).digest()
+        found.labels.update({LABEL: identity.hex(), "paper": self.paper})
+        if self.budget is not None:
+            found.budget.CopyFrom(self.budget)
+        if self.limits is not None:
+            found.limits.CopyFrom(self.limits)
+        run = await self._start(found, identity)
+        ended = run if run.state in ENDED else await self.follow(run.id)
+        summary = (await self.client.runs.summary(ended.id, options or self.options())).summary
+        if summary.WhichOneof("kind") is None:
+            raise RunStoppedError(ended)
+        self.runs.append(RunRecord(name, ended, summary))
+        return summary
+
+    async def summarize(self, samples: Iterable[RunSample], options: SummaryOptions | None = None) -> Summary:
+        """Computes the figures of results that need no run.
+
+        Raises:
+            ServiceError: The gateway failed.
+        """
+        return await self.client.summarize(samples, options or self.options())
+
+    async def _start(self, spec: RunSpec, identity: bytes) -> Run:
+        """The run of this spec: an earlier one, continued, or a new one."""
+        runs = self.client.runs
+        earlier = [one async for one in runs.find(labels={LABEL: spec.labels[LABEL]})]
+        known = next((one for one in earlier if one.state != run_pb2.RUN_STATE_CANCELLED), None)
+        if known is None:
+            # The id of a cancelled run would return that run.
+            request_id = "" if earlier else str(uuid.UUID(bytes=identity[:16], version=4))
+            return await runs.create(spec, request_id=request_id)
+        if known.state == run_pb2.RUN_STATE_PAUSED:
+            return await runs.resume(known.id)
+        unfinished = known.progress.succeeded_count < known.progress.sample_count
+        if known.state in ENDED and unfinished:
+            await runs.update(
+                known.id, budget=spec.budget, limits=spec.limits, update_mask=("budget", "limits")
+            )
+            return await runs.rerun(known.id, run_service.RERUN_SCOPE_FAILED)
+        return known
+
+
+def _dataset(rows: Sequence[Message]) -> Dataset:
+    lines = "".join(f"{MessageToJson(row, indent=None)}\n" for row in rows)
+    return Dataset(content=lines.encode(), format=run_pb2.DATASET_FORMAT_JSONL)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dramaturg.cli.main import app
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("choice75",), "name the models under test with --model"),
+        (("choice75", "--model", "m", "--offline"), "name the models under test with --model"),
+        (("choice75", "--offline"), "has neither verb_phrase_manual nor choice75/verb_phrase_manual"),
+        (("another", "--offline"), "another"),
+        (("choice75", "--model", "m", "--judge-model", "=x"), "--judge-model"),
+    ],
+)
+def test_wrong_usage_and_data_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    paths = ("--data", str(tmp_path), "-o", str(tmp_path / "out"))
+    result = CliRunner().invoke(app, ["reproduce", *options, *paths], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert said in result.output

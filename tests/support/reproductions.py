@@ -1,0 +1,61 @@
+"""Runs ``dramaturg reproduce`` as a process against a scripted model, and reads the folder that it writes."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.command_line import Finished, dramaturg
+from tests.support.openai_server import OpenAIServer, Responder, in_thread
+
+Grid = list[dict[str, str]]
+"""The rows of a CSV table by column."""
+
+
+def environment(server: OpenAIServer, folder: Path) -> Mapping[str, str]:
+    """The variables of a process whose provider is a server, with a ledger of its own."""
+    return {
+        "OPENAI_BASE_URL": server.base_url,
+        "OPENAI_API_KEY": "key",
+        "MODEL": "judge",
+        "XDG_DATA_HOME": str(folder / "data-home"),
+    }
+
+
+def reproduce(paper: str, data: Path, out: Path, *options: str) -> Finished:
+    """Runs the command without a model."""
+    return asyncio.run(dramaturg("reproduce", paper, "--data", data, "-o", out, *options))
+
+
+def reproduce_with(
+    responder: Responder, paper: str, data: Path, out: Path, *options: str
+) -> tuple[Finished, OpenAIServer]:
+    """Runs the command against a model that answers as told; the server has counted its calls."""
+    with in_thread(OpenAIServer(responder, models=("a", "b", "judge"))) as server:
+        finished = asyncio.run(
+            dramaturg(
+                "reproduce", paper, "--data", data, "-o", out, *options, environment=environment(server, out)
+            )
+        )
+    return finished, server
+
+
+def read_csv(file: Path) -> Grid:
+    """The rows of a table."""
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def normalized(text: str) -> str:
+    """Letters and digits alone, in lower case."""
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def last_message(body: Mapping[str, object]) -> str:
+    """The text of the last message of a request."""
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    return str(messages[-1]["content"])
