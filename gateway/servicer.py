@@ -75,8 +75,11 @@ def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
 
 
 def _add_all(summarizer: Summarizer, samples: Iterable[RunSample]) -> None:
-    for sample in samples:
-        summarizer.add(sample)
+    for index, sample in enumerate(samples):
+        try:
+            summarizer.add(sample)
+        except ValueError as error:  # an enum's value that this server does not have
+            raise invalid(f"samples[{index}]", f"cannot be summarised: {error}") from error
 
 
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):

@@ -28,7 +28,7 @@ from dramaturg.service.contract import Contract
 from dramaturg.service.interceptors.access import Authorization, Gates
 from dramaturg.service.interceptors.access_log import AccessLog
 from dramaturg.service.interceptors.admission import Admission
-from dramaturg.service.interceptors.call import Call
+from dramaturg.service.interceptors.call import Call, DamagedMessage
 from dramaturg.service.interceptors.chain import InterceptorChain
 from dramaturg.service.interceptors.deadline import Deadlines
 from dramaturg.service.interceptors.error_mapping import ErrorMapping
@@ -60,7 +60,9 @@ def server_interceptor(
 
     def weigh(call: Call) -> int:
         weight = weights.get(call.method)
-        return 1 if weight is None else max(1, weight(call.request))
+        if weight is None or isinstance(call.request, DamagedMessage):
+            return 1
+        return max(1, weight(call.request))
 
     retry_after = settings.overload_retry_seconds
     return InterceptorChain(

@@ -11,6 +11,10 @@ from google.protobuf.descriptor import Descriptor
 from dramaturg.service.rpc import Context, Metadata
 
 
+class DamagedMessage:
+    """Stands for a request whose bytes are no message of the method; ``Validation`` refuses it."""
+
+
 class Call:
     """A call that is served, of any arity.
 

@@ -13,9 +13,10 @@ from functools import partial
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
-from dramaturg.service.interceptors.call import Call, Interceptor, Proceed
+from dramaturg.service.interceptors.call import Call, DamagedMessage, Interceptor, Proceed
 from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
 
 
@@ -78,7 +79,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
 
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             serve,
-            handler.request_deserializer if requests else _sized(handler.request_deserializer),
+            (_readable if requests else _sized)(handler.request_deserializer),
             handler.response_serializer,
         )
         return wrapped
@@ -110,9 +111,22 @@ async def _keep(call: Call, response: Any) -> None:
 
 def _sized(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], tuple[Any, int]]:
     """Reads a message together with its size: a message has to be encoded anew to tell its size."""
+    read = _readable(parse)
+    return lambda data: (read(data), len(data))
+
+
+def _readable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """Reads a message. gRPC would end the call of a damaged one with UNKNOWN and the name of an exception."""
     if parse is None:
-        return lambda data: (data, len(data))
-    return lambda data: (parse(data), len(data))
+        return lambda data: data
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return DamagedMessage()
+
+    return read
 
 
 def _unread_call() -> Handler:

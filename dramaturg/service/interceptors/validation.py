@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 from google.protobuf.message import Message
 
-from dramaturg.service.interceptors.call import Call, Proceed
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.interceptors.call import Call, DamagedMessage, Proceed
 from dramaturg.service.validation import validate
 
 LARGE_BYTES = 256 * 1024
@@ -23,9 +26,10 @@ class Validation:
         """Checks the request, or each one of a stream.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT with every violation.
+            ServiceError: INVALID_ARGUMENT with every violation, or because the bytes are no message.
         """
         size = call.request_bytes
+        _require_readable(call.request)
         if size is None:
             call.request = _each_checked(call.request)
         elif size <= LARGE_BYTES:
@@ -47,6 +51,16 @@ async def _check(message: object, size: int) -> None:
 
 async def _each_checked(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for message in messages:
+        _require_readable(message)
         if isinstance(message, Message):
             await _check(message, message.ByteSize())
         yield message
+
+
+def _require_readable(message: object) -> None:
+    if isinstance(message, DamagedMessage):
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+            "the bytes of the request are no message of this method",
+        )

@@ -16,6 +16,9 @@ from typing import NamedTuple
 ROLE, REASON, VOTE = "role", "reason", "vote"
 """The members of a ballot, in the order in which they are written."""
 
+_MAX_DEPTH = 100
+"""The deepest nesting that is read."""
+
 _TOKEN = re.compile(
     r"""(?P<name>"(?:[^"\\]++|\\.)*+")(?P<colon>[ \t\r\n]*:)?"""
     # A pair after a backslash is no token; beginning strings within it would take quadratic time.
@@ -66,12 +69,14 @@ class _Object:
 
 
 def written_ballots(text: str) -> Iterator[WrittenBallot]:
-    """Yields the ballots of a text, in the order of their ends."""
+    """Yields the ballots of a text, in the order of their ends, up to a nesting of 100 levels."""
     stack: list[_Object] = []
     for token in _TOKEN.finditer(text):
         if token["open"]:
             if stack:
                 stack[-1].member = ""
+            if len(stack) == _MAX_DEPTH:
+                return
             stack.append(_Object())
         elif token["close"]:
             closed = stack.pop() if stack else _Object()

@@ -125,6 +125,23 @@ async def test_invalid_messages_are_refused_before_the_handler(method: str) -> N
 
 
 @every_arity
+async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str) -> None:
+    async with serve(arities(nothing)) as server, grpc.aio.insecure_channel(server.target) as channel:
+        _, streams_requests, streams_responses = METHODS[NAMES.index(method)]
+        kinds = (channel.unary_unary, channel.unary_stream, channel.stream_unary, channel.stream_stream)
+        call: Any = kinds[NAMES.index(method)](f"/{ARITIES}/{method}")
+        damaged = b"\x0a\xff"
+        answer = call(iter([damaged]) if streams_requests else damaged)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await (answer.read() if streams_responses else answer)
+    error = from_rpc_error(raised.value)
+    assert (error.code, error.reason) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        reasons.ERROR_REASON_FIELD_INVALID,
+    )
+
+
+@every_arity
 async def test_a_call_without_a_deadline_gets_the_servers(method: str) -> None:
     async with (
         serve(arities(forever), default_deadline_seconds=0.1, maximum_deadline_seconds=60) as server,

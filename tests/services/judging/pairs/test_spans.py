@@ -69,3 +69,9 @@ def test_members_stand_in_any_order_and_the_last_of_a_name_counts() -> None:
 def test_a_single_judge_has_no_number() -> None:
     (ballot,) = written_ballots('{"reason": "a\nb", "vote": "tie"}')
     assert (ballot.role, ballot.reason) == ("", "a\nb")
+
+
+def test_nesting_beyond_the_limit_ends_the_search_without_memory() -> None:
+    ballot = '{"reason": "a", "vote": "1"}'
+    assert len(list(written_ballots("[" * 90 + ballot))) == 1
+    assert not list(written_ballots("[" * 100_000 + ballot))

@@ -1,0 +1,191 @@
+"""A gateway that serves every contract, and calls of any method.
+
+Its judges of scripts pass everything; its other judges answer with empty messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pool import Default
+
+from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR, SPEAKER_USER, SimulationTask, Utterance
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript
+from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListJudgesRequest
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
+from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
+from dramaturg.api.graph.v1.script_graph_pb2 import Event, ScriptGraph
+from dramaturg.judge.roles import ROLES
+from dramaturg.service.server import Server
+from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import serve
+from gateway.app import App
+from gateway.runs.records import ACTIVE
+from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings, JudgeEntry
+from tests.hostile.requests import filled
+from tests.support.auth import channel_of, every_method, holder, noting, path, token_settings
+from tests.support.bombs import GOOD_LINE
+from tests.support.engines import judges_of
+from tests.support.gateway import agents
+
+HOSTILE, GOOD = holder("team-a", "operator"), holder("team-b", "operator")
+
+_OWN = ("EvaluationService", "RunService", "JudgeDirectoryService", "IdentityService")
+_CHANGING = ("DeleteRun", "RerunRun", "RerunSamples", "ExtendRun", "UpdateRun")
+_SECONDS = 60.0
+
+
+def _spec() -> RunSpec:
+    spec = RunSpec(dataset=Dataset(content=GOOD_LINE))
+    spec.scripts.SetInParent()
+    return spec
+
+
+_GIVEN: Mapping[str, Mapping[str, Any]] = {
+    "CreateRun": {"spec": _spec()},
+    "CheckJudge": {"role": "critic", "judge": "fake"},
+    "EvaluateGraphs": {
+        "reference": ScriptGraph(
+            scenario="Make tea", events=[Event(id="a", text="boil"), Event(id="b", text="pour")]
+        )
+    },
+    "EvaluateDialogues": {
+        "script": DialogueScript(
+            id="a",
+            task=SimulationTask(name="a", description="a"),
+            utterances=[
+                Utterance(speaker=SPEAKER_USER, text="a"),
+                Utterance(speaker=SPEAKER_SIMULATOR, text="b"),
+                Utterance(speaker=SPEAKER_USER, text="c"),
+            ],
+        )
+    },
+    **{
+        name: {"contract": "dramaturg.api.evaluation.v1.EvaluationService"}
+        for name in ("GetIdentity", "CheckModel", "ListModelWaits")
+    },
+}
+"""Fields of valid requests beyond the limits of the contract, by method."""
+
+
+def public_methods() -> Sequence[MethodDescriptor]:
+    """The methods of a gateway that has a judge of each role."""
+    served = {role.contract for role in ROLES.values()}
+    return [
+        method
+        for method in every_method()
+        if method.containing_service.full_name in served or method.containing_service.name in _OWN
+    ]
+
+
+@dataclass
+class PublicGateway:
+    """A gateway with the channels of two tenants."""
+
+    hostile: grpc.aio.Channel
+    good: grpc.aio.Channel
+    run_ids: Sequence[str]
+    """Two runs of the hostile tenant that have ended."""
+
+    def request(self, method: MethodDescriptor) -> Any:
+        """A valid request of a method. It changes neither run."""
+        given: dict[str, Any] = {"run_ids": list(self.run_ids)}
+        if method.name not in _CHANGING:
+            given["run_id"] = self.run_ids[0]
+        return filled(method.input_type, {**given, **_GIVEN.get(method.name, {})})
+
+
+@asynccontextmanager
+async def public_gateway(folder: Path, **settings: Any) -> AsyncIterator[PublicGateway]:
+    """Serves a gateway and a judge of each role."""
+    contracts = {role.contract for role in ROLES.values()}
+    answers = [noting(Default().FindServiceByName(name), lambda *_: None) for name in sorted(contracts)]
+    runs = RunsSettings(enabled=True, url=f"sqlite:///{folder}/runs.sqlite3", drain_timeout_seconds=0)
+    async with AsyncExitStack() as stack:
+        judges = await stack.enter_async_context(serve(*answers, drain_grace_seconds=0.2))
+        entries = await stack.enter_async_context(judges_of(agents()))
+        known = {entry.role for entry in entries}
+        entries += [
+            JudgeEntry(role=role, name="empty", target=judges.target) for role in ROLES if role not in known
+        ]
+        app = App(GatewaySettings(judges=tuple(entries), **settings), runs)
+        made = await stack.enter_async_context(app.open())
+        serving = ServerSettings.loopback(drain_grace_seconds=0.2)
+        auth = token_settings(folder, HOSTILE, GOOD)
+        server = await stack.enter_async_context(Server(made, serving, auth))
+        hostile, good = [
+            await stack.enter_async_context(channel_of(server.target, folder, one)) for one in (HOSTILE, GOOD)
+        ]
+        yield PublicGateway(hostile, good, [await _ended_run(hostile) for _ in range(2)])
+
+
+async def _ended_run(channel: grpc.aio.Channel) -> str:
+    stub = RunServiceStub(channel)
+    run = (await stub.CreateRun(pb.CreateRunRequest(spec=_spec()), timeout=_SECONDS)).run
+    async with asyncio.timeout(_SECONDS):
+        while run.state in ACTIVE:
+            await asyncio.sleep(0.05)
+            run = (await stub.GetRun(pb.GetRunRequest(run_id=run.id), timeout=_SECONDS)).run
+    return str(run.id)
+
+
+async def ask(
+    channel: grpc.aio.Channel, method: MethodDescriptor, request: Any, timeout: float = _SECONDS
+) -> grpc.aio.AioRpcError | None:
+    """Calls a method and reads its answer to the end; returns its error."""
+    response = message_factory.GetMessageClass(method.output_type)
+    one: Any = channel.stream_unary if method.client_streaming else channel.unary_unary
+    make: Any = channel.unary_stream if method.server_streaming else one
+    serialize = (lambda data: data) if isinstance(request, bytes) else type(request).SerializeToString
+    call = make(path(method), serialize, response.FromString)
+    given = request
+    if method.client_streaming:
+        given = [request]
+        if method.name == "Summarize" and not isinstance(request, bytes) and not request.HasField("options"):
+            given = [SummarizeRequest(options=SummaryOptions()), request]
+    metadata = (("dramaturg-role", "critic"),) if method.name == "Judge" else ()
+    try:
+        answer = call(given, timeout=timeout, metadata=metadata)
+        if method.server_streaming:
+            async for _ in answer:
+                pass
+        else:
+            await answer
+    except grpc.aio.AioRpcError as error:
+        return error
+    return None
+
+
+@asynccontextmanager
+async def watched(channel: grpc.aio.Channel) -> AsyncIterator[list[str]]:
+    """Calls of another tenant meanwhile; yields their failures."""
+    failures: list[str] = []
+    stub = JudgeDirectoryServiceStub(channel)
+
+    async def call() -> None:
+        while True:
+            try:
+                await stub.ListJudges(ListJudgesRequest(role="critic"), timeout=_SECONDS)
+            except grpc.aio.AioRpcError as error:
+                failures.append(f"{error.code().name}: {error.details()}")
+            await asyncio.sleep(0.02)
+
+    calls = asyncio.create_task(call())
+    try:
+        yield failures
+    finally:
+        calls.cancel()
+        await asyncio.gather(calls, return_exceptions=True)
