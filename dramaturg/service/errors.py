@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import grpc
 from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -24,6 +26,7 @@ DOMAIN = "dramaturg.api"
 """The ``ErrorInfo.domain`` of every error of this API."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_REASONS = frozenset(ErrorReason.values())
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -141,14 +144,14 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
         info = error_details_pb2.ErrorInfo()
         bad_request = error_details_pb2.BadRequest()
         retry_info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
+        if _unpack(detail, info):
             if info.domain == DOMAIN and info.reason in ErrorReason.DESCRIPTOR.values_by_name:
                 reason = ErrorReason.Value(info.reason)
             metadata = dict(info.metadata)
-        elif detail.Unpack(bad_request):
+        elif _unpack(detail, bad_request):
             violations = [Violation(v.field, v.description) for v in bad_request.field_violations]
-        elif detail.Unpack(retry_info):
-            retry_after = retry_info.retry_delay.ToTimedelta().total_seconds()
+        elif _unpack(detail, retry_info):
+            retry_after = _seconds(retry_info.retry_delay)
     return ServiceError(
         code, reason, message, metadata=metadata, violations=violations, retry_after=retry_after
     )
@@ -165,15 +168,13 @@ def to_error_status(error: ServiceError) -> ErrorStatus:
 
 
 def from_error_status(status: ErrorStatus) -> ServiceError:
-    """Decodes the error of one item. A code that is not a gRPC status code is read as UNKNOWN."""
+    """Decodes the error of one item. An unknown code is read as UNKNOWN, an unknown reason as unspecified."""
     return ServiceError(
         _CODES.get(status.code, grpc.StatusCode.UNKNOWN),
-        status.reason,
+        status.reason if status.reason in _REASONS else error_reason_pb2.ERROR_REASON_UNSPECIFIED,
         status.message,
         metadata=status.metadata,
-        retry_after=(
-            status.retry_delay.ToTimedelta().total_seconds() if status.HasField("retry_delay") else None
-        ),
+        retry_after=_seconds(status.retry_delay) if status.HasField("retry_delay") else None,
     )
 
 
@@ -224,4 +225,19 @@ def _details(error: grpc.aio.AioRpcError) -> Sequence[Any]:
         status = rpc_status.from_call(error)
     except ValueError:  # details that contradict the status line: a proxy rewrote it
         return ()
+    except DecodeError:  # damaged details
+        return ()
     return status.details if status is not None else ()
+
+
+def _unpack(detail: Any, message: Message) -> bool:
+    """Reads a detail into a message of its type; False for another type, and for damaged bytes."""
+    try:
+        return bool(detail.Unpack(message))
+    except DecodeError:
+        return False
+
+
+def _seconds(delay: Duration) -> float:
+    """A delay in seconds, at least 0. ``ToTimedelta`` fails for delays that no calendar holds."""
+    return max(0.0, delay.seconds + delay.nanos / 1e9)

@@ -23,6 +23,14 @@ _ADDRESS = re.compile(
     r"|\b[\w-]{1,63}(?:\.[\w-]{1,63}){0,8}:\d{2,5}\b"
 )
 
+_MAX_MESSAGE_CHARACTERS = 500
+"""The most characters of a judge's error in an explanation."""
+_OF_CALLERS = (
+    error_reason_pb2.ERROR_REASON_UNSPECIFIED,
+    error_reason_pb2.ERROR_REASON_UNAUTHENTICATED,
+    error_reason_pb2.ERROR_REASON_PERMISSION_DENIED,
+)
+_REFUSALS = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _REJECTED = (
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN,
     error_reason_pb2.ERROR_REASON_PROVIDER_REJECTED,
@@ -70,6 +78,10 @@ def of_error(error: ServiceError, role: Role) -> Failure:
         return timed_out()
     if error.code is grpc.StatusCode.UNIMPLEMENTED:
         return Failure(verdict_pb2.ABSTAIN_REASON_CALL_REJECTED, f"does not implement {role.contract}")
+    if error.code in _REFUSALS and error.reason in _OF_CALLERS:
+        # The words concern the gateway's credentials.
+        explanation = f"refused the identity of the gateway with {error.code.name}"
+        return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, explanation, error.retry_after)
     reason = _BY_REASON.get(error.reason, verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     return Failure(
         reason, f"failed with {_name(error)}: {without_addresses(error.message)}", error.retry_after
@@ -124,8 +136,10 @@ def abstain_all(
 
 
 def without_addresses(message: str) -> str:
-    """A message without network addresses, which are not disclosed to callers."""
-    return _ADDRESS.sub("(address)", message)
+    """The first 500 characters of a message, without network addresses, which are not disclosed."""
+    # An address that the limit cuts is none.
+    shown = _ADDRESS.sub("(address)", message[: 2 * _MAX_MESSAGE_CHARACTERS])
+    return shown if len(shown) <= _MAX_MESSAGE_CHARACTERS else f"{shown[:_MAX_MESSAGE_CHARACTERS]}…"
 
 
 def _name(error: ServiceError) -> str:

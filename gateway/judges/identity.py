@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import grpc
 
@@ -14,6 +16,14 @@ from gateway.judges.version_ranges import VersionRange
 DOUBT_SECONDS = 1.0
 """The least age of an identity that an answer can put in doubt: a judge that misstates its name with each
 answer is asked at most this often."""
+
+
+MAX_CRITERIA = 50
+"""The most criteria and capabilities of an identity that count, as in ``JudgeRequest.criteria``."""
+MAX_NAME_CHARACTERS = 100
+"""The most characters of a criterion or capability. Longer ones do not count."""
+MAX_TEXT_CHARACTERS = 500
+"""The most characters of the other texts of an identity; the rest is cut."""
 
 
 class JudgeIdentity:
@@ -64,7 +74,7 @@ class JudgeIdentity:
         # gRPC returns None where the bytes do not parse as the response.
         if response is None:
             return None
-        self._identity, self._fetched = response.identity, time.monotonic()
+        self._identity, self._fetched = limited(response.identity), time.monotonic()
         return self._identity
 
     def doubt(self) -> None:
@@ -80,6 +90,26 @@ class JudgeIdentity:
 
     def _answered(self, _: object) -> None:
         self._asking = None
+
+
+def limited(identity: Identity) -> Identity:
+    """An identity within the limits of this module: every result of the judge depends on its length."""
+    kept = Identity(
+        name=identity.name[:MAX_TEXT_CHARACTERS],
+        version=identity.version[:MAX_TEXT_CHARACTERS],
+        contract=identity.contract[:MAX_TEXT_CHARACTERS],
+        description=identity.description[:MAX_TEXT_CHARACTERS],
+        criteria=_names(identity.criteria),
+        capabilities=_names(identity.capabilities),
+    )
+    for name in _names(identity.limits):
+        kept.limits[name] = identity.limits[name]
+    return kept
+
+
+def _names(names: Iterable[str]) -> Iterator[str]:
+    distinct = dict.fromkeys(name for name in names if 0 < len(name) <= MAX_NAME_CHARACTERS)
+    return islice(distinct, MAX_CRITERIA)
 
 
 def deviation(expected: str, identity: Identity) -> str:

@@ -33,6 +33,7 @@ ID = "c0"
 """The id of the only candidate."""
 
 Behaviour = Callable[[JudgeRequest, Any], AsyncGenerator[Any]]
+Introduction = Callable[[GetIdentityRequest, Any], Any]
 
 
 def verdicts(**fields: Any) -> list[Verdict]:
@@ -171,6 +172,10 @@ MISBEHAVIOURS: Mapping[str, Behaviour] = {
     ),
     "reads the candidate itself": says(assessed(reading=READING_EMPTY)),
     "fails with a code that does not exist": _error(code=99, message="a"),
+    "fails for a reason that does not exist": _error(code=13, reason=999, message="a"),
+    "fails with absurd delays": _error(
+        code=14, message="a", retry_delay=Duration(seconds=2**62, nanos=-(2**31))
+    ),
     "fails with the code OK": _error(code=0, message="a"),
     "fails in 3 MB of words": _error(code=13, message="x" * 3_000_000),
     "fails with an address": _error(code=14, message="ipv4:10.1.2.3:50051: connection refused"),
@@ -197,7 +202,7 @@ async def _silent(request: GetIdentityRequest, context: Any) -> Any:
     await asyncio.Event().wait()
 
 
-def _introduces(identity: Identity | bytes) -> Callable[[GetIdentityRequest, Any], Any]:
+def _introduces(identity: Identity | bytes) -> Introduction:
     async def answer(request: GetIdentityRequest, context: Any) -> Any:
         del request, context
         return identity if isinstance(identity, bytes) else GetIdentityResponse(identity=identity)
@@ -205,7 +210,7 @@ def _introduces(identity: Identity | bytes) -> Callable[[GetIdentityRequest, Any
     return answer
 
 
-IDENTITIES: Mapping[str, Callable[[GetIdentityRequest, Any], Any]] = {
+IDENTITIES: Mapping[str, Introduction] = {
     "has no name": _introduces(Identity(contract=CONTRACT)),
     "has a name of 3 MB": _introduces(Identity(name="x" * 3_000_000, version="y" * 500_000)),
     "declares 50,000 criteria": _introduces(
@@ -231,7 +236,9 @@ IDENTITIES: Mapping[str, Callable[[GetIdentityRequest, Any], Any]] = {
 
 
 @asynccontextmanager
-async def hostile_judge(introduce: Callable[[GetIdentityRequest, Any], Any] = _identity) -> AsyncIterator[str]:
+async def hostile_judge(
+    introduce: Callable[[GetIdentityRequest, Any], Any] = _identity,
+) -> AsyncIterator[str]:
     """Serves a judge on this machine; yields its address."""
 
     async def judge(request: JudgeRequest, context: Any) -> AsyncGenerator[Any]:
@@ -240,10 +247,8 @@ async def hostile_judge(introduce: Callable[[GetIdentityRequest, Any], Any] = _i
             yield response
 
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)])
-    methods: dict[str, Mapping[str, Any]] = {
-        CONTRACT: {
-            "Judge": grpc.unary_stream_rpc_method_handler(judge, JudgeRequest.FromString, _bytes_of)
-        },
+    methods: dict[str, dict[str, Any]] = {
+        CONTRACT: {"Judge": grpc.unary_stream_rpc_method_handler(judge, JudgeRequest.FromString, _bytes_of)},
         "dramaturg.api.identity.v1.IdentityService": {
             "GetIdentity": grpc.unary_unary_rpc_method_handler(
                 introduce, GetIdentityRequest.FromString, _bytes_of

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, OUTCOME_PASS, Assessment
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -85,21 +84,17 @@ def faults(assessment: Assessment, steps: int) -> list[str]:
         abstains = verdict.outcome == OUTCOME_ABSTAIN
         if verdict.outcome not in (OUTCOME_PASS, OUTCOME_FAIL, OUTCOME_ABSTAIN):
             found.append(f"outcome {verdict.outcome}")
-        if verdict.abstain_reason not in verdict_pb2.AbstainReason.values() or abstains != bool(
-            verdict.abstain_reason
-        ):
+        if abstains != bool(verdict.abstain_reason):
             found.append(f"outcome {verdict.outcome} with reason {verdict.abstain_reason}")
-        for number in ("score", "confidence"):
-            if verdict.HasField(number) and not 0 <= getattr(verdict, number) <= 1:
-                found.append(f"{number} {getattr(verdict, number)}")
+        if not (0 <= verdict.score <= 1 and 0 <= verdict.confidence <= 1):
+            found.append(f"score {verdict.score}, confidence {verdict.confidence}")
         if any(index >= steps for one in verdict.findings for index in one.step_indices):
             found.append("a finding of a step that does not exist")
         if verdict.outcome == OUTCOME_PASS and verdict.findings:
             found.append("PASS with findings")
-    for secret in (b"10.1.2.3", b"token of another"):
-        if secret in assessment.SerializeToString():
-            found.append(f"discloses {secret!r}")
-    return found
+    disclosed = (b"10.1.2.3", b"token of another")
+    encoded = assessment.SerializeToString()
+    return [*found, *(f"discloses {secret!r}" for secret in disclosed if secret in encoded)]
 
 
 async def check(client: DramaturgClient, misbehaviour: str, critic: str, expected: Sequence[bytes]) -> None:
@@ -130,7 +125,7 @@ async def check_all(client: DramaturgClient, expected: Sequence[bytes]) -> list[
         try:
             async with asyncio.timeout(SECONDS):
                 await check(client, name, critic, expected)
-        except Exception as error:  # noqa: BLE001 - all failures are shown together
+        except Exception as error:
             failed.append(f"{name}: {type(error).__name__}: {str(error)[:300]}")
     return failed
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
+from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus
 from dramaturg.service.errors import (
     ServiceError,
     Violation,
@@ -238,3 +239,24 @@ def test_the_invalid_item_of_a_dependency_is_a_fault_here() -> None:
     error = downstream(from_error_status(to_error_status(invalid("messages", "is required"))), "generation")
     assert error.code is grpc.StatusCode.INTERNAL
     assert error.metadata["code"] == "INVALID_ARGUMENT"
+
+
+def test_unknown_codes_reasons_and_absurd_delays_are_read() -> None:
+    status = ErrorStatus(code=99, reason=reasons.ErrorReason.ValueType(999))
+    status.retry_delay.seconds = 2**62
+    error = from_error_status(status)
+    assert (error.code, error.reason_name) == (Code.UNKNOWN, "ERROR_REASON_UNSPECIFIED")
+    assert error.retry_after == 2.0**62
+    status.retry_delay.seconds = -5
+    assert from_error_status(status).retry_after == 0.0
+
+
+def test_damaged_details_are_left_out() -> None:
+    damaged = status_pb2.Status(code=13, message="a")
+    damaged.details.add(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\x0a\xff")
+    for details in (b"\xff\xff", damaged.SerializeToString()):
+        trailing = grpc.aio.Metadata(("grpc-status-details-bin", details))
+        error = grpc.aio.AioRpcError(Code.INTERNAL, grpc.aio.Metadata(), trailing, details="a")
+        read = from_rpc_error(error)
+        assert (read.code, read.message) == (Code.INTERNAL, "a")
+        assert read.reason_name == "ERROR_REASON_UNSPECIFIED"

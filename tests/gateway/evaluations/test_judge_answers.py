@@ -209,3 +209,16 @@ def test_other_words_of_an_error_are_kept() -> None:
         grpc.StatusCode.UNAVAILABLE, UNSPECIFIED, "the model answered at 12:30: try 3 of 4, code 500"
     )
     assert "try 3 of 4, code 500" in of_error(error, CRITIC).explanation
+
+
+def test_the_error_of_a_judge_is_cut() -> None:
+    error = ServiceError(grpc.StatusCode.INTERNAL, UNSPECIFIED, "10.1.2.3:50051 " * 200_000)
+    said = of_error(error, CRITIC).explanation
+    assert len(said) < 1000
+    assert "10.1.2.3" not in said
+
+
+def test_the_words_of_a_judge_that_refuses_the_gateway_are_not_disclosed() -> None:
+    error = ServiceError(grpc.StatusCode.UNAUTHENTICATED, UNSPECIFIED, "the token abc has expired")
+    said = of_error(error, CRITIC).explanation
+    assert said == "refused the identity of the gateway with UNAUTHENTICATED"
