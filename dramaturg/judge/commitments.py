@@ -45,7 +45,7 @@ _DECIDES = re.compile(
     r"\b(?:better|best|prefer\w*|choose|winner|wins|vote\sfor|superior|stronger)\b", re.IGNORECASE
 )
 _VALUE_ALONE = re.compile(
-    r"\W{0,10}+(?:(?:no|or|and|actually|rather)\W{1,3})?(?:(?:text|option)\s)?\w{1,20}+(?:\s?/\s?\d{1,9})?\W{0,10}+",
+    r"\W{0,10}+(?:(?:no|or|and|actually|rather)\W{1,3})?(?:(?:text|option|turn)\s)?\w{1,20}+(?:\s?/\s?\d{1,9})?\W{0,10}+",
     re.IGNORECASE,
 )
 _SECOND = re.compile(r"[\s.,;\]}$*]{0,5}(?:or\b|and\b|/(?!\s?10\b)|-\s?\d)", re.IGNORECASE)
@@ -154,6 +154,9 @@ def _statements(
     for match in _BOXED.finditer(line):
         stated = match[1] or match[2]
         yield match.start(), f"{stated} or" if _SECOND.match(line, match.end()) else stated, True
+        rest = line[match.end() :].lstrip(" \t,;$*}")
+        if _VALUE_ALONE.fullmatch(rest):
+            yield match.end(), rest, True
     for start, statement in others(line):
         yield start, statement, False
 

@@ -107,16 +107,18 @@ def blanked(text: str) -> str:
         position = end
     rest = "".join([*parts, " " * (len(text) - position)])
     parts, position = [], 0
+    begin = 0  # all before it is reasoning
     while mark := _ANY_MARK.search(rest, position):
         closing = _PAIRED.get(mark[0].casefold())
         if closing is None:
-            parts, position = [" " * mark.end()], mark.end()
+            parts, position = [], mark.end()
+            begin = position
             continue
         found = re.compile(re.escape(closing), re.IGNORECASE).search(rest, mark.end())
         end = len(rest) if found is None else found.end()
         parts += [rest[position : mark.start()], " " * (end - mark.start())]
         position = end
-    return "".join([*parts, rest[position:]])
+    return "".join([" " * begin, *parts, rest[position:]])
 
 
 def answer_text(text: str) -> str:

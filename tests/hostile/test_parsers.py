@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from dramaturg.judge.reasoning import blanked
+from tests.answers.test_corpus import READERS
 from tests.hostile.parsers import (
     PARSERS,
     REPETITIONS,
@@ -87,6 +89,28 @@ def test_no_reader_guesses(kind: str) -> None:
     assert not [text for text in TEXTS.values() if is_guess(kind, text)]
     assert not [text for text in (random_text(source) for _ in range(1000)) if is_guess(kind, text)]
     assert not [text for _ in range(300) if (text := takes_the_first(kind, source))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("rating", "[[5]], 4"),
+        ("rating", "Fine.\n\n$\\boxed{6}$ 5"),
+        ("challenge_turn", "$\\boxed{2}$, Turn 5"),
+        ("pair_vote", "[[2]] Text 1"),
+        ("pair_vote", "\\boxed{1}, tie"),
+        ("decision_choice", "Option 2: search online for the opening hours Both"),
+        ("decision_choice", "Option 1 - it is quicker or Option 2, because it is quicker."),
+        ("decision_choice", "Either: it makes little difference or Option 1, because it is quicker."),
+    ],
+)
+def test_two_values_of_an_answer_are_none(kind: str, text: str) -> None:
+    assert READERS[kind](text) is None
+
+
+def test_many_ends_of_reasoning_take_linear_time() -> None:
+    few, many = (seconds(blanked, "</think>" * count) for count in (50_000, 100_000))
+    assert many < GROWTH * max(few, NOISE_SECONDS / 2)
 
 
 @pytest.mark.endurance

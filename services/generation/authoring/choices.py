@@ -124,6 +124,7 @@ _NO_DIFFERENCE = re.compile(
     r"|it\s+(?:does\s+not|doesn't)\s+(?:really\s+)?matter(?:\s+which(?:\s+one)?)?"
     r"|(?:they|both)\s+are\s+(?:about\s+)?(?:equally\s+\w+|equal|equivalent|the\s+same))"
 )
+_ENDS_WITH_BOTH = re.compile(r"\b(?:both|either)\W*\Z")
 _EDGE = r"[^\w\ue001-\ue003]"
 _LINE_NUMBER = re.compile(
     rf"(?m)^({_EDGE}{{0,5}}(?:{LEAD_IN})?)\(?([123])(?=[).:\s]{{0,5}}$|[).:]{{0,2}}\s{{0,2}}{_ANY_MARK})"
@@ -183,7 +184,8 @@ def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | N
         return _CHOICES[int(bare[1]) - 1]
     options = _clean(option_1), _clean(option_2)
     choice = _only_choice(answer, options)
-    return _committed_choice(answer, options) if choice is None else choice
+    choice = _committed_choice(answer, options) if choice is None else choice
+    return None if choice != decision_pb2.CHOICE_EITHER and _ENDS_WITH_BOTH.search(answer) else choice
 
 
 def _only_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType | None:
@@ -237,6 +239,8 @@ def _committed_choice(answer: str, options: tuple[str, str]) -> Choice.ValueType
 
 def _may_choose(sentence: str, mark: str) -> bool:
     """Whether a sentence may choose the option with this mark."""
+    if re.search(rf"\bor\s+(?:the\s+)?{mark}", sentence):
+        return True
     if mark == _MARKS[_EITHER] or len(re.findall(r"\w+", sentence)) < _MIN_EXPLANATION_WORDS:
         return True
     claim = "".join(
