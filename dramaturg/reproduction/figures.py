@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 NO_PLOTS = "matplotlib is not installed, so no figure is drawn: pip install 'dramaturg[plots]'"
 """The note where figures are not drawn."""
 
+_UPRIGHT = 10
+
 Values = Sequence[float | None]
 """The values of a series; None leaves a gap."""
 
@@ -58,7 +60,7 @@ class BarChart(Figure):
             places = [at - 0.4 + width * (index + 0.5) for at in range(len(self.labels))]
             shown = [(at, value) for at, value in zip(places, values, strict=True) if value is not None]
             axes.bar([at for at, _ in shown], [value for _, value in shown], width, label=name)
-        axes.set_xticks(range(len(self.labels)), _wrapped(self.labels))
+        _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
 
@@ -74,7 +76,7 @@ class LineChart(Figure):
                 marker="o",
                 label=name,
             )
-        axes.set_xticks(range(len(self.labels)), _wrapped(self.labels))
+        _label_categories(axes, self.labels)
         _finish_scale(self, axes)
 
     def size(self) -> tuple[float, float]:
@@ -142,5 +144,8 @@ def _finish_scale(figure: Figure, axes: Axes) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
-def _wrapped(labels: Sequence[str]) -> list[str]:
-    return [label.replace(" ", "\n", 1) if len(label) > 9 else label for label in labels]
+def _label_categories(axes: Axes, labels: Sequence[str]) -> None:
+    if max(map(len, labels), default=0) > _UPRIGHT:
+        axes.set_xticks(range(len(labels)), list(labels), rotation=35, ha="right")
+    else:
+        axes.set_xticks(range(len(labels)), list(labels))

@@ -96,6 +96,7 @@ class Session:
         options: SummaryOptions | None = None,
         *,
         judge_roles: Sequence[str] = (),
+        limited: bool = True,
     ) -> Summary:
         """Evaluates rows as a durable run and returns its figures.
 
@@ -103,9 +104,10 @@ class Session:
             name: The part of the reproduction.
             spec: The kind of evaluation with its options; the dataset, the models of judges, the budget, the
                 limits and the labels are added.
-            rows: The rows; the limit is applied.
+            rows: The rows.
             options: The options of the summary. None: no groups.
             judge_roles: The roles whose judges use the models of ``judge_models``.
+            limited: Whether the limit is applied to the rows.
 
         Raises:
             RunStoppedError: The run ended without a result.
@@ -114,7 +116,7 @@ class Session:
         found = RunSpec()
         found.CopyFrom(spec)
         found.display_name = f"{self.paper}: {name}"
-        found.dataset.CopyFrom(_dataset(self.selected(rows)))
+        found.dataset.CopyFrom(_dataset(self.selected(rows) if limited else rows))
         for role in judge_roles:
             if model := self.judge_models.get(role) or self.judge_models.get("", ""):
                 found.judges.add(role=role, model=model)

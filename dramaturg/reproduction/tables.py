@@ -119,6 +119,11 @@ def percent(value: float | None, digits: int, printed: str = "") -> Cell:
     return number(None if value is None else 100 * value, digits, printed)
 
 
+def share(part: int, parts: Sequence[int], digits: int, printed: str = "") -> Cell:
+    """A cell with the share of a part, in percent. Not defined if all parts are 0."""
+    return percent(part / sum(parts) if sum(parts) else None, digits, printed)
+
+
 def estimate(found: Estimate | None, digits: int, printed: str = "") -> Cell:
     """A cell with an estimate. None: there is none."""
     return number(found.value if found is not None and found.HasField("value") else None, digits, printed)

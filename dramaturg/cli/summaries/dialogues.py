@@ -22,8 +22,9 @@ def show(console: Terminal, summary: Summary) -> None:
     if found.aced_script_count and not summary.options.aced_kept:
         console.print(f"{found.aced_script_count} scripts that every model aces are left out of the ratings")
     print_tables(console, _ratings(found))
-    for kind in dict.fromkeys(("stateless", "stateful", *(one.simulation_kind for one in found.tasks))):
-        mine = [one for one in found.tasks if one.simulation_kind == kind]
+    tasks = [one for one in found.tasks if one.group == "all"]
+    for kind in dict.fromkeys(("stateless", "stateful", *(one.simulation_kind for one in tasks))):
+        mine = [one for one in tasks if one.simulation_kind == kind]
         if len(mine) > 1:
             print_tables(console, _tasks(kind, mine))
     unusable = Table("no usable reply of", "because", figures=("scripts",))

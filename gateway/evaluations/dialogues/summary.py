@@ -18,7 +18,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 )
 from dramaturg.results.ratings import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.ratings import HARD, Rated, scores, task_scores
+from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.order_effect import OrderEffect
 from gateway.evaluations.summary import KindFigures, KindSummary, Statistics, estimate_of
 
@@ -81,13 +81,16 @@ class DialoguesFigures(KindFigures):
         written.aced_script_count = len(replies.aced)
 
     def _tasks(self, kept: Sequence[Rated]) -> Iterator[TaskFigures]:
-        replies = Counter((rated.script.task, rated.script.kind) for rated in kept)
-        for one in task_scores(kept):
-            yield TaskFigures(
-                task=one.task,
-                simulation_kind=one.kind,
-                mean=estimate_of(one.mean, replies[one.task, one.kind], (LOWEST, HIGHEST)),
-            )
+        for group in ("all", "hard"):
+            mine = [rated for rated in kept if GROUPS[group](rated.script)]
+            replies = Counter((rated.script.task, rated.script.kind) for rated in mine)
+            for one in task_scores(mine):
+                yield TaskFigures(
+                    task=one.task,
+                    simulation_kind=one.kind,
+                    mean=estimate_of(one.mean, replies[one.task, one.kind], (LOWEST, HIGHEST)),
+                    group=group,
+                )
 
     def _pairs(self) -> Iterator[ReplyPairFigures]:
         for key, count in self._replies.pairs().items():
