@@ -30,6 +30,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, Evaluate
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.dataset_client import DatasetClient
 from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
@@ -66,6 +67,7 @@ class DramaturgClient:
         self._evaluations = EvaluationServiceStub(self._channel)
         self._judges = JudgeDirectoryServiceStub(self._channel)
         self._runs = RunClient(self._channel)
+        self._datasets = DatasetClient(self._channel)
 
     def evaluate_scripts(
         self, request: EvaluateScriptsRequest, *, timeout: float | None = None
@@ -195,6 +197,11 @@ class DramaturgClient:
     def runs(self) -> RunClient:
         """The client of runs: evaluations of many samples, independent of the caller's connection."""
         return self._runs
+
+    @property
+    def datasets(self) -> DatasetClient:
+        """The client of datasets: uploads for runs."""
+        return self._datasets
 
     @property
     def channel(self) -> grpc.aio.Channel:

@@ -75,11 +75,11 @@ class RunClient:
                 returns the existing run.
         """
         request = pb.CreateRunRequest(spec=spec, request_id=request_id)
-        return (await _answer(self._stub.CreateRun(request))).run
+        return (await answer(self._stub.CreateRun(request))).run
 
     async def get(self, run_id: str) -> Run:
         """Returns a run with its progress."""
-        return (await _answer(self._stub.GetRun(pb.GetRunRequest(run_id=run_id)))).run
+        return (await answer(self._stub.GetRun(pb.GetRunRequest(run_id=run_id)))).run
 
     async def find(
         self, states: Sequence[RunState.ValueType] = (), labels: Mapping[str, str] | None = None
@@ -91,8 +91,8 @@ class RunClient:
             labels: Only runs with all of these labels.
         """
         request = pb.ListRunsRequest(states=states, labels=labels)
-        async with aclosing(_pages(self._stub.ListRuns, request)) as pages:
-            async for page in pages:
+        async with aclosing(pages(self._stub.ListRuns, request)) as found:
+            async for page in found:
                 for run in page.runs:
                     yield run
 
@@ -118,19 +118,19 @@ class RunClient:
         """
         mask = FieldMask(paths=update_mask) if update_mask else None
         request = pb.UpdateRunRequest(run_id=run_id, limits=limits, budget=budget, update_mask=mask)
-        return (await _answer(self._stub.UpdateRun(request))).run
+        return (await answer(self._stub.UpdateRun(request))).run
 
     async def pause(self, run_id: str) -> Run:
         """Pauses a running run: no further sample is started, samples in progress are finished."""
-        return (await _answer(self._stub.PauseRun(pb.PauseRunRequest(run_id=run_id)))).run
+        return (await answer(self._stub.PauseRun(pb.PauseRunRequest(run_id=run_id)))).run
 
     async def resume(self, run_id: str) -> Run:
         """Resumes a paused run."""
-        return (await _answer(self._stub.ResumeRun(pb.ResumeRunRequest(run_id=run_id)))).run
+        return (await answer(self._stub.ResumeRun(pb.ResumeRunRequest(run_id=run_id)))).run
 
     async def cancel(self, run_id: str) -> Run:
         """Cancels a run. Calls in progress are cancelled; results are kept."""
-        return (await _answer(self._stub.CancelRun(pb.CancelRunRequest(run_id=run_id)))).run
+        return (await answer(self._stub.CancelRun(pb.CancelRunRequest(run_id=run_id)))).run
 
     async def rerun(self, run_id: str, scope: pb.RerunScope.ValueType, *, fresh: bool = False) -> Run:
         """Begins a new attempt of an ended run for some of its samples.
@@ -141,16 +141,16 @@ class RunClient:
             fresh: Whether new completions are requested instead of those of the ledger.
         """
         request = pb.RerunSamplesRequest(run_id=run_id, scope=scope, fresh=fresh)
-        return (await _answer(self._stub.RerunSamples(request))).run
+        return (await answer(self._stub.RerunSamples(request))).run
 
     async def extend(self, run_id: str, models: Sequence[str]) -> Run:
         """Adds models under test to an ended run and begins a new attempt."""
         request = pb.ExtendRunRequest(run_id=run_id, models=models)
-        return (await _answer(self._stub.ExtendRun(request))).run
+        return (await answer(self._stub.ExtendRun(request))).run
 
     async def delete(self, run_id: str) -> None:
         """Deletes an ended run with its samples and results."""
-        await _answer(self._stub.DeleteRun(pb.DeleteRunRequest(run_id=run_id)))
+        await answer(self._stub.DeleteRun(pb.DeleteRunRequest(run_id=run_id)))
 
     async def watch(
         self,
@@ -195,8 +195,8 @@ class RunClient:
     ) -> AsyncGenerator[RunSample]:
         """Yields samples with their results, by index; only those in ``states``, if any are given."""
         request = pb.ListSamplesRequest(run_id=run_id, states=states)
-        async with aclosing(_pages(self._stub.ListSamples, request)) as pages:
-            async for page in pages:
+        async with aclosing(pages(self._stub.ListSamples, request)) as found:
+            async for page in found:
                 for sample in page.samples:
                     yield sample
 
@@ -219,18 +219,18 @@ class RunClient:
         request = pb.ListResultsRequest(
             run_id=run_id, filter=where, numbers_only=numbers_only, page_size=page_size
         )
-        async with aclosing(_pages(self._stub.ListResults, request)) as pages:
-            async for page in pages:
+        async with aclosing(pages(self._stub.ListResults, request)) as found:
+            async for page in found:
                 for result in page.results:
                     yield result
 
     async def summary(self, run_id: str, options: SummaryOptions | None = None) -> pb.GetSummaryResponse:
         """Returns the figures of a run, also while it goes on."""
-        return await _answer(self._stub.GetSummary(pb.GetSummaryRequest(run_id=run_id, options=options)))
+        return await answer(self._stub.GetSummary(pb.GetSummaryRequest(run_id=run_id, options=options)))
 
     async def compare(self, request: pb.CompareRunsRequest) -> pb.CompareRunsResponse:
         """Compares runs of the same items with a baseline."""
-        return await _answer(self._stub.CompareRuns(request))
+        return await answer(self._stub.CompareRuns(request))
 
     async def leaderboard(
         self, run_id: str, measure: str = "", *, minimum_coverage: float | None = None
@@ -243,7 +243,7 @@ class RunClient:
             minimum_coverage: Models judged on a smaller share, from 0 to 1, are unranked. None: 0.5.
         """
         request = pb.GetLeaderboardRequest(run_id=run_id, measure=measure, minimum_coverage=minimum_coverage)
-        return await _answer(self._stub.GetLeaderboard(request))
+        return await answer(self._stub.GetLeaderboard(request))
 
     async def export(
         self, run_id: str, form: pb.ExportFormat.ValueType, where: pb.ResultFilter | None = None
@@ -267,7 +267,8 @@ class RunClient:
                 yield piece.chunk
 
 
-async def _answer(call: Awaitable[Response]) -> Response:
+async def answer(call: Awaitable[Response]) -> Response:
+    """Returns the response of a call; its failure is a ``ServiceError``."""
     try:
         return await call
     except grpc.aio.AioRpcError as error:
@@ -285,10 +286,10 @@ async def _stream(call: Any) -> AsyncGenerator[Any]:
         call.cancel()
 
 
-async def _pages(method: Callable[[Any], Any], request: Any) -> AsyncGenerator[Any]:
-    """The pages of a list (AIP-158). The request is changed."""
+async def pages(method: Callable[[Any], Any], request: Any) -> AsyncGenerator[Any]:
+    """Yields the pages of a list (AIP-158). The request is changed."""
     while True:
-        page = await _answer(method(request))
+        page = await answer(method(request))
         yield page
         if not page.next_page_token:
             return

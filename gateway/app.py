@@ -82,12 +82,12 @@ class App:
             stack.callback(threads.close)
             evaluations = Evaluations(registry, directory, timeouts, threads)
             quotas = Quotas(self._quotas)
-            runs = []
+            runs: Sequence[Contract] = ()
             if self._runs.enabled:
                 # Imported here: loading the engine takes longer than most commands.
                 from gateway.runs.app import serve_runs
 
-                runs = [await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))]
+                runs = await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))
             health = ContractHealth()
             checks = IdentityChecks(registry, directory, health)
             await stack.enter_async_context(checks.repeated(settings.identity_check_seconds))

@@ -51,6 +51,12 @@ class Commands(LazyGroup):
             "Reproduces the tables and figures of a paper from its released data.",
         ),
         LazyCommand(
+            "datasets",
+            "dramaturg.cli.datasets",
+            "Uploads datasets to a gateway for runs, lists and deletes them.",
+            group=True,
+        ),
+        LazyCommand(
             "judges",
             "dramaturg.cli.judges",
             "Lists the registered judges with identity, health and model.",

@@ -78,6 +78,10 @@ class Quotas:
             else self._held(tenant, quota, method, items)
         )
 
+    def dataset_bytes(self, tenant: str) -> int | None:
+        """The most bytes of a tenant's uploaded datasets together. None: any number."""
+        return self._settings.of(tenant).dataset_bytes
+
     @asynccontextmanager
     async def _held(self, tenant: str, quota: Quota, method: str, items: int) -> AsyncIterator[Answered]:
         self._count(tenant, quota, items)
@@ -106,12 +110,12 @@ class Quotas:
             )
             # A request that exceeds the limit alone is never admitted.
             retry_after = _RETRY_CALL_SECONDS if items <= limit else None
-            raise _exhausted("max_concurrent_calls", limit, what, retry_after)
+            raise quota_exhausted("max_concurrent_calls", limit, what, retry_after)
         if quota.requests_per_minute is None:
             return
         bucket = self._buckets.setdefault(tenant, TokenBucket(quota.requests_per_minute))
         if wait := bucket.take(items):
-            raise _exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
+            raise quota_exhausted("requests_per_minute", quota.requests_per_minute, "calls this minute", wait)
 
     def _start_lock(self, tenant: str, quota: Quota, method: str) -> AbstractAsyncContextManager[object]:
         if quota.max_active_runs is None or method not in _STARTS_RUN:
@@ -145,7 +149,7 @@ class Quotas:
         if limit is None or method not in _STARTS_RUN:
             return
         if await self.spending.active_runs(tenant) >= limit:
-            raise _exhausted("max_active_runs", limit, "active runs", _RETRY_RUN_SECONDS)
+            raise quota_exhausted("max_active_runs", limit, "active runs", _RETRY_RUN_SECONDS)
 
     def _answered(self, tenant: str, usage: CallUsage, message: Any) -> None:
         """Adds the usage that a response reports."""
@@ -183,12 +187,20 @@ def _check_spent(quota: Quota, spent: Spending, reserved: Spending, cost: Spendi
         if limit is None:
             continue
         if used >= limit:
-            raise _exhausted(name, limit, what, seconds_until_tomorrow())
+            raise quota_exhausted(name, limit, what, seconds_until_tomorrow())
         if reserved != Spending() and all_used > limit:
-            raise _exhausted(name, limit, f"{what}, with calls in progress", _RETRY_CALL_SECONDS)
+            raise quota_exhausted(name, limit, f"{what}, with calls in progress", _RETRY_CALL_SECONDS)
 
 
-def _exhausted(quota: str, limit: float, what: str, retry_after: float | None) -> ServiceError:
+def quota_exhausted(quota: str, limit: float, what: str, retry_after: float | None) -> ServiceError:
+    """The error of a call that exceeds a quota.
+
+    Args:
+        quota: The member of ``Quota``.
+        limit: Its value.
+        what: The unit, for the message.
+        retry_after: The retry delay in seconds. None: a retry does not help.
+    """
     return ServiceError(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
         error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED,

@@ -28,6 +28,9 @@ class Quota(BaseModel):
     usd_per_day: float | None = Field(default=None, ge=0)
     """Their cost in US dollars per day, as far as prices are known."""
 
+    dataset_bytes: int | None = Field(default=None, ge=0)
+    """The sizes of uploaded datasets together, incomplete uploads included."""
+
     @property
     def limits_nothing(self) -> bool:
         """Whether no member is set."""

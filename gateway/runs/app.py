@@ -10,13 +10,19 @@ from importlib.metadata import version
 
 import sqlalchemy as sa
 
-from dramaturg.api.evaluation.v1 import run_service_pb2, run_service_pb2_grpc
+from dramaturg.api.evaluation.v1 import (
+    dataset_service_pb2,
+    dataset_service_pb2_grpc,
+    run_service_pb2,
+    run_service_pb2_grpc,
+)
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from gateway.evaluations.dispatch import Evaluations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.notifications import ChangeNotifier
+from gateway.runs.service.datasets import DatasetServicer
 from gateway.runs.service.preflight import Preflight
 from gateway.runs.servicer import RunServicer
 from gateway.runs.settings import RunsSettings
@@ -26,8 +32,8 @@ from gateway.runs.store import StoreError, open_store
 @asynccontextmanager
 async def serve_runs(
     settings: RunsSettings, evaluations: Evaluations, quotas: Quotas
-) -> AsyncIterator[Contract]:
-    """Opens the store and the engine, yields the contract, and closes them in reverse order.
+) -> AsyncIterator[Sequence[Contract]]:
+    """Opens the store and the engine, yields the contracts, and closes them in reverse order.
 
     Raises:
         SettingsError: The store is unavailable, for example on a full disk.
@@ -38,7 +44,7 @@ async def serve_runs(
         raise SettingsError(f"runs.url: {error}") from error
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
-    preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits)
+    preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits, store)
 
     async def waits() -> Sequence[str]:
         return await evaluations.context.directory.model_waits(evaluations.registry.all())
@@ -52,6 +58,13 @@ async def serve_runs(
         preflight,
         waits,
         evaluations.threads,
+    )
+    uploads = DatasetServicer(
+        store,
+        evaluations.threads,
+        max_bytes=settings.max_upload_bytes,
+        expiry_seconds=settings.upload_expiry_seconds,
+        quota=quotas.dataset_bytes,
     )
     try:
         async with AsyncExitStack() as stack:
@@ -69,7 +82,19 @@ async def serve_runs(
                 version=version("dramaturg"),
                 description="Evaluates datasets of any size as durable runs.",
             )
-            yield replace(contract, unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"}))
+            dataset_contract = Contract.make(
+                dataset_service_pb2.DESCRIPTOR.services_by_name["DatasetService"],
+                dataset_service_pb2_grpc.add_DatasetServiceServicer_to_server,
+                uploads,
+                name="gateway",
+                version=version("dramaturg"),
+                description="Keeps datasets for runs.",
+            )
+            yield [
+                replace(contract, unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"})),
+                dataset_contract,
+            ]
     finally:
         servicer.close()
+        uploads.close()
         store.close()

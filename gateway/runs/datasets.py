@@ -45,7 +45,8 @@ _FORMATS = {
     run_pb2.DATASET_FORMAT_CSV: Format.CSV,
     run_pb2.DATASET_FORMAT_PARQUET: Format.PARQUET,
 }
-_VALUES = {form: value for value, form in _FORMATS.items()}
+FORMAT_VALUES = {form: value for value, form in _FORMATS.items()}
+"""The values of the formats in the contract."""
 
 
 def check_dataset(dataset: Dataset, access: DatasetAccess) -> None:
@@ -56,7 +57,7 @@ def check_dataset(dataset: Dataset, access: DatasetAccess) -> None:
     """
     source = dataset.WhichOneof("source")
     if source is None:
-        raise invalid("spec.dataset", "has neither a uri nor content")
+        raise invalid("spec.dataset", "has neither a uri nor content nor a dataset_id")
     if source == "uri":
         access.check(dataset.uri)
     dataset_format(dataset)
@@ -174,7 +175,7 @@ def _manifest(uri: str, reader: DatasetReader[Any]) -> DatasetManifest:
     read = reader.manifest
     return DatasetManifest(
         uri=uri,
-        format=DatasetFormat.ValueType(_VALUES[read.format]),
+        format=DatasetFormat.ValueType(FORMAT_VALUES[read.format]),
         sha256=read.sha256,
         byte_count=read.byte_count,
         row_count=read.row_count,

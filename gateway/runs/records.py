@@ -11,6 +11,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
     RUN_STATE_RUNNING,
+    DatasetFormat,
     DatasetManifest,
     RunIncident,
     RunOutcome,
@@ -42,6 +43,32 @@ class NewRun:
     """Makes the creation idempotent within the tenant. Empty: it is not."""
     version: str = ""
     """The version of dramaturg that creates it."""
+
+
+@dataclass(frozen=True)
+class NewDataset:
+    """A dataset to upload."""
+
+    id: str
+    """The SHA-256 of its content, in lower-case hexadecimal."""
+    tenant: str
+    byte_count: int
+    display_name: str
+    format: DatasetFormat.ValueType
+
+
+@dataclass(frozen=True)
+class DatasetRecord(NewDataset):
+    """An uploaded dataset, or one that is being uploaded."""
+
+    number: int
+    """Numbers are ascending by the time of creation."""
+    received: int
+    """The bytes received."""
+    is_ready: bool
+    """Whether the content is complete and has the SHA-256."""
+    create_time: datetime
+    update_time: datetime
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from gateway.runs.service.report_cache import ReportCache
 from gateway.runs.service.validation import check_spec
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
+from gateway.runs.uploads import ready_dataset
 from gateway.threads import TenantThreads
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
@@ -89,6 +90,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         check_spec(request.spec, self._registry)
         tenant = tenant_of(context)
         check_dataset(request.spec.dataset, self._access.of(tenant))
+        if dataset_id := request.spec.dataset.dataset_id:
+            await self._caller.call(ready_dataset, self._store, dataset_id, tenant)
         if self._preflight is not None:
             await self._preflight.check(request.spec)
         run = await self._changes.create(request, tenant)

@@ -48,6 +48,11 @@ class RunsSettings(Settings):
     """The most rows of a dataset, valid or not. A run of a larger one fails before a row is stored."""
     max_dataset_bytes: int = Field(default=4 << 30, ge=1)
     """The most bytes of a dataset after decompression and decoding. A run of a larger one fails."""
+    max_upload_bytes: int = Field(default=1 << 30, ge=1)
+    """The most bytes of a dataset that is uploaded. The store keeps it; a gateway copies it to a temporary
+    file when a run reads it."""
+    upload_expiry_seconds: float = Field(default=3600, gt=0)
+    """How long an incomplete upload is kept without progress."""
     dataset_memory_bytes: int = Field(default=256 << 20, ge=64 << 20)
     """The memory of a process that reads a dataset, besides its code. A gateway reads two at once."""
     max_concurrent_samples: int = Field(default=256, ge=1, le=4096)

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.api.evaluation.v1.run_pb2 import Dataset
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.api.generation.v1.generation_service_pb2_grpc import GenerationServiceStub
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
@@ -62,7 +62,7 @@ EXAMPLES = dict(examples())
 
 
 def test_there_are_examples() -> None:
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 8
 
 
 class MyCritic(judge_service_pb2_grpc.JudgeServiceServicer):
@@ -78,13 +78,17 @@ async def gateway(tmp_path: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-async def test_an_example_runs(name: str, tmp_path: Path) -> None:
+async def test_an_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of_scripts(dataset=Dataset(content=lines(script_rows(2))))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_bytes(spec.dataset.content)
     names: dict[str, Any] = {
         **{one.__name__: one for one in (Contract, DramaturgClient, FakeGeneration, FakeJudge, MyCritic)},
         **{one.__name__: one for one in (Server, ServerSettings, failed, in_thread, open_channel, serve)},
         "GenerationServiceStub": GenerationServiceStub,
         "JudgeServiceStub": JudgeServiceStub,
+        "Dataset": Dataset,
+        "RunSpec": RunSpec,
         "grpc": grpc,
         "judge_service_pb2": judge_service_pb2,
         "judge_service_pb2_grpc": judge_service_pb2_grpc,

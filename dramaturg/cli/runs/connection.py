@@ -36,7 +36,12 @@ _REFUSALS = frozenset(
 
 
 def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
-    """Does something with the runs of a gateway.
+    """Does something with the runs of a gateway, as ``ask_gateway`` does."""
+    return ask_gateway(target, lambda client: work(client.runs))
+
+
+def ask_gateway(target: str, work: Callable[[DramaturgClient], Awaitable[Result]]) -> Result:
+    """Does something with a gateway.
 
     Raises:
         typer.Exit: With a message: 2 where the gateway refused it, 1 where the gateway or a model did not
@@ -45,7 +50,7 @@ def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
 
     async def connected() -> Result:
         async with DramaturgClient(target) as client:
-            return await work(client.runs)
+            return await work(client)
 
     try:
         return run(connected())

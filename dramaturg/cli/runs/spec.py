@@ -36,7 +36,7 @@ MaxTokens = Annotated[
 SHOWN_ERRORS = 10
 """The most rows that are no valid requests that are told one by one."""
 INLINE_BYTES = 15 << 20
-"""The largest file that is sent with the request, in bytes: a server takes requests of 16 MiB by default."""
+"""The largest file that is sent with the request, in bytes; a larger one is uploaded before."""
 
 _FORMATS = {
     Format.JSONL: run_pb2.DATASET_FORMAT_JSONL,
@@ -46,10 +46,12 @@ _FORMATS = {
 
 
 def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: int | None) -> Dataset:
-    """The dataset that a file or address names; a small local file is sent, anything else referred to.
+    """The dataset that a file or address names.
+
+    A small local file is the content. A dataset without a source stands for a larger one, which is uploaded.
 
     Raises:
-        typer.Exit: 2 with a message where the file cannot be read or is too large to be sent.
+        typer.Exit: 2 with a message where the file cannot be read, or standard input is too large.
     """
     form = form or format_of(file)
     dataset = Dataset(row_limit=limit or 0)
@@ -61,8 +63,9 @@ def make_dataset(file: str, form: Format | None, *, by_reference: bool, limit: i
             fail("--by-reference: standard input has no path that a gateway could read")
         dataset.uri = str(path.absolute())
     else:
-        dataset.content = _content(file, path)
         form = form or Format.JSONL
+        if (content := _content(file, path)) is not None:
+            dataset.content = content
     if form is not None:
         dataset.format = _FORMATS[form]
     return dataset
@@ -72,7 +75,7 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
     """Looks at the rows that are sent and tells of those that are no valid requests.
 
     Args:
-        file: What they are called.
+        file: The file.
         dataset: The dataset. Nothing is looked at where it has an address.
         kind: The type of a row.
         filled: Fields that rows may leave out.
@@ -80,16 +83,17 @@ def check_rows(file: str, dataset: Dataset, kind: type[Message], filled: Collect
     Raises:
         typer.Exit: 2 with a message where no row is valid, or the dataset cannot be read.
     """
-    if dataset.WhichOneof("source") != "content":
+    source = dataset.WhichOneof("source")
+    if source not in {"content", None}:
         return
     form = next(name for name, value in _FORMATS.items() if value == dataset.format)
-    reader = DatasetReader(
-        io.BytesIO(dataset.content), kind, form, row_limit=dataset.row_limit or None, filled=filled
-    )
-    try:
-        count = sum(1 for _ in reader)
-    except DatasetError as error:
-        fail(f"{file} {error}")
+    path = local_path(file)
+    with path.open("rb") if source is None and path else io.BytesIO(dataset.content) as rows:
+        reader = DatasetReader(rows, kind, form, row_limit=dataset.row_limit or None, filled=filled)
+        try:
+            count = sum(1 for _ in reader)
+        except DatasetError as error:
+            fail(f"{file} {error}")
     manifest, name = reader.manifest, kind.DESCRIPTOR.name
     problems = "".join(
         f"\n  line {row.line}: {': '.join(part for part in row.violations[0] if part)}"
@@ -145,7 +149,8 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def _content(file: str, path: Path) -> bytes:
+def _content(file: str, path: Path) -> bytes | None:
+    """The content of a file. None: it is too large to be sent with a request."""
     try:
         if file == STANDARD_INPUT:
             stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
@@ -156,10 +161,9 @@ def _content(file: str, path: Path) -> bytes:
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
     if len(content) > INLINE_BYTES:
-        fail(
-            f"{file} has more than {INLINE_BYTES >> 20} MiB, the most that is sent with a request: put it "
-            "where the gateway can read it and name it with --by-reference, or by an object store's address"
-        )
+        if file != STANDARD_INPUT:
+            return None
+        fail(f"{file}: standard input has more than {INLINE_BYTES >> 20} MiB: write it to a file and name it")
     if not content:
         fail(f"{file}: there are no rows")
     return content

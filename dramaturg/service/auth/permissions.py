@@ -53,6 +53,10 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         "ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunSamples ExtendRun DeleteRun",
     },
+    "dramaturg.api.evaluation.v1.DatasetService": {
+        RUNS_READ: "GetDataset ListDatasets",
+        RUNS_WRITE: "CreateDataset WriteDataset DeleteDataset",
+    },
     "dramaturg.api.generation.v1.GenerationService": {
         SERVE: "Generate GenerateBatch ListModels GetRateLimits CheckProvider GetLedgerStatus"
     },

@@ -206,8 +206,11 @@ class RunEngine:
             try:
                 while await self._threads(self._store.purge_deleted):
                     pass
+                expiry = self._settings.upload_expiry_seconds
+                while await self._threads(self._store.purge_datasets, expiry):
+                    pass
             except StoreError as error:
-                logger.warning("deleted runs cannot be purged: %s", error)
+                logger.warning("deleted runs and datasets cannot be purged: %s", error)
             await asyncio.sleep(PURGE_SECONDS)
 
     async def _has_work(self) -> bool:

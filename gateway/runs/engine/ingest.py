@@ -19,6 +19,7 @@ from gateway.runs.dataset_process import (
 )
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.uploads import URI_PREFIX, as_file
 from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
@@ -68,23 +69,28 @@ def read_samples(
     def has_ended() -> bool:
         return is_stopped() or not is_active_attempt(store.get_run(run.id), run.attempt)
 
-    content = b"" if run.spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
-    reader = sample_reader(run.spec, content, access, limits, has_ended)
     checked = time.monotonic()
     try:
-        for group in _groups(reader):
-            store.add_samples(run.id, group)
-            if time.monotonic() - checked > _STATE_CHECK_SECONDS:
-                checked = time.monotonic()
-                if has_ended():
-                    return False
+        with as_file(run.spec, run.tenant, store, access) as (spec, readable):
+            content = store.content(run.id) if spec.dataset.WhichOneof("source") == "content" else b""
+            reader = sample_reader(spec, content, readable, limits, has_ended)
+            for group in _groups(reader):
+                store.add_samples(run.id, group)
+                if time.monotonic() - checked > _STATE_CHECK_SECONDS:
+                    checked = time.monotonic()
+                    if has_ended():
+                        return False
     except StoppedError:
         return False
     except DatasetError as error:
         raise UnreadableDatasetError(f"the dataset {error}") from error
     except ServiceError as error:
         raise UnreadableDatasetError(f"the dataset cannot be read: {error.message}") from error
-    store.set_manifest(run.id, reader.manifest)
+    manifest = DatasetManifest()
+    manifest.CopyFrom(reader.manifest)
+    if run.spec.dataset.WhichOneof("source") == "dataset_id":
+        manifest.uri = f"{URI_PREFIX}{run.spec.dataset.dataset_id}"
+    store.set_manifest(run.id, manifest)
     return True
 
 

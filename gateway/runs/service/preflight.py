@@ -24,6 +24,9 @@ from gateway.judges.registry import Judge
 from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
 from gateway.runs.dataset_process import DatasetProcessError, sample_reader
 from gateway.runs.records import NewSample
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import store_unavailable
+from gateway.runs.uploads import ready_dataset
 
 PLANNED_ROWS = 20
 """The first valid rows that are planned."""
@@ -58,10 +61,14 @@ class Preflight:
         context: The judges.
         access: The datasets that may be read.
         limits: The limits of a process that reads a dataset.
+        store: The run store.
     """
 
-    def __init__(self, context: EvaluationContext, access: DatasetAccess, limits: ProcessLimits) -> None:
+    def __init__(
+        self, context: EvaluationContext, access: DatasetAccess, limits: ProcessLimits, store: RunStore
+    ) -> None:
         self._context = context
+        self._store = store
         self._access = access
         self._limits = limits
         self._turns = FairSemaphore(_CONCURRENT_READS)
@@ -91,16 +98,26 @@ class Preflight:
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
         async with self._turns.single(current().tenant):
-            rows = await asyncio.to_thread(self._first_rows, spec)
+            try:
+                rows = await asyncio.to_thread(self._first_rows, spec)
+            except StoreError as error:
+                raise store_unavailable(error) from error
         return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
 
     def _first_rows(self, spec: RunSpec) -> Sequence[NewSample]:
-        if spec.dataset.WhichOneof("source") != "content":
+        source = spec.dataset.WhichOneof("source")
+        if source == "uri":
             return ()
         first = RunSpec()
         first.CopyFrom(spec)
         first.dataset.row_limit = min(spec.dataset.row_limit or READ_ROWS, READ_ROWS)
-        content = first.dataset.content
+        if source == "content":
+            content = spec.dataset.content
+        else:
+            dataset = ready_dataset(self._store, spec.dataset.dataset_id, current().tenant)
+            # A row that ends beyond is not valid, and Parquet cannot be read in part.
+            content = next(self._store.dataset_content(dataset), b"")
+            first.dataset.format = spec.dataset.format or dataset.format
         first.dataset.content = b"carried apart"
         rows: list[NewSample] = []
         # The run reports these errors.

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from gateway.runs.store.base import RequestIdReusedError, RunStore, StoreError
+from gateway.runs.store.base import (
+    DatasetOffsetError,
+    DatasetQuotaError,
+    RequestIdReusedError,
+    RunStore,
+    StoreError,
+)
 
-__all__ = ["RequestIdReusedError", "RunStore", "StoreError", "open_store"]
+__all__ = [
+    "DatasetOffsetError",
+    "DatasetQuotaError",
+    "RequestIdReusedError",
+    "RunStore",
+    "StoreError",
+    "open_store",
+]
 
 RETRY_SECONDS = 5.0
 

@@ -19,9 +19,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
 from gateway.runs.records import (
+    DatasetRecord,
     Event,
     Incident,
     ModelSums,
+    NewDataset,
     NewRun,
     NewSample,
     RunRecord,
@@ -38,6 +40,22 @@ class StoreError(RuntimeError):
 
 class RequestIdReusedError(ValueError):
     """A request id was used before with another spec."""
+
+
+class DatasetOffsetError(ValueError):
+    """Bytes do not follow those received.
+
+    Args:
+        received: The number of bytes received.
+    """
+
+    def __init__(self, received: int) -> None:
+        super().__init__(f"{received} bytes are received")
+        self.received = received
+
+
+class DatasetQuotaError(ValueError):
+    """The datasets of a tenant would exceed its quota."""
 
 
 class RunStore(Protocol):
@@ -254,6 +272,54 @@ class RunStore(Protocol):
 
     def live_executors(self) -> Sequence[str]:
         """The executors whose lease has not expired, by the clock of the store."""
+
+    # Uploaded datasets.
+
+    def create_dataset(self, new: NewDataset, quota_bytes: int | None = None) -> tuple[DatasetRecord, bool]:
+        """Creates a dataset without content. Returns it, or the existing one, and whether it is new.
+
+        Args:
+            new: The dataset.
+            quota_bytes: The most bytes of the tenant's datasets together. None: any number.
+
+        Raises:
+            DatasetQuotaError: The datasets would have more bytes.
+        """
+
+    def get_dataset(self, dataset_id: str, tenant: str) -> DatasetRecord | None:
+        """The dataset; None if the tenant has none of this id."""
+
+    def list_datasets(self, tenant: str, *, limit: int, before: int | None = None) -> Sequence[DatasetRecord]:
+        """Datasets, the newest first, with numbers below ``before``."""
+
+    def append_dataset(
+        self, dataset_id: str, tenant: str, position: int, content: bytes
+    ) -> DatasetRecord | None:
+        """Appends bytes. Returns the dataset; None if it does not exist.
+
+        Raises:
+            DatasetOffsetError: The position is not the number of bytes received.
+        """
+
+    def set_dataset_ready(self, dataset_id: str, tenant: str) -> DatasetRecord | None:
+        """Records that the content has the SHA-256. Returns the dataset; None if it does not exist."""
+
+    def dataset_content(self, dataset: DatasetRecord) -> Iterator[bytes]:
+        """The received content in pieces, each read in a transaction of its own.
+
+        Raises:
+            KeyError: From the iteration: the dataset was deleted.
+        """
+
+    def delete_dataset(self, dataset_id: str, tenant: str) -> None:
+        """Deletes a dataset: hides it in one transaction, then deletes its content in bounded ones."""
+
+    def purge_datasets(self, expiry_seconds: float | None = None) -> bool:
+        """Deletes a bounded part of deleted datasets and expired uploads. Returns whether any may be left.
+
+        Args:
+            expiry_seconds: The time without progress after which an upload expires. None: uploads are kept.
+        """
 
     # Spending.
 

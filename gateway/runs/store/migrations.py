@@ -8,7 +8,15 @@ import sqlalchemy as sa
 
 from gateway.runs.store.base import StoreError
 from gateway.runs.store.database import Database
-from gateway.runs.store.tables import DELETED_INDEX, SCHEMA_VERSION, metadata, run_judges, run_spending
+from gateway.runs.store.tables import (
+    DELETED_INDEX,
+    SCHEMA_VERSION,
+    dataset_chunks,
+    datasets,
+    metadata,
+    run_judges,
+    run_spending,
+)
 
 Step = Callable[[sa.Connection], None]
 
@@ -46,12 +54,18 @@ def _add_judges(connection: sa.Connection) -> None:
     run_judges.create(connection)
 
 
+def _add_datasets(connection: sa.Connection) -> None:
+    datasets.create(connection)
+    dataset_chunks.create(connection)
+
+
 STEPS: Mapping[int, Step] = {
     2: _add_incident,
     3: _add_spending,
     4: _add_preparations,
     5: _add_outcome,
     6: _add_judges,
+    7: _add_datasets,
 }
 """The change to each version above 1. An empty database gets the newest tables at once."""
 

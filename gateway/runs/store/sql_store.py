@@ -22,9 +22,11 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2 import RerunScope, ResultFilter
 from gateway.runs.records import (
+    DatasetRecord,
     Event,
     Incident,
     ModelSums,
+    NewDataset,
     NewRun,
     NewSample,
     RunRecord,
@@ -33,7 +35,17 @@ from gateway.runs.records import (
     SeenJudge,
     Spending,
 )
-from gateway.runs.store import attempts, judges, leases, progress, results, runs, samples, spending
+from gateway.runs.store import (
+    attempts,
+    datasets,
+    judges,
+    leases,
+    progress,
+    results,
+    runs,
+    samples,
+    spending,
+)
 from gateway.runs.store.base import RunStore
 from gateway.runs.store.database import Database
 
@@ -246,6 +258,58 @@ class SqlRunStore(RunStore):
 
     def live_executors(self) -> Sequence[str]:
         return self._database.read(lambda connection: leases.live(connection, self._database.now(connection)))
+
+    def create_dataset(self, new: NewDataset, quota_bytes: int | None = None) -> tuple[DatasetRecord, bool]:
+        def work(connection: sa.Connection) -> tuple[DatasetRecord, bool]:
+            return datasets.create(connection, self._database.now(connection), new, quota_bytes)
+
+        try:
+            return self._database.write(work)
+        except sa.exc.IntegrityError:  # another gateway inserted it after our read
+            return self._database.write(work)
+
+    def get_dataset(self, dataset_id: str, tenant: str) -> DatasetRecord | None:
+        return self._database.read(lambda connection: datasets.find(connection, dataset_id, tenant))
+
+    def list_datasets(self, tenant: str, *, limit: int, before: int | None = None) -> Sequence[DatasetRecord]:
+        return self._database.read(
+            lambda connection: datasets.list_datasets(connection, tenant, limit, before)
+        )
+
+    def append_dataset(
+        self, dataset_id: str, tenant: str, position: int, content: bytes
+    ) -> DatasetRecord | None:
+        return self._database.write(
+            lambda connection: datasets.append(
+                connection, self._database.now(connection), dataset_id, tenant, position, content
+            )
+        )
+
+    def set_dataset_ready(self, dataset_id: str, tenant: str) -> DatasetRecord | None:
+        return self._database.write(
+            lambda connection: datasets.set_ready(
+                connection, self._database.now(connection), dataset_id, tenant
+            )
+        )
+
+    def dataset_content(self, dataset: DatasetRecord) -> Iterator[bytes]:
+        position = 0
+        while position < dataset.received:
+            piece = self._database.read(partial(datasets.chunk, number=dataset.number, position=position))
+            if not piece:
+                raise KeyError(dataset.id)
+            yield piece
+            position += len(piece)
+
+    def delete_dataset(self, dataset_id: str, tenant: str) -> None:
+        self._database.write(lambda connection: datasets.hide(connection, dataset_id, tenant))
+        while self.purge_datasets():
+            pass
+
+    def purge_datasets(self, expiry_seconds: float | None = None) -> bool:
+        return self._database.write(
+            lambda connection: datasets.purge(connection, self._database.now(connection), expiry_seconds)
+        )
 
     def add_spending(self, tenant: str, spent: Spending) -> None:
         self._database.write(

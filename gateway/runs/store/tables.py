@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -248,6 +248,39 @@ run_judges = sa.Table(
     sa.Column("seen", UtcTimestamp, nullable=False),
 )
 """The identities of the judges of each run."""
+
+datasets = sa.Table(
+    "datasets",
+    metadata,
+    sa.Column("number", _Number, primary_key=True, autoincrement=True),
+    sa.Column("tenant", SanitizedText, nullable=False),
+    # The SHA-256 of the content. Absent: deleted, and its chunks are being deleted.
+    sa.Column("id", sa.Text),
+    sa.Column("display_name", SanitizedText, nullable=False),
+    # evaluation.v1.DatasetFormat.
+    sa.Column("format", sa.SmallInteger, nullable=False),
+    sa.Column("byte_count", sa.BigInteger, nullable=False),
+    sa.Column("received", sa.BigInteger, nullable=False, default=0),
+    # Whether the content was compared with the SHA-256.
+    sa.Column("ready", sa.Boolean, nullable=False, default=False),
+    # By the clock of the store.
+    sa.Column("create_time", UtcTimestamp, nullable=False),
+    sa.Column("update_time", UtcTimestamp, nullable=False),
+    sa.UniqueConstraint("tenant", "id"),
+    sqlite_autoincrement=True,
+)
+"""The uploaded datasets."""
+
+dataset_chunks = sa.Table(
+    "dataset_chunks",
+    metadata,
+    sa.Column("dataset", sa.BigInteger, sa.ForeignKey("datasets.number"), primary_key=True),
+    # The place of its first byte in the content.
+    sa.Column("position", sa.BigInteger, primary_key=True),
+    # Compressed.
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+"""The contents of uploaded datasets."""
 
 RUN_PARTS = (
     run_judges,

@@ -97,7 +97,7 @@ async def evaluate(channel: grpc.aio.Channel, candidates: int = 2) -> Any:
     [(2_000_000, "2000000"), (12_345_678.25, "12345678.25"), (5.0, "5"), (2e-5, "0.00002")],
 )
 def test_a_limit_in_metadata_is_a_plain_number(limit: float, text: str) -> None:
-    error = gate._exhausted("usd_per_day", limit, "US dollars today", None)
+    error = gate.quota_exhausted("usd_per_day", limit, "US dollars today", None)
     assert error.metadata == {"quota": "usd_per_day", "limit": text}
     assert f" {text} US dollars" in error.message
 

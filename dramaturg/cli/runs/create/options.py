@@ -11,11 +11,12 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import Sampling
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
+from dramaturg.cli.datasets import show_upload
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.options import AsJson, FileFormat, Judges, Limit, ModelsUnderTest
 from dramaturg.cli.platform import fail
-from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.runs.overview import Labels, print_run
 from dramaturg.cli.runs.spec import (
     INLINE_BYTES,
@@ -33,6 +34,8 @@ from dramaturg.cli.runs.spec import (
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.cli.sampling_options import MaxOutputTokens, ReasoningEffort, Temperature, TopP
 from dramaturg.cli.terminal import echo
+from dramaturg.client import DramaturgClient
+from dramaturg.datasets import local_path
 from dramaturg.datasets.row_file import STANDARD_INPUT
 
 
@@ -44,8 +47,8 @@ def _create(
         typer.Argument(
             metavar="FILE|ADDRESS",
             help="The samples: JSON Lines, CSV or Parquet. A local file of at most "
-            f"{INLINE_BYTES >> 20} MiB is sent; an address such as s3://bucket/rows.parquet is read by the "
-            "gateway; - is standard input.",
+            f"{INLINE_BYTES >> 20} MiB is sent with the request, a larger one is uploaded before. An address "
+            "(s3://bucket/rows.parquet) is read by the gateway; - is standard input.",
         ),
     ],
     target: RunTarget = DEFAULT_TARGET,
@@ -147,11 +150,20 @@ def _create(
     if of_all := judge_models.pop("", ""):
         spec.options.model = of_all
     set_judges(spec.judges, judges, judge_models)
-    run = ask(target, lambda runs: runs.create(spec, request_id=request_id))
+    run = ask_gateway(target, lambda client: _sent(client, spec, file, request_id))
     if watch:
         echo(run.id, err=as_json)
         follow(target, run.id, as_json=as_json)
     print_run(run, as_json=as_json)
+
+
+async def _sent(client: DramaturgClient, spec: RunSpec, file: str, request_id: str) -> Run:
+    if spec.dataset.WhichOneof("source") is None:
+        path = local_path(file)
+        assert path is not None
+        dataset = await client.datasets.upload(path, form=spec.dataset.format, on_progress=show_upload)
+        spec.dataset.dataset_id = dataset.id
+    return await client.runs.create(spec, request_id=request_id)
 
 
 def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[..., None]]:

@@ -155,11 +155,9 @@ def test_what_cannot_be_asked_is_told(arguments: tuple[str, ...], expected: str,
 
 
 def test_files_that_cannot_be_sent_are_told(tmp_path: Path) -> None:
-    large = tmp_path / "large.jsonl"
-    with large.open("wb") as file:
-        file.truncate(INLINE_BYTES + 1)
-    expected = "more than 15 MiB, the most that is sent with a request: put it where the gateway can read it"
-    assert expected in refused("scripts", large)
+    large = b" " * (INLINE_BYTES + 1)
+    expected = "standard input has more than 15 MiB: write it to a file and name it"
+    assert expected in refused("scripts", "-", stdin=large)
     assert "none.jsonl: No such file or directory" in refused("scripts", tmp_path / "none.jsonl")
     told = refused("scripts", "-", "--format", "csv", stdin=b"task.gaol\nMake tea\n")
     assert '- has the column "task.gaol", which is no field of EvaluateScriptsRequest' in told
