@@ -67,4 +67,11 @@ GroupBy = Annotated[
         help="Also report figures by the values of a tag, or of several tags together; repeatable.",
     ),
 ]
+UnusableOutputsAbstain = Annotated[
+    bool,
+    typer.Option(
+        "--unusable-outputs-abstain",
+        help="Refused, empty and cut-off outputs of models under test abstain. Default: they are failures.",
+    ),
+]
 KeepAced = Annotated[bool, typer.Option("--keep-aced", help="Include scripts that every model aces.")]

@@ -24,10 +24,11 @@ def _rows(result: DecisionResult, texts: bool) -> Iterator[RunResult]:
             role="author",
         )
         set_provenance(row, choice.provenance)
-        if not choice.abstain_reason:
+        if choice.choice:
             row.label = Choice.Name(choice.choice).removeprefix("CHOICE_")
         if choice.HasField("correct"):
             row.value = float(choice.correct)
+            row.failure_reason = choice.failure_reason
             row.outcome = verdict_pb2.OUTCOME_PASS if choice.correct else verdict_pb2.OUTCOME_FAIL
         else:  # without a gold label no choice is right or wrong
             set_abstention(row, choice.abstain_reason or verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE)

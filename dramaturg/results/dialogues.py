@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.results.kind import ResultKind
@@ -24,6 +25,14 @@ def is_panel_mean(row: RunResult) -> bool:
 def _rows(result: DialogueResult, texts: bool) -> Iterator[RunResult]:
     del texts
     ratings = reply_ratings(result.ratings)
+    failures = {reply.model: reply.failure_reason for reply in result.replies}
+    for row in _judgements(result, ratings):
+        if not row.abstain_reason:
+            row.failure_reason = failures.get(row.model, verdict_pb2.ABSTAIN_REASON_UNSPECIFIED)
+        yield row
+
+
+def _judgements(result: DialogueResult, ratings: Mapping[str, float | None]) -> Iterator[RunResult]:
     aced = ACED if is_aced(ratings) else ""
     for model, rating in ratings.items():
         panel = [rated for rated in result.ratings if rated.model == model]

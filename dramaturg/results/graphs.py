@@ -33,18 +33,20 @@ def _rows(result: GraphsResult, texts: bool) -> Iterator[RunResult]:
     compared = writes or any(graph.HasField("distance") for graph in result.graphs)
     for graph in result.graphs:
         rows = [
-            *(_scores(graph, result.reference) if scored else ()),
+            *(_scores(graph, result.reference, writes=writes) if scored else ()),
             *(_distance(graph) if compared else ()),
         ]
         for row in rows:
             row.model = graph.model
+            if not row.abstain_reason:
+                row.failure_reason = graph.failure_reason
             row.rationale = row.rationale or "\n".join(graph.failures)
             if graph.provenances:
                 row.provenance.CopyFrom(_merge(graph.provenances))
             yield row
 
 
-def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]:
+def _scores(graph: MeasuredGraph, reference: ScriptGraph, *, writes: bool) -> Iterator[RunResult]:
     f1, exact = RunResult(measure="f1"), RunResult(measure="exact_match")
     if graph.HasField("score"):
         if graph.score.HasField("measures"):
@@ -55,15 +57,19 @@ def _scores(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[RunResult]
         exact.value = float(graph.score.exact_match)
     else:
         for row in (f1, exact):
-            set_abstention(row, graph.abstain_reason or _why_unscored(graph.graph, reference))
+            set_abstention(row, graph.abstain_reason or _why_unscored(graph, reference, writes=writes))
     yield f1
     yield exact
 
 
-def _why_unscored(graph: ScriptGraph, reference: ScriptGraph) -> AbstainReason.ValueType:
+def _why_unscored(
+    measured: MeasuredGraph, reference: ScriptGraph, *, writes: bool
+) -> AbstainReason.ValueType:
     """NOT_APPLICABLE if the graph has other events than the reference, else the graph service failed."""
     texts = {event.id: event.text for event in reference.events}
-    same = all(event.text in {"", texts.get(event.id)} for event in graph.events)
+    same = all(event.text in {"", texts.get(event.id)} for event in measured.graph.events)
+    if measured.failure_reason:
+        same = not writes
     return ABSTAIN_REASON_JUDGE_UNAVAILABLE if same else ABSTAIN_REASON_NOT_APPLICABLE
 
 

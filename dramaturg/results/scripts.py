@@ -25,6 +25,8 @@ def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
                 outcome=verdict.outcome,
                 abstain_reason=verdict.abstain_reason,
             )
+            if not verdict.abstain_reason:
+                row.failure_reason = candidate.failure_reason
             if verdict.outcome in {verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL}:
                 row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
             if verdict.HasField("confidence"):

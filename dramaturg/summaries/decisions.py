@@ -10,7 +10,7 @@ from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.formats.choice75 import SOURCE, SOURCE_TAG
-from dramaturg.results.names import abstention_name
+from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.summaries.decision_accuracy import PositionBias
 from dramaturg.summaries.samples import SampleAggregator
 
@@ -61,13 +61,14 @@ class DecisionsAggregator(SampleAggregator[DecisionResult]):
             self.choices += 1
             setup = _setup(choice)
             orders[setup.model, setup.prompt][choice.options_swapped] = choice.choice
-            if not choice.choice:
+            if not choice.choice and not choice.failure_reason:
                 self.abstentions[abstention_name(choice.abstain_reason)] += 1
             if gold:
                 self.items[setup].append(
                     LabelledItem(
                         gold=gold,
-                        predicted=choice_name(choice.choice),
+                        # A failure is a label of its own, which is never right.
+                        predicted=choice_name(choice.choice) or reason_name(choice.failure_reason).lower(),
                         abstain_reason=choice.abstain_reason,
                         tags=tags,
                     )

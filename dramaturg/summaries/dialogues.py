@@ -77,8 +77,8 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
         super().add(result)
         unusable = {reply.model for reply in result.replies if reply.abstain_reason}
         for reply in result.replies:
-            if reply.abstain_reason:
-                self.unusable_replies[reply.model, abstention_name(reply.abstain_reason)] += 1
+            if reason := reply.abstain_reason or reply.failure_reason:
+                self.unusable_replies[reply.model, abstention_name(reason)] += 1
         for rated in result.ratings:
             if not rated.rating.HasField("value") and rated.model not in unusable:
                 self.abstentions[abstention_name(rated.rating.abstain_reason)] += 1

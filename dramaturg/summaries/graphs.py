@@ -20,7 +20,7 @@ from dramaturg.api.graph.v1.graph_service_pb2 import (
     MeasureEditDistanceResponse,
     ScoreSummary,
 )
-from dramaturg.results.names import abstention_name
+from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.summaries.samples import SampleAggregator
 
 GROUP = "group"
@@ -48,6 +48,8 @@ class Counts:
     """How many graphs were wanted."""
     abstentions: Counter[str] = field(default_factory=Counter)
     """How many there are not, by reason."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """The failures of the model to give a graph, by reason; their measures are those of an empty graph."""
     checked: int = 0
     """How many were checked."""
     cyclic: int = 0
@@ -67,10 +69,13 @@ class Counts:
         """Counts a graph."""
         self.graphs += 1
         self.dropped += bool(measured.dropped)
-        if not measured.HasField("graph"):
+        if measured.failure_reason:
+            self.failures[reason_name(measured.failure_reason)] += 1
+        elif not measured.HasField("graph"):
             self.abstentions[abstention_name(measured.abstain_reason)] += 1
             return
-        self.unmeasured += bool(measured.failures)
+        else:
+            self.unmeasured += bool(measured.failures)
         self.removed_edges += len(measured.removed)
         if measured.HasField("report"):
             self.checked += 1

@@ -98,6 +98,8 @@ class RunKind(EvaluationKind):
         if spec.models and hasattr(request, "models"):
             added = [model for model in dict.fromkeys(spec.models) if model not in request.models]
             request.models.extend(added)
+        if spec.unusable_outputs_abstain and hasattr(request, "unusable_outputs_abstain"):
+            request.unusable_outputs_abstain = True
         self._apply_options(request, spec)
 
     def _row_judges(self, spec: RunSpec) -> Sequence[JudgeSelection]:

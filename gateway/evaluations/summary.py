@@ -20,13 +20,13 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures, Summary, SummaryOptions
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.judge.usage import add_usage
 from dramaturg.kinds import find_kind
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.results.means import Mean
-from dramaturg.results.names import abstention_name
+from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import from_rpc_error, invalid
@@ -158,6 +158,7 @@ class Summarizer:
         self._samples = self._failed = self._judgements = 0
         self._failures: Counter[str] = Counter()
         self._abstentions: Counter[str] = Counter()
+        self._model_failures: Counter[tuple[str, str]] = Counter()
         self._usage = Usage()
         self._judges: dict[tuple[Any, ...], JudgeFigures] = {}
         self._sums: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
@@ -205,6 +206,10 @@ class Summarizer:
             usage=self._usage,
             judges=[self._judges[key] for key in sorted(self._judges)],
             options=self._options,
+            model_failures=[
+                ModelFailures(model=model, reason=reason, judgement_count=count)
+                for (model, reason), count in sorted(self._model_failures.items())
+            ],
         )
         summary.notices.extend(_pooled_judges(summary.judges))
         self._rank(summary)
@@ -221,6 +226,8 @@ class Summarizer:
         for row in rows:
             if row.outcome == OUTCOME_ABSTAIN:
                 self._abstentions[abstention_name(row.abstain_reason)] += 1
+            if row.failure_reason:
+                self._model_failures[row.model, reason_name(row.failure_reason)] += 1
             by_measure[row.model, row.measure].append(row)
             if pooled:
                 by_measure[row.model, ""].append(row)

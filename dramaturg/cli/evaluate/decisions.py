@@ -14,7 +14,7 @@ from dramaturg.api.generation.v1 import authoring_decisions_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy
+from dramaturg.cli.options import GroupBy, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -58,6 +58,8 @@ class DecisionOverrides:
     """How the question is put."""
     order: OrderName | None
     """Order in which the options are shown."""
+    unusable_outputs_abstain: bool = False
+    """Whether unusable outputs of models abstain."""
 
     def apply(self, request: EvaluateDecisionsRequest) -> None:
         """Sets them in a request."""
@@ -68,6 +70,8 @@ class DecisionOverrides:
             request.prompts[:] = [_PROMPTS[prompt] for prompt in self.prompts]
         if self.order is not None:
             request.option_order = _ORDERS[self.order]
+        if self.unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
 
 
 @takes_groups
@@ -86,14 +90,16 @@ def decisions(
         list[str] | None,
         typer.Option(metavar="ROLE=NAME", help="The service that asks the models: author=NAME."),
     ] = None,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates decisions: models choose between two options (Choice-75).
 
     Each row is an EvaluateDecisionsRequest (docs/datasets.md), as "dramaturg convert choice75" writes
     them. All rows are checked before the first call. DIR/results.jsonl gets one DecisionResult a line and
-    DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". It
-    leaves abstentions out; two more columns count all of them as wrong and as right.
+    DIR/errors.jsonl the decisions that failed. Accuracy is micro, by the tags "format" and "level". A
+    refused, empty or cut-off answer is a wrong choice. Accuracy leaves abstentions out; two more columns
+    count all of them as wrong and as right.
 
     Exit codes: 0 all decisions have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -108,7 +114,9 @@ def decisions(
         judges = tuple(parse_judges(judge or ()))
     except ValueError as error:
         fail(str(error))
-    overrides = DecisionOverrides(judges, tuple(model or ()), tuple(prompt or ()), order)
+    overrides = DecisionOverrides(
+        judges, tuple(model or ()), tuple(prompt or ()), order, unusable_outputs_abstain
+    )
     evaluate_file(
         job,
         Evaluation(
@@ -127,4 +135,4 @@ def decisions(
 def choices_judged(event: EvaluateDecisionsResponse) -> JudgementCount:
     """How many choices an event brings."""
     count = int(event.HasField("choice"))
-    return JudgementCount(count, count and int(not event.choice.choice))
+    return JudgementCount(count, count and int(bool(event.choice.abstain_reason)))

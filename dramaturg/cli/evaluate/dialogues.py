@@ -18,7 +18,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, 
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, Judges, KeepAced
+from dramaturg.cli.options import GroupBy, Judges, KeepAced, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -44,6 +44,8 @@ class DialogueOverrides:
     """Whether all pairs of models are compared."""
     ratings_omitted: bool = False
     """Whether replies are not rated."""
+    unusable_outputs_abstain: bool = False
+    """Whether unusable replies of models abstain."""
 
     @classmethod
     def parse(
@@ -54,6 +56,7 @@ class DialogueOverrides:
         pairs: Sequence[str],
         *,
         ratings_omitted: bool,
+        unusable_outputs_abstain: bool = False,
     ) -> DialogueOverrides:
         """Reads them as the command line has them.
 
@@ -70,7 +73,15 @@ class DialogueOverrides:
                 raise ValueError(f"--pair {text!r} is not of the form MODEL,MODEL or {EVERY_PAIR}")
             if text != EVERY_PAIR:
                 named.append((first, second))
-        return cls(parse_judges(judges), by_role, models, named, EVERY_PAIR in pairs, ratings_omitted)
+        return cls(
+            parse_judges(judges),
+            by_role,
+            models,
+            named,
+            EVERY_PAIR in pairs,
+            ratings_omitted,
+            unusable_outputs_abstain,
+        )
 
     def apply(self, request: EvaluateDialoguesRequest) -> None:
         """Sets them in a request."""
@@ -86,6 +97,8 @@ class DialogueOverrides:
             request.pairs.extend(ModelPair(first_model=one, second_model=other) for one, other in pairs)
         if self.ratings_omitted:
             request.ratings_omitted = True
+        if self.unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
         if any(role == TEXT_SCORER.name for role, _ in self.judges):
             request.replies_scored = True
 
@@ -108,13 +121,15 @@ def dialogues(
         bool, typer.Option("--no-ratings", help="Compare replies without rating them.")
     ] = False,
     keep_aced: KeepAced = False,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates dialogues: replies are rated from 1 to 10 and compared (SimulBench).
 
     Each row is an EvaluateDialoguesRequest (docs/datasets.md), as "dramaturg convert simulbench" and
     "dramaturg simulate" write them. All rows are checked before the first call. DIR/results.jsonl gets
-    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. "--judge text-scorer=NAME"
+    one DialogueResult a line and DIR/errors.jsonl the scripts that failed. A refusal has the rating 1 and
+    loses; an empty or cut-off reply is judged as it stands. "--judge text-scorer=NAME"
     also scores each reply with a text scorer, e.g. for toxicity. The platform has none of its own.
 
     Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
@@ -130,7 +145,12 @@ def dialogues(
     """
     try:
         overrides = DialogueOverrides.parse(
-            judge or (), judge_model or (), model or (), pair or (), ratings_omitted=no_ratings
+            judge or (),
+            judge_model or (),
+            model or (),
+            pair or (),
+            ratings_omitted=no_ratings,
+            unusable_outputs_abstain=unusable_outputs_abstain,
         )
     except ValueError as error:
         fail(str(error))

@@ -15,7 +15,7 @@ from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy
+from dramaturg.cli.options import GroupBy, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -70,6 +70,8 @@ class GraphOverrides:
     """The mode of the edit distance, which is then measured for every task."""
     reduce: bool | None = None
     """Whether graphs are reduced before they are compared."""
+    unusable_outputs_abstain: bool = False
+    """Whether unusable outputs of models abstain."""
 
     def apply(self, request: EvaluateGraphsRequest) -> None:
         """Sets them in a request."""
@@ -88,6 +90,8 @@ class GraphOverrides:
             request.distance_mode = graph_service_pb2.DistanceMode.Value(name)
         if self.reduce is not None:
             request.reduce = self.reduce
+        if self.unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
 
 
 @takes_groups
@@ -119,14 +123,16 @@ def graphs(
         bool | None,
         typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
     ] = None,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates script graphs that models predict or write (proScript).
 
     Each row is an EvaluateGraphsRequest (docs/datasets.md), as "dramaturg convert proscript" writes them.
     All rows are checked before the first call. DIR/results.jsonl gets one GraphsResult a line and
-    DIR/errors.jsonl the scripts that failed. Scores are macro and micro, without abstentions, which are
-    counted; macro F1 with abstentions as 0 is reported too.
+    DIR/errors.jsonl the scripts that failed. A refused, empty or cut-off answer is measured as an
+    empty graph. Scores are macro and micro, without abstentions, which are counted; macro F1 with abstentions
+    as 0 is reported too.
 
     Exit codes: 0 all scripts have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
     4 fewer than 0.9 of the judgements were made, 130 interrupted.
@@ -143,7 +149,16 @@ def graphs(
         judges = tuple(parse_judges(judge or ()))
     except ValueError as error:
         fail(str(error))
-    overrides = GraphOverrides(judges, tuple(model or ()), task, method, cycle_policy, distance_mode, reduce)
+    overrides = GraphOverrides(
+        judges,
+        tuple(model or ()),
+        task,
+        method,
+        cycle_policy,
+        distance_mode,
+        reduce,
+        unusable_outputs_abstain,
+    )
     evaluate_file(
         job,
         Evaluation(
@@ -166,4 +181,4 @@ def _constant(name: str) -> str:
 def graphs_judged(event: EvaluateGraphsResponse) -> JudgementCount:
     """How many graphs an event brings."""
     count = int(event.HasField("graph"))
-    return JudgementCount(count, count and int(not event.graph.HasField("graph")))
+    return JudgementCount(count, count and int(bool(event.graph.abstain_reason)))

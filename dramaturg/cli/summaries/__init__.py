@@ -40,6 +40,12 @@ def show_summary(console: Terminal, summary: Summary) -> None:
         if not entry.rank and entry.model:
             judged = f"{entry.judged_count} of {entry.judgement_count} judgements"
             console.print(f"{entry.model} is unranked: {judged} have a value", style="yellow")
+    for failed in summary.model_failures:
+        model = failed.model or "the default model"
+        console.print(
+            f"{model}: {failed.judgement_count} judgements of outputs with the failure {failed.reason}",
+            style="yellow",
+        )
     for notice in summary.notices:
         console.print(f"note: {notice}", style="yellow")
     for problem in summary.problems:

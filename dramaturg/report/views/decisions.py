@@ -7,6 +7,7 @@ from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoic
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
 from dramaturg.report.views.common import abstention, provenances, truncate
 from dramaturg.report.views.model import Block, JudgementView, SampleView, SubjectView
+from dramaturg.results.names import reason_name
 
 
 def view(index: int, result: DecisionResult) -> SampleView:
@@ -33,6 +34,9 @@ def _choice(choice: int) -> str:
 def _chosen(choice: ModelChoice) -> SubjectView:
     if choice.abstain_reason:
         judgement = abstention("correct", choice.abstain_reason)
+    elif choice.failure_reason:
+        failed = "fail" if choice.HasField("correct") else "number"
+        judgement = JudgementView("correct", failed, reason_name(choice.failure_reason))
     elif choice.HasField("correct"):
         judgement = JudgementView("correct", "pass" if choice.correct else "fail", _choice(choice.choice))
     else:

@@ -55,7 +55,7 @@ def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:
         for one in ratings
     ]
     return SubjectView(
-        title=f"no reply: {reason_name(reply.abstain_reason)}" if reply.abstain_reason else "reply",
+        title=_title(reply),
         model=reply.model,
         text=truncate(reply.text),
         judgements=judgements + [_comparison(one) for one in compared],
@@ -65,6 +65,12 @@ def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:
             + [one.comparison.provenance for one in compared]
         ),
     )
+
+
+def _title(reply: ModelReply) -> str:
+    if reply.abstain_reason:
+        return f"no reply: {reason_name(reply.abstain_reason)}"
+    return f"reply: {reason_name(reply.failure_reason)}" if reply.failure_reason else "reply"
 
 
 def _comparison(item: ReplyComparison) -> JudgementView:

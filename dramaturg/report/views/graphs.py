@@ -32,8 +32,9 @@ def _lines(graph: ScriptGraph) -> Iterator[str]:
 
 
 def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
+    missing = graph.abstain_reason or graph.failure_reason
     return SubjectView(
-        title=f"no graph: {reason_name(graph.abstain_reason)}" if graph.abstain_reason else "graph",
+        title=f"no graph: {reason_name(missing)}" if missing else "graph",
         model=graph.model,
         steps=[StepView(line) for line in _lines(graph.graph)],
         notes=[

@@ -59,7 +59,10 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
         title=candidate.candidate_id,
         model=candidate.model,
         steps=[StepView(step.text, faults[index]) for index, step in enumerate(candidate.script.steps)],
-        notes=panels,
+        notes=[
+            *(["no script: " + reason_name(candidate.failure_reason)] if candidate.failure_reason else []),
+            *panels,
+        ],
         judgements=[verdict(item, ", ".join(judges[item.criterion])) for item in candidate.verdicts],
         provenances=provenances(assessed.assessment.provenance for assessed in candidate.assessments),
     )

@@ -18,11 +18,12 @@ from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.decisions.plan import CHOICES, DecisionsPlan, Question
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.streams import Emit, Evaluation
 
 
 class DecisionsEvaluation(Evaluation):
-    """The evaluation of one decision. A model that fails abstains; the others are not affected.
+    """The evaluation of one decision. A model that cannot be asked abstains; the others are not affected.
 
     Args:
         plan: The plan of the evaluation.
@@ -64,7 +65,10 @@ class DecisionsEvaluation(Evaluation):
         else:
             _settle(choice, answer)
             choice.provenance.registered_name = assignment.judge.name
-        if choice.choice and request.gold:
+            if is_model_failure(choice.abstain_reason, abstains=request.unusable_outputs_abstain):
+                choice.failure_reason = choice.abstain_reason
+                choice.ClearField("abstain_reason")
+        if request.gold and (choice.choice or choice.failure_reason):
             choice.correct = choice.choice == request.gold
         emit(choice=choice)
         return choice

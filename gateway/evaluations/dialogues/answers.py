@@ -6,7 +6,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
-from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, RoleVote
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference, RoleVote
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse, TextScore
 from gateway.evaluations.failures import Failure
@@ -28,6 +28,23 @@ _PREFERENCES = frozenset(
 def no_rating(reason: AbstainReason.ValueType, rationale: str) -> Rating:
     """Returns a rating that abstains."""
     return Rating(abstain_reason=reason, rationale=rationale)
+
+
+def refusal_rating() -> Rating:
+    """Returns the rating of a refusal, which no judge makes."""
+    return Rating(value=LOWEST, rationale="The model refused to reply.")
+
+
+def refusal_preference(first: bool, second: bool) -> Preference.ValueType:
+    """The preference between two replies of which at least one is a refusal.
+
+    Args:
+        first: Whether the first reply is a refusal.
+        second: Whether the second reply is a refusal.
+    """
+    if first and second:
+        return pair_judge_service_pb2.PREFERENCE_TIE
+    return pair_judge_service_pb2.PREFERENCE_SECOND if first else pair_judge_service_pb2.PREFERENCE_FIRST
 
 
 def settle_rating(answer: RateReplyResponse | Failure, assignment: JudgeAssignment) -> Rating:

@@ -1,7 +1,8 @@
 """Dialogues (SimulBench, section 2.5): every model continues one script, and the replies are judged.
 
-Replies are rated, compared and, on request, scored for an attribute, for example toxicity. An unusable reply
-is not judged: its ratings, comparisons and scores abstain for its reason.
+Replies are rated, compared and, on request, scored for an attribute, for example toxicity. A reply that
+abstains is not judged: its ratings, comparisons and scores abstain for its reason. A refusal has the lowest
+rating without a judge; a reply that is cut off or empty is judged as it stands.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     DialogueResult,
@@ -38,12 +40,15 @@ from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.dialogues.answers import (
     no_comparison,
     no_rating,
+    refusal_preference,
+    refusal_rating,
     settle_comparison,
     settle_rating,
     settle_score,
 )
 from gateway.evaluations.dialogues.plan import DialoguesPlan
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import JudgeAssignment
 
@@ -124,6 +129,9 @@ class DialoguesEvaluation(Evaluation):
                 provenance=answer.provenance,
             )
             reply.provenance.registered_name = assignment.judge.name
+            if is_model_failure(reply.abstain_reason, abstains=request.unusable_outputs_abstain):
+                reply.failure_reason = reply.abstain_reason
+                reply.ClearField("abstain_reason")
         emit(reply=reply)
         return reply
 
@@ -135,6 +143,8 @@ class DialoguesEvaluation(Evaluation):
         rated = ReplyRating(model=reply.model, judge=assignment.judge.name)
         if reply.abstain_reason:
             rated.rating.CopyFrom(no_rating(reply.abstain_reason, "There is no reply to rate."))
+        elif _is_refusal(reply):
+            rated.rating.CopyFrom(refusal_rating())
         else:
             asked = RateReplyRequest(
                 task=script.task,
@@ -153,8 +163,8 @@ class DialoguesEvaluation(Evaluation):
     ) -> ReplyScore:
         reply = await replied
         scored = ReplyScore(model=reply.model, judge=assignment.judge.name)
-        if reply.abstain_reason:
-            scored.score.abstain_reason = reply.abstain_reason
+        if reply.abstain_reason or _is_refusal(reply):
+            scored.score.abstain_reason = reply.abstain_reason or reply.failure_reason
         else:
             asked = ScoreTextsRequest(
                 texts=[reply.text], options=judge_options(assignment, self._plan.request)
@@ -174,6 +184,8 @@ class DialoguesEvaluation(Evaluation):
         )
         if missing := first.abstain_reason or second.abstain_reason:
             compared.comparison.CopyFrom(no_comparison(missing))
+        elif _is_refusal(first) or _is_refusal(second):
+            compared.comparison.preference = refusal_preference(_is_refusal(first), _is_refusal(second))
         else:
             answer = await self._ask_pair_judge(assignment, [first.text, second.text])
             compared.comparison.CopyFrom(settle_comparison(answer, assignment))
@@ -194,6 +206,10 @@ class DialoguesEvaluation(Evaluation):
         )
         stub = PairJudgeServiceStub(assignment.judge.channel)
         return await ask(assignment, self._timeouts, stub.ComparePair, asked, ComparePairResponse)
+
+
+def _is_refusal(reply: ModelReply) -> bool:
+    return reply.failure_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
 
 
 async def _take(given: GivenReply, emit: Emit) -> ModelReply:

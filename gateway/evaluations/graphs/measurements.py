@@ -30,7 +30,9 @@ class GraphMeasurer:
         self._stub = GraphServiceStub(plan.measurer.judge.channel)
 
     async def measure(self, measured: MeasuredGraph) -> None:
-        """Adds the requested measures. A missing graph has none."""
+        """Adds the requested measures. A missing graph has none unless it is a failure of the model."""
+        if measured.failure_reason:
+            await self._measure_failure(measured)
         if not measured.HasField("graph"):
             return
         stranger = self._stranger(measured.graph)
@@ -42,6 +44,25 @@ class GraphMeasurer:
         # In the order of the measures, regardless of which fails first.
         for failures in await asyncio.gather(*wanted):
             measured.failures.extend(failures)
+
+    async def _measure_failure(self, measured: MeasuredGraph) -> None:
+        """Measures a failure as the graph without edges, and without events if models write them."""
+        reference, writes = self._plan.request.reference, self._plan.writes
+        if not (writes or reference.edges):  # such a graph would be right
+            measured.abstain_reason = measured.failure_reason
+            measured.ClearField("failure_reason")
+            return
+        graph = ScriptGraph(scenario=reference.scenario, events=() if writes else reference.events)
+        blank = MeasuredGraph(graph=graph)
+        wanted = [] if writes else [self._check_and_score(blank)]
+        if self._plan.distance_mode is not None:
+            wanted.append(self._compare(blank, self._plan.distance_mode, same_events=not writes))
+        for failures in await asyncio.gather(*wanted):
+            measured.failures.extend(failures)
+        if blank.HasField("score"):
+            measured.score.CopyFrom(blank.score)
+        if blank.HasField("distance"):
+            measured.distance.CopyFrom(blank.distance)
 
     async def _check(self, measured: MeasuredGraph) -> Sequence[str]:
         answer = await ask(

@@ -31,6 +31,7 @@ from gateway.evaluations.graphs.answers import Cleaned, Kept, clean_edges, clean
 from gateway.evaluations.graphs.event_aliases import EventAliases
 from gateway.evaluations.graphs.plan import FEWEST_EVENTS, MOST_EVENTS, GraphsPlan
 from gateway.evaluations.graphs.soundness import check_graph
+from gateway.evaluations.model_failures import is_model_failure
 from gateway.judges.selection import JudgeAssignment
 
 MOST_DROPPED = 100
@@ -58,7 +59,12 @@ class GraphMaker:
         try:
             graph = await self._make()
         except _NoGraphError as missing:
-            made.abstain_reason = missing.reason
+            if missing.of_model and is_model_failure(
+                missing.reason, abstains=self._plan.request.unusable_outputs_abstain
+            ):
+                made.failure_reason = missing.reason
+            else:
+                made.abstain_reason = missing.reason
             made.failures.append(f"There is no graph: {missing}.")
         else:
             made.graph.CopyFrom(graph)
@@ -98,7 +104,7 @@ class GraphMaker:
             raise _failed(assignment, answer)
         self._sign(assignment, answer.provenance)
         self._made.dropped.extend(answer.dropped)
-        _check_abstention(assignment, answer.abstain_reason, answered=answer.HasField("graph"))
+        _check_abstention(assignment, answer.abstain_reason, answered=answer.HasField("graph"), of_model=True)
         fault = next(check_graph("graph", answer.graph), None)
         if fault is not None:
             raise _unparsable(assignment, f"{fault.field} {fault.description}")
@@ -132,7 +138,13 @@ class GraphMaker:
         self._sign(assignment, answer.provenance)
         self._made.dropped.extend(disguise.unmask(text) for text in answer.dropped)
         probable = bool(answer.probabilities)
-        _check_abstention(assignment, answer.abstain_reason, answered=probable or answer.HasField("graph"))
+        _check_abstention(
+            assignment,
+            answer.abstain_reason,
+            answered=probable or answer.HasField("graph"),
+            # The second step of a pipeline may have a model that is not under test.
+            of_model=not (self._plan.writes and assignment.model),
+        )
         if probable and answer.HasField("graph"):
             raise _unparsable(assignment, "it has both a graph and probabilities")
         if request.method and probable != (request.method == EDGE_METHOD_PAIRWISE):
@@ -192,9 +204,10 @@ class GraphMaker:
 
 
 class _NoGraphError(Exception):
-    def __init__(self, reason: AbstainReason.ValueType, explanation: str) -> None:
+    def __init__(self, reason: AbstainReason.ValueType, explanation: str, *, of_model: bool = False) -> None:
         super().__init__(explanation)
         self.reason = reason
+        self.of_model = of_model  # whether the model under test gave no usable answer
 
 
 def _failed(assignment: JudgeAssignment, failure: Failure) -> _NoGraphError:
@@ -211,7 +224,7 @@ def _unparsable(assignment: JudgeAssignment, fault: str) -> _NoGraphError:
 
 
 def _check_abstention(
-    assignment: JudgeAssignment, reason: AbstainReason.ValueType, *, answered: bool
+    assignment: JudgeAssignment, reason: AbstainReason.ValueType, *, answered: bool, of_model: bool
 ) -> None:
     """Checks that an answer has either a graph or an abstention with its reason."""
     if reason and answered:
@@ -220,7 +233,8 @@ def _check_abstention(
             f"{assignment.role.name} {assignment.judge.name!r} answered and abstained at once",
         )
     if reason:
-        raise _NoGraphError(reason, f"{assignment.role.name} {assignment.judge.name!r} abstained")
+        explanation = f"{assignment.role.name} {assignment.judge.name!r} abstained"
+        raise _NoGraphError(reason, explanation, of_model=of_model)
     if not answered:
         raise _unparsable(assignment, "it has neither a graph nor a reason for having none")
 

@@ -1,7 +1,8 @@
 """Scripts that the models under test of a run write before they are judged.
 
 The result holds the author of each script and its provenance as the assessment of the role "author": without
-verdicts if there is a script, with an abstention for each criterion otherwise.
+verdicts if there is a script. A refused, empty or cut-off script fails every criterion. A script that is
+missing for another reason, or with ``RunSpec.unusable_outputs_abstain``, abstains from every criterion.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Candidate
+from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
@@ -23,14 +24,15 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import add_usage
-from dramaturg.judge.verdicts import abstained
+from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.run_options import set_seed
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, select_judges
@@ -38,8 +40,9 @@ from gateway.judges.selection import JudgeAssignment, select_judges
 _UNUSABLE = {
     "refused": verdict_pb2.ABSTAIN_REASON_REFUSED,
     "truncated": verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+    "empty": verdict_pb2.ABSTAIN_REASON_EMPTY,
 }
-"""Answers that are no script. An empty answer is an empty script and is judged."""
+"""Answers that are no script."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class WrittenScript:
     candidate: Candidate
     """Without content if the model wrote no script."""
     assessment: CandidateAssessment
-    """The author's: provenance, or the reason of the failure."""
+    """The author's: provenance, and verdicts if there is no script."""
+    failure_reason: AbstainReason.ValueType = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
+    """See ``CandidateResult.failure_reason``."""
 
     @property
     def is_judgeable(self) -> bool:
@@ -87,7 +92,7 @@ async def write_scripts(
         asked = WriteScriptRequest(task=request.task, options=options)
         stub = AuthoringServiceStub(assignment.judge.channel)
         answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
-        return _read(Candidate(id=names[model], model=model), assignment, answer)
+        return _read(Candidate(id=names[model], model=model), assignment, answer, request.task, spec)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
@@ -128,6 +133,7 @@ def add_scripts(result: ScriptsResult, scripts: Sequence[WrittenScript]) -> None
                 model=script.candidate.model,
                 verdicts=script.assessment.assessment.verdicts,
                 reading=verdict_pb2.READING_EMPTY,
+                failure_reason=script.failure_reason,
             )
         _add(place, script, result)
 
@@ -138,25 +144,45 @@ def _add(place: CandidateResult, script: WrittenScript, result: ScriptsResult) -
 
 
 def _read(
-    candidate: Candidate, assignment: JudgeAssignment, answer: WriteScriptResponse | Failure
+    candidate: Candidate,
+    assignment: JudgeAssignment,
+    answer: WriteScriptResponse | Failure,
+    task: Task,
+    spec: RunSpec,
 ) -> WrittenScript:
     author = CandidateAssessment(
         candidate_id=candidate.id, role=assignment.role.name, judge=assignment.judge.name
     )
+    failure = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
     if isinstance(answer, Failure):
         rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
         author.assessment.CopyFrom(_abstention(answer.reason, rationale))
         author.assessment.provenance.contract = assignment.role.contract
     else:
         if reason := _UNUSABLE.get(answer.failure):
-            author.assessment.CopyFrom(
-                _abstention(reason, f"There is no script: the model's answer was {answer.failure}.")
-            )
+            rationale = f"There is no script: the model's answer was {answer.failure}."
+            if is_model_failure(reason, abstains=spec.unusable_outputs_abstain):
+                failure = reason
+                author.assessment.CopyFrom(_failure(task, rationale))
+            else:
+                author.assessment.CopyFrom(_abstention(reason, rationale))
         else:
             candidate.text = answer.text
         author.assessment.provenance.CopyFrom(answer.provenance)
     author.assessment.provenance.registered_name = assignment.judge.name
-    return WrittenScript(candidate, author)
+    return WrittenScript(candidate, author, failure)
+
+
+def _failure(task: Task, rationale: str) -> Assessment:
+    unconstrained = verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
+    return Assessment(
+        verdicts=[
+            abstained(criterion, unconstrained, "The task has no constraints.")
+            if criterion == SATISFIES_CONSTRAINTS and not task.constraints
+            else failed(criterion, rationale=rationale)
+            for criterion in ABSEVAL
+        ]
+    )
 
 
 def _abstention(reason: AbstainReason.ValueType, rationale: str) -> Assessment:

@@ -32,6 +32,7 @@ COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
     "measure": lambda result: result.measure,
     "outcome": lambda result: outcome_name(result.outcome) or None,
     "abstain_reason": lambda result: reason_name(result.abstain_reason) or None,
+    "failure_reason": lambda result: reason_name(result.failure_reason) or None,
     "value": lambda result: result.value if result.HasField("value") else None,
     "confidence": lambda result: result.confidence if result.HasField("confidence") else None,
     "label": lambda result: result.label,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNSPECIFIED, OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest, RunIncident, RunSpec
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from gateway.runs.records import Counts, RunRecord, SampleWork
@@ -109,7 +109,8 @@ def result_row(number: int, place: int, result: RunResult) -> tuple[Any, ...]:
         sanitize(result.candidate_id),
         sanitize(result.measure),
         result.outcome,
-        result.abstain_reason,
+        # One column holds both: a judgement with a value does not abstain.
+        result.abstain_reason or result.failure_reason,
         result.value if result.HasField("value") else None,
         result.confidence if result.HasField("confidence") else None,
         sanitize(result.label),
@@ -120,6 +121,7 @@ def result_row(number: int, place: int, result: RunResult) -> tuple[Any, ...]:
 
 def result_of(row: sa.Row[*tuple[Any, ...]]) -> RunResult:
     """The judgement of a row of RESULT_COLUMNS, without the texts, which only the outcome has."""
+    abstains = row.outcome == OUTCOME_ABSTAIN
     return RunResult(
         sample_index=row.sample,
         sample_id=row.sample_id,
@@ -128,7 +130,8 @@ def result_of(row: sa.Row[*tuple[Any, ...]]) -> RunResult:
         candidate_id=row.candidate,
         measure=row.measure,
         outcome=row.outcome,
-        abstain_reason=row.reason,
+        abstain_reason=row.reason if abstains else ABSTAIN_REASON_UNSPECIFIED,
+        failure_reason=ABSTAIN_REASON_UNSPECIFIED if abstains else row.reason,
         value=row.value,
         confidence=row.confidence,
         label=row.label,

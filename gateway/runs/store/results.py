@@ -155,7 +155,12 @@ def _conditions(where: ResultFilter) -> Iterable[sa.ColumnElement[bool]]:
         (run_results.c.outcome, where.outcomes),
         (run_results.c.reason, where.abstain_reasons),
     )
-    return [column.in_(list(values)) for column, values in wanted if values]
+    conditions: list[sa.ColumnElement[bool]] = [
+        column.in_(list(values)) for column, values in wanted if values
+    ]
+    if where.abstain_reasons:  # of other judgements the column has the failure of the model
+        conditions.append(run_results.c.outcome == OUTCOME_ABSTAIN)
+    return conditions
 
 
 def _add_texts(connection: sa.Connection, number: int, found: Sequence[tuple[Key, RunResult]]) -> None:

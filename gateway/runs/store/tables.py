@@ -197,6 +197,7 @@ run_results = sa.Table(
     sa.Column("candidate", SanitizedText, nullable=False),
     sa.Column("measure", SanitizedText, nullable=False),
     sa.Column("outcome", sa.SmallInteger, nullable=False),
+    # The reason of an abstention; of other judgements the failure of the model (RunResult.failure_reason).
     sa.Column("reason", sa.SmallInteger, nullable=False),
     sa.Column("value", sa.Double),
     sa.Column("confidence", sa.Double),

@@ -10,6 +10,7 @@ import pytest
 
 from dramaturg.api.common.v1 import decision_pb2, error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1 import decisions_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import (
     DecisionResult,
@@ -149,8 +150,8 @@ async def test_a_model_that_hangs_is_timed_out() -> None:
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
         ),
         (
-            ChooseOptionResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED),
-            verdict_pb2.ABSTAIN_REASON_REFUSED,
+            ChooseOptionResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_CONTENT_FILTERED),
+            verdict_pb2.ABSTAIN_REASON_CONTENT_FILTERED,
         ),
         (ChooseOptionResponse(choice=9), verdict_pb2.ABSTAIN_REASON_UNPARSABLE),  # type: ignore[arg-type] # of a later version
     ],
@@ -163,6 +164,32 @@ async def test_an_unclear_answer_is_an_abstention(answer: ChooseOptionResponse, 
     assert (choice.choice, choice.abstain_reason) == (0, reason)
     assert not choice.HasField("correct")
     assert choice.text == answer.text
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        verdict_pb2.ABSTAIN_REASON_REFUSED,
+        verdict_pb2.ABSTAIN_REASON_EMPTY,
+        verdict_pb2.ABSTAIN_REASON_TRUNCATED,
+    ],
+)
+async def test_an_unusable_answer_is_a_wrong_choice_unless_it_shall_abstain(
+    reason: AbstainReason.ValueType,
+) -> None:
+    async def choose(request: ChooseOptionRequest) -> ChooseOptionResponse:
+        return ChooseOptionResponse(abstain_reason=reason, text="no", provenance=CALL)
+
+    (choice,) = (await result(choose, asked())).choices
+    assert (choice.choice, choice.abstain_reason, choice.failure_reason) == (0, 0, reason)
+    assert choice.HasField("correct")
+    assert not choice.correct
+    (choice,) = (await result(choose, asked(unusable_outputs_abstain=True))).choices
+    assert (choice.abstain_reason, choice.failure_reason) == (reason, 0)
+    assert not choice.HasField("correct")
+    (choice,) = (await result(choose, asked(gold=decision_pb2.CHOICE_UNSPECIFIED))).choices
+    assert choice.failure_reason == reason
+    assert not choice.HasField("correct")
 
 
 async def test_without_a_gold_choice_nothing_is_scored() -> None:

@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ModelPair,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyRequest, ReplyResponse
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairRequest, ComparePairResponse
@@ -31,6 +32,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
 from dramaturg.client import DramaturgClient
+from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from tests.support.evaluations import CALL, gateway_target
 
@@ -214,7 +216,11 @@ async def test_options_are_those_of_the_judges_and_the_repeat_is_everybodys() ->
 
 
 async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_reason() -> None:
-    request = asked(models=["a", "refuser"], pairs=[ModelPair(first_model="refuser", second_model="a")])
+    request = asked(
+        models=["a", "refuser"],
+        pairs=[ModelPair(first_model="refuser", second_model="a")],
+        unusable_outputs_abstain=True,
+    )
     whole = await result(request, Reply=lambda one: reply(one), RateReply=lambda one: never(one))
     assert whole.replies[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
     assert whole.ratings[1].rating.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
@@ -223,6 +229,64 @@ async def test_a_reply_that_cannot_be_used_makes_its_judgements_abstain_for_its_
     assert compared.comparison.preference == pairs_pb.PREFERENCE_ABSTAIN
     assert compared.comparison.votes[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
     assert whole.usage.provider_call_count == 2
+
+
+async def test_a_refusal_is_rated_lowest_and_loses_without_a_judge() -> None:
+    async def refuse(request: ReplyRequest) -> ReplyResponse:
+        if request.options.model == "a":
+            return await reply(request)
+        return ReplyResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED, text="No.", provenance=CALL)
+
+    pairs = [
+        ModelPair(first_model=first, second_model=second)
+        for first, second in (("x", "a"), ("a", "y"), ("x", "y"))
+    ]
+    request = asked(models=["a", "x", "y"], pairs=pairs, replies_scored=True)
+    whole = await result(request, Reply=refuse, RateReply=five, ComparePair=unasked, ScoreTexts=score)
+    refused = verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert [one.failure_reason for one in whole.replies] == [0, refused, refused]
+    assert not any(one.abstain_reason for one in whole.replies)
+    assert [one.rating.value for one in whole.ratings] == [5, 1, 1]
+    assert [one.comparison.preference for one in whole.comparisons] == [
+        pairs_pb.PREFERENCE_SECOND,
+        pairs_pb.PREFERENCE_FIRST,
+        pairs_pb.PREFERENCE_TIE,
+    ]
+    # A refusal has no degree of an attribute.
+    assert [one.score.abstain_reason for one in whole.scores] == [0, refused, refused]
+    rows = [row for row in flatten(RunSample(dialogue=whole)) if row.model == "x"]
+    assert [(row.measure, row.value, row.failure_reason) for row in rows if not row.abstain_reason] == [
+        ("rating", 1, refused),
+        ("win", 0, refused),
+        ("win", 0.5, refused),
+    ]
+
+
+async def five(request: RateReplyRequest) -> RateReplyResponse:
+    return RateReplyResponse(rating=Rating(value=5))
+
+
+async def unasked(request: ComparePairRequest) -> ComparePairResponse:
+    raise AssertionError("a refusal is compared")
+
+
+async def test_a_reply_that_is_cut_off_is_judged_as_it_stands_and_counted() -> None:
+    async def cut(request: ReplyRequest) -> ReplyResponse:
+        return ReplyResponse(
+            text="ninechars", abstain_reason=verdict_pb2.ABSTAIN_REASON_TRUNCATED, provenance=CALL
+        )
+
+    whole = await result(asked(models=["a"]), Reply=cut)
+    assert whole.replies[0].failure_reason == verdict_pb2.ABSTAIN_REASON_TRUNCATED
+    assert whole.ratings[0].rating.value == 9
+    (row,) = flatten(RunSample(dialogue=whole))
+    assert (row.value, row.failure_reason) == (9, verdict_pb2.ABSTAIN_REASON_TRUNCATED)
+    whole = await result(asked(models=["a"], unusable_outputs_abstain=True), Reply=cut, RateReply=unrated)
+    assert whole.ratings[0].rating.abstain_reason == verdict_pb2.ABSTAIN_REASON_TRUNCATED
+
+
+async def unrated(request: RateReplyRequest) -> RateReplyResponse:
+    raise AssertionError("a missing reply is rated")
 
 
 async def never(request: RateReplyRequest) -> RateReplyResponse:

@@ -14,7 +14,14 @@ from dramaturg.api.common.v1.judging_pb2 import Sampling
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
 from dramaturg.cli.datasets import show_upload
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
-from dramaturg.cli.options import AsJson, FileFormat, Judges, Limit, ModelsUnderTest
+from dramaturg.cli.options import (
+    AsJson,
+    FileFormat,
+    Judges,
+    Limit,
+    ModelsUnderTest,
+    UnusableOutputsAbstain,
+)
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.runs.overview import Labels, print_run
@@ -68,6 +75,7 @@ def _create(
     max_output_tokens: MaxOutputTokens = None,
     reasoning_effort: ReasoningEffort = "",
     seed: Annotated[int | None, typer.Option(help="Sampling seed of judges and models.")] = None,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     name: Annotated[
         str | None, typer.Option(help="Display name of the run. Default: the name of FILE.")
     ] = None,
@@ -134,6 +142,7 @@ def _create(
         budget=make_budget(max_cost_usd, max_tokens),
         limits=make_limits(concurrency, priority),
         labels=parse_labels(label or ()),
+        unusable_outputs_abstain=unusable_outputs_abstain,
     )
     # The models under test write the candidates.
     check_rows(file, spec.dataset, type(own), ("candidates",) if evaluation == "scripts" and model else ())

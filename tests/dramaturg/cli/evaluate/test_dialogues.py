@@ -95,29 +95,31 @@ def test_ratings_and_pairs_as_json(rows: Path, tmp_path: Path) -> None:
             *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "all", "--json"),
             *("--out", tmp_path / "out"),
         )
-    assert result.exit_code == 4, result.output
+    assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["sample_count"] == 6
+    assert found["model_failures"] == [{"model": "bad", "reason": "REFUSED", "judgement_count": 2}]
     dialogues = found["dialogues"]
     # Script 0 is aced by both; on script 3 the bad model refuses.
     assert (dialogues["aced_script_count"], found["options"]["aced_kept"]) == (1, False)
     assert dialogues["unusable_replies"] == [{"model": "bad", "reason": "REFUSED", "count": 1}]
     assert dialogues["abstentions_by_reason"] == {}
     scores = {(one["model"], one["group"]): one for one in dialogues["ratings"]}
-    assert (scores["bad", "all"]["script_count"], scores["bad", "all"]["mean"]["count"]) == (5, 4)
-    assert scores["bad", "all"]["mean"]["value"] == (1 + 2 + 4 + 5) / 4
+    assert (scores["bad", "all"]["script_count"], scores["bad", "all"]["mean"]["count"]) == (5, 5)
+    # The refusal has the lowest rating.
+    assert scores["bad", "all"]["mean"]["value"] == (1 + 2 + 4 + 5 + 1) / 5
     assert scores["bad", "hard"]["mean"]["value"] == (1 + 2 + 4 + 5) / 4
     assert scores["bad", "first_challenge"]["mean"]["value"] == (1 + 4) / 2
-    assert scores["bad", "last_only"]["mean"]["value"] is None
+    assert scores["bad", "last_only"]["mean"]["value"] == 1
     assert scores["good", "last_only"]["mean"]["count"] == 1
     (everything, hard) = dialogues["pairs"]
-    assert (everything["win_count"], everything["abstained_count"], everything["difference"]) == (5, 1, 1.0)
+    assert (everything["win_count"], everything["abstained_count"], everything["difference"]) == (6, 0, 1.0)
     assert (hard["group"], hard["win_count"]) == ("hard", 4)
     assert found["usage"]["provider_call_count"] == 12 + 11 + 5
-    # Without the aced script: chess 10, 10, 2, 4; titles 10, 10, 10, 1, 5.
+    # Without the aced script: chess 10, 10, 2, 4; titles 10, 10, 10, 1, 5, 1.
     assert [(one["task"], one["mean"]["value"]) for one in dialogues["tasks"] if one["group"] == "all"] == [
+        ("Titles", 37 / 6),
         ("Chess", 6.5),
-        ("Titles", 7.2),
     ]
     assert len((tmp_path / "out" / "results.jsonl").read_text().splitlines()) == 6
 
@@ -128,7 +130,7 @@ def test_tables_for_people(rows: Path, tmp_path: Path) -> None:
             *(rows, "--target", target, "--model", "good", "--model", "bad", "--pair", "bad,good"),
             *("--out", tmp_path / "out"),
         )
-    assert result.exit_code == 4, result.output
+    assert result.exit_code == 0, result.output
     for text in ("1 scripts that every model aces", "subsequent_challenge", "hardest", "-100.00%", "REFUSED"):
         assert text in result.stdout
 
@@ -180,7 +182,7 @@ def test_only_pairs(rows: Path, tmp_path: Path) -> None:
         )
     found = json.loads(result.stdout)
     assert (found["dialogues"]["ratings"], found["failed_sample_count"]) == ([], 0)
-    assert found["dialogues"]["pairs"][0]["win_count"] == 5
+    assert found["dialogues"]["pairs"][0]["win_count"] == 6
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ async def test_each_evaluation_has_options_of_its_own() -> None:
     assert pairs.pairs.order == pair_judge_service_pb2.PRESENTATION_ORDER_SWAPPED
     assert pairs.pairs.rules == pair_judge_service_pb2.ComparisonRules(forced_choice=True)
     assert list(pairs.pairs.baselines) == ["llm"]
-    assert (pairs.pairs.roles.coarse_count, pairs.texts.roles.fine_count) == (3, 2)
+    assert (pairs.pairs.roles.coarse_count, pairs.pairs.roles.fine_count) == (3, 2)
     assert pairs.pairs.roles.objective_set == "summarisation"
     assert (graphs.graphs.task, graphs.graphs.reduce) == (graphs_pb2.GRAPH_TASK_PIPELINE, True)
     assert list(decisions.decisions.prompts) == [

@@ -9,13 +9,17 @@ import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.generation.v1.authoring_graphs_pb2 import WriteScriptGraphRequest, WriteScriptGraphResponse
 from dramaturg.api.generation.v1.edge_service_pb2 import PredictEdgesRequest, PredictEdgesResponse
-from dramaturg.api.graph.v1.graph_service_pb2 import PairProbability
+from dramaturg.api.graph.v1.graph_service_pb2 import DISTANCE_MODE_STRUCTURAL, PairProbability
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from tests.support.evaluations import CALL, Method
 from tests.support.graph_evaluations import (
+    GENERATE,
     PAIRWISE,
     asked,
     edge,
@@ -83,10 +87,47 @@ async def test_an_answer_that_is_an_abstention_keeps_its_reason_and_cost(graph: 
             provenance=CALL,
         )
 
-    measured = await abstention(graph, abstain)
+    measured = await abstention(graph, abstain, unusable_outputs_abstain=True)
+    assert not measured.failure_reason
     assert measured.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
     assert list(measured.dropped) == ["it would rather not"]
     assert measured.provenances[0].usage.provider_call_count == 1
+
+
+async def test_a_refusal_is_measured_as_the_events_without_an_order(graph: str) -> None:
+    refusal = PredictEdgesResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_REFUSED, provenance=CALL)
+    request = asked(distance_mode=DISTANCE_MODE_STRUCTURAL)
+    async with graphs_gateway(graph, answering(refusal)) as target:
+        result = await graphs_result(target, request)
+        unordered = await only_graph(target, asked(reference=eggs(edges="")))
+    (measured,) = result.graphs
+    assert (measured.abstain_reason, measured.failure_reason) == (0, verdict_pb2.ABSTAIN_REASON_REFUSED)
+    assert not measured.HasField("graph")
+    assert not measured.HasField("report")
+    assert measured.score.measures.f1 == 0
+    assert measured.score.counts.reference == measured.distance.distance == 3
+    rows = {row.measure: row for row in flatten(RunSample(graphs=result))}
+    assert (rows["f1"].value, rows["exact_match"].value, rows["edit_distance"].value) == (0, 0, 3)
+    assert {row.failure_reason for row in rows.values()} == {verdict_pb2.ABSTAIN_REASON_REFUSED}
+    # Events without an order would be right.
+    assert unordered.abstain_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert not unordered.failure_reason
+
+
+async def test_a_written_graph_that_is_cut_off_is_measured_as_empty(graph: str) -> None:
+    async def cut(request: WriteScriptGraphRequest) -> WriteScriptGraphResponse:
+        return WriteScriptGraphResponse(abstain_reason=verdict_pb2.ABSTAIN_REASON_TRUNCATED)
+
+    async with graphs_gateway(graph, write=cut) as target:
+        result = await graphs_result(target, asked(task=GENERATE))
+    (measured,) = result.graphs
+    assert measured.failure_reason == verdict_pb2.ABSTAIN_REASON_TRUNCATED
+    assert measured.distance.distance == 4 + 3
+    assert not measured.HasField("score")
+    assert [(row.measure, row.value) for row in flatten(RunSample(graphs=result))] == [
+        ("edit_distance", 7),
+        ("edit_distance/lower_bound", 7),
+    ]
 
 
 def answering(response: PredictEdgesResponse) -> Method:

@@ -22,7 +22,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import DecisionsRunOptions, RunPolicy, RunSpec
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
-from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
 from gateway.evaluations.scripts.kind import ScriptsKind
@@ -159,17 +159,21 @@ async def test_decisions_are_made_by_the_runs_models(sqlite_url: str) -> None:
     assert [choice.text for choice in samples[0].decision.choices] == ["a", "b"]
 
 
-async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> None:
+@pytest.mark.parametrize("abstains", [False, True])
+async def test_the_models_under_test_write_and_are_judged(sqlite_url: str, abstains: bool) -> None:
     async def write(request: Any) -> Any:
         model = request.options.model
         if model == "shy":
             return WriteScriptResponse(text="I would rather not.", failure="refused", provenance=CALL)
         if model == "lost":
             raise failing(grpc.StatusCode.INTERNAL)
+        if model == "silent":
+            return WriteScriptResponse(failure="empty", provenance=CALL)
         return WriteScriptResponse(text="1. Heat water.\n2. Pour.", provenance=CALL)
 
     spec = scripts_spec(
-        models=["able", "shy", "lost", "model-0"],
+        models=["able", "shy", "silent", "lost", "model-0"],
+        unusable_outputs_abstain=abstains,
         judges=[JudgeSelection(role="author", judge="fake")],
         policy=RunPolicy(sample_attempt_count=1),
     )
@@ -182,20 +186,32 @@ async def test_the_models_under_test_write_and_are_judged(sqlite_url: str) -> No
             run = await runs.ended(await runs.create(spec, rows))
             (sample,) = runs.samples(run.id)
     found = {one.candidate_id: one for one in sample.scripts.candidates}
-    assert list(found) == ["model-0", "able", "model-0 (written)", "shy", "lost"]
+    assert list(found) == ["model-0", "able", "model-0 (written)", "shy", "silent", "lost"]
     assert [step.text for step in found["able"].script.steps] == ["Heat water.", "Pour."]
     assert {verdict.outcome for verdict in found["able"].verdicts} == {verdict_pb2.OUTCOME_PASS}
     # Who wrote it, and how, stands beside the judges.
     writing = found["able"].assessments[-1]
     assert (writing.role, writing.judge, len(writing.assessment.verdicts)) == ("author", "fake", 0)
     assert writing.assessment.provenance.usage == CALL.usage
-    for name, reason in (("shy", verdict_pb2.ABSTAIN_REASON_REFUSED), ("lost", UNAVAILABLE)):
-        assert {verdict.abstain_reason for verdict in found[name].verdicts} == {reason}
+    unusable = {"shy": verdict_pb2.ABSTAIN_REASON_REFUSED, "silent": verdict_pb2.ABSTAIN_REASON_EMPTY}
+    for name, reason in (*unusable.items(), ("lost", UNAVAILABLE)):
+        fails = name != "lost" and not abstains
+        # The task has no constraints, which no script can break.
+        outcomes = {
+            verdict.outcome for verdict in found[name].verdicts if verdict.criterion != SATISFIES_CONSTRAINTS
+        }
+        assert outcomes == {verdict_pb2.OUTCOME_FAIL if fails else verdict_pb2.OUTCOME_ABSTAIN}
+        assert found[name].failure_reason == (reason if fails else 0)
+        if not fails:
+            assert {verdict.abstain_reason for verdict in found[name].verdicts} == {reason}
         assert [verdict.criterion for verdict in found[name].verdicts] == list(ABSEVAL)
         assert found[name].reading == verdict_pb2.READING_EMPTY
-    # Judges for three candidates, a gold answer, and three answers of the author.
-    assert sample.scripts.usage.provider_call_count == 3 * 3 + 1 + 3
-    assert run.counts.judgements == 5 * 7
+    # Judges for three candidates, a gold answer, and four answers of the author.
+    assert sample.scripts.usage.provider_call_count == 3 * 3 + 1 + 4
+    assert run.counts.judgements == 6 * 7
+    not_applicable = {} if abstains else {"NOT_APPLICABLE": 2}
+    refused = {"REFUSED": 7, "EMPTY": 7} if abstains else {}
+    assert run.counts.abstentions_by_reason == {"JUDGE_UNAVAILABLE": 7, **not_applicable, **refused}
 
 
 def test_an_outage_is_measured_once_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
