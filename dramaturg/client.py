@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
@@ -22,8 +23,12 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, Evalua
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     CheckJudgeRequest,
     Judge,
+    JudgeRegistration,
     ListJudgesRequest,
     ListModelWaitsRequest,
+    RegisterJudgeRequest,
+    RemoveJudgeRequest,
+    UpdateJudgeRequest,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
@@ -35,6 +40,8 @@ from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.settings import ChannelSettings
+
+Response = TypeVar("Response")
 
 __all__ = ["DramaturgClient", "ServiceError"]
 
@@ -248,6 +255,53 @@ class DramaturgClient:
             raise from_rpc_error(error) from error
         return response.judge
 
+    async def register_judge(self, judge: JudgeRegistration, *, timeout: float | None = None) -> Judge:
+        """Registers a judge for the caller's tenant; returns it with its identity and health.
+
+        Args:
+            judge: The judge. Files of its connection are named: they are on the gateway.
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT with every violation; ALREADY_EXISTS (ERROR_REASON_JUDGE_EXISTS);
+                the maximum of judges is reached; the gateway keeps none; or the gateway failed.
+        """
+        request = RegisterJudgeRequest(judge=judge)
+        response = await _answer(self._judges.RegisterJudge(request, timeout=timeout))
+        return response.judge
+
+    async def update_judge(
+        self, judge: JudgeRegistration, fields: Sequence[str] = (), *, timeout: float | None = None
+    ) -> Judge:
+        """Changes a judge that was registered; returns it with its identity and health.
+
+        Args:
+            judge: The role and the name of the judge, and the new values.
+            fields: The fields to change, for example "target" or "connection.ca_file". One that is absent in
+                ``judge`` is cleared. Empty: those that ``judge`` has.
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: As of ``register_judge``; NOT_FOUND if the tenant has no such judge.
+        """
+        request = UpdateJudgeRequest(judge=judge, update_mask=FieldMask(paths=fields))
+        response = await _answer(self._judges.UpdateJudge(request, timeout=timeout))
+        return response.judge
+
+    async def remove_judge(self, role: str, judge: str, *, timeout: float | None = None) -> None:
+        """Removes a judge that was registered.
+
+        Args:
+            role: The role of the judge.
+            judge: Its name.
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: NOT_FOUND if the tenant has no such judge, or the gateway failed.
+        """
+        request = RemoveJudgeRequest(role=role, judge=judge)
+        await _answer(self._judges.RemoveJudge(request, timeout=timeout))
+
     async def model_waits(self, *, timeout: float | None = None) -> Sequence[str]:
         """Returns the rate limits that model calls of judges wait for, as text.
 
@@ -274,6 +328,13 @@ class DramaturgClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _answer(call: Awaitable[Response]) -> Response:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise from_rpc_error(error) from error
 
 
 async def _events(method: Callable[..., Any], request: Any, timeout: float | None) -> AsyncGenerator[Any]:

@@ -20,6 +20,7 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity_checks import IdentityChecks
+from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
@@ -82,12 +83,14 @@ class App:
             stack.callback(threads.close)
             evaluations = Evaluations(registry, directory, timeouts, threads)
             quotas = Quotas(self._quotas)
+            registrations = JudgeRegistrations(registry, settings)
             runs: Sequence[Contract] = ()
             if self._runs.enabled:
                 # Imported here: loading the engine takes longer than most commands.
                 from gateway.runs.app import serve_runs
 
-                runs = await stack.enter_async_context(serve_runs(self._runs, evaluations, quotas))
+                serving = serve_runs(self._runs, evaluations, quotas, registrations)
+                runs = await stack.enter_async_context(serving)
             health = ContractHealth()
             checks = IdentityChecks(registry, directory, health)
             await stack.enter_async_context(checks.repeated(settings.identity_check_seconds))
@@ -104,10 +107,10 @@ class App:
                 Contract.make(
                     judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
                     judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,
-                    JudgeDirectoryServicer(registry, directory),
+                    JudgeDirectoryServicer(registry, directory, registrations),
                     name="gateway",
                     version=version("dramaturg"),
-                    description="Lists the registered judges and their health.",
+                    description="Lists and registers judges.",
                 ),
                 *runs,
                 *proxy_contracts(registry),

@@ -19,7 +19,14 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     ListJudgesResponse,
     ListModelWaitsRequest,
     ListModelWaitsResponse,
+    RegisterJudgeRequest,
+    RegisterJudgeResponse,
+    RemoveJudgeRequest,
+    RemoveJudgeResponse,
+    UpdateJudgeRequest,
+    UpdateJudgeResponse,
 )
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
@@ -27,7 +34,8 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import KINDS, SUMMARIES
 from gateway.evaluations.summary import Statistics, Summarizer
 from gateway.judges.directory import JudgeDirectory
-from gateway.judges.registry import Registry
+from gateway.judges.registrations import JudgeRegistrations
+from gateway.judges.registry import Judge, Registry
 from gateway.judges.selection import judge_unknown
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
@@ -85,9 +93,12 @@ def _add_all(summarizer: Summarizer, samples: Iterable[RunSample]) -> None:
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):
     """``evaluation.v1.JudgeDirectoryService``."""
 
-    def __init__(self, registry: Registry, directory: JudgeDirectory) -> None:
+    def __init__(
+        self, registry: Registry, directory: JudgeDirectory, registrations: JudgeRegistrations
+    ) -> None:
         self._registry = registry
         self._directory = directory
+        self._registrations = registrations
 
     async def ListJudges(self, request: ListJudgesRequest, context: ServicerContext) -> ListJudgesResponse:
         """Asks every judge of the role, or of all roles, at once."""
@@ -96,7 +107,7 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
             raise invalid("role", f"is {request.role!r}, none of the roles {', '.join(self._registry.roles)}")
         judges = self._registry.of_role(request.role) if request.role else self._registry.all()
         checked = request.model_checked
-        inspected = (self._directory.inspect(judge, model_checked=checked) for judge in judges)
+        inspected = (self._inspect(judge, model_checked=checked) for judge in judges)
         return ListJudgesResponse(judges=await asyncio.gather(*inspected))
 
     async def ListModelWaits(
@@ -112,4 +123,27 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         judge = self._registry.find(request.role, request.judge)
         if judge is None:
             raise judge_unknown(request.role, request.judge, self._registry, "judge")
-        return CheckJudgeResponse(judge=await self._directory.inspect(judge))
+        return CheckJudgeResponse(judge=await self._inspect(judge))
+
+    async def RegisterJudge(
+        self, request: RegisterJudgeRequest, context: ServicerContext
+    ) -> RegisterJudgeResponse:
+        del context
+        judge = await self._registrations.register(request.judge)
+        return RegisterJudgeResponse(judge=await self._inspect(judge))
+
+    async def UpdateJudge(self, request: UpdateJudgeRequest, context: ServicerContext) -> UpdateJudgeResponse:
+        del context
+        judge = await self._registrations.update(request.judge, request.update_mask)
+        return UpdateJudgeResponse(judge=await self._inspect(judge))
+
+    async def RemoveJudge(self, request: RemoveJudgeRequest, context: ServicerContext) -> RemoveJudgeResponse:
+        del context
+        await self._registrations.remove(request.role, request.judge)
+        return RemoveJudgeResponse()
+
+    async def _inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
+        entry = await self._directory.inspect(judge, model_checked=model_checked)
+        if (registration := self._registrations.registration(judge)) is not None:
+            entry.registration.CopyFrom(registration)
+        return entry

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from dramaturg.judge.roles import ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings
+from gateway.judges.targets import check_pattern
 from gateway.judges.version_ranges import VersionRange
 
 CRITERION_PATTERN = "^[a-z0-9]+(_[a-z0-9]+)*$"
@@ -195,7 +196,16 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     section. Files are read in the order of their names: a later judge replaces an earlier one of the same
     role and name, and a later default replaces an earlier default. Files are read again when they change."""
     judges_poll_seconds: float = Field(default=5, gt=0)
-    """The interval at which ``judges_dir`` is checked for changes."""
+    """The interval at which ``judges_dir`` and the registered judges of the store are checked for changes."""
+    judge_targets: tuple[str, ...] = ()
+    """Patterns of the addresses at which judges may be registered at run time, for example
+    "*.judges.svc:50051". "*" stands for one label of a name, or for any port. Empty: none."""
+    judge_credentials_dir: Path | None = None
+    """The folder of the certificates and tokens that registered judges may name: a folder of files for each
+    tenant, or the files themselves where callers are not authenticated. Absent: registered judges have
+    none."""
+    max_registered_judges: int = Field(default=50, ge=0, le=10_000)
+    """The most judges that a tenant may register."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
     """The timeout of a judge, from the call to its first answer and from each answer to the next, at most the
     deadline of the caller."""
@@ -215,6 +225,13 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     identity_check_seconds: float = Field(default=30, ge=0)
     """The interval at which the default judges are asked whether they accept the identity of the gateway.
     While none accepts it and one refuses it, the gateway is not serving. 0: never."""
+
+    @field_validator("judge_targets")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            check_pattern(pattern)
+        return patterns
 
     @model_validator(mode="after")
     def _roles_exist(self) -> Self:

@@ -59,7 +59,8 @@ class Commands(LazyGroup):
         LazyCommand(
             "judges",
             "dramaturg.cli.judges",
-            "Lists the registered judges with identity, health and model.",
+            "Lists the judges of a gateway with identity, health and model, and registers judges.",
+            group=True,
         ),
         LazyCommand(
             "providers",

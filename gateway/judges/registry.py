@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,6 +26,11 @@ logger = logging.getLogger(__name__)
 
 Connect = Callable[[str, ChannelSettings | None], grpc.aio.Channel]
 """Opens a channel to a target, with settings of its own or None."""
+RETIREMENT_SECONDS = 900.0
+"""How long a channel that no judge uses stays open: longer than any evaluation that may still use it."""
+
+_JudgeKey = tuple[str | None, str, str, str]
+_ChannelKey = tuple[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,8 @@ class Judge:
     """Fetches and caches its identity."""
     entry: JudgeEntry = field(repr=False)
     """Its settings."""
+    tenant: str | None = None
+    """The tenant that registered it. None: it is configured, and all tenants see it."""
 
     def timeout(self, default: float) -> float:
         """Its timeout in seconds: its own, else the default."""
@@ -65,24 +73,67 @@ class Judge:
 
 
 class Registry:
-    """Finds judges by role and name."""
+    """Finds judges by role and name: the configured ones, and those that the current tenant registered.
 
-    def __init__(self, judges: Iterable[Judge], roles: Mapping[str, Role] = ROLES) -> None:
-        """Takes the judges in configuration order, and all roles by name."""
-        self.replace(judges, roles)
+    Args:
+        pool: Makes the judges.
+    """
 
-    def replace(self, judges: Iterable[Judge], roles: Mapping[str, Role]) -> None:
-        """Replaces all judges and roles. Calls in progress end with the judges that they began with."""
+    def __init__(self, pool: JudgePool) -> None:
+        self._pool = pool
+        self.roles: Mapping[str, Role] = ROLES
+        self._judges: dict[tuple[str, str], Judge] = {}
+        self._defaults: dict[str, Judge] = {}
+        self._entries: Sequence[tuple[str, JudgeEntry]] = ()
+        self._registered: dict[str, dict[tuple[str, str], Judge]] = {}
+
+    def configure(
+        self, entries: Sequence[JudgeEntry], roles: Mapping[str, Role], *, lenient: bool = False
+    ) -> None:
+        """Replaces the roles and the configured judges. Calls in progress end with their judges.
+
+        Args:
+            entries: The judges in configuration order.
+            roles: All roles by name.
+            lenient: See ``JudgePool.make``.
+
+        Raises:
+            SettingsError: The files of a connection cannot be used.
+        """
+        judges = self._pool.make(entries, roles, lenient=lenient)
         self.roles = roles
         self._judges = {(judge.role.name, judge.name): judge for judge in judges}
-        self._defaults: dict[str, Judge] = {}
+        self._defaults = {}
         for judge in self._judges.values():
             if judge.default:
                 self._defaults.setdefault(judge.role.name, judge)
+        self.register(self._entries)
+
+    def register(self, entries: Sequence[tuple[str, JudgeEntry]]) -> None:
+        """Replaces the judges that tenants registered. A judge of the configuration has its name to itself.
+
+        Args:
+            entries: Tenants and their judges.
+        """
+        self._entries = entries
+        registered: dict[str, dict[tuple[str, str], Judge]] = {}
+        for tenant, entry in entries:
+            key = entry.role, entry.name
+            if key in self._judges:
+                logger.warning("a judge is not used: the configuration has another one, %s=%s", *key)
+            elif (judge := self._pool.make_registered(tenant, entry, self.roles)) is not None:
+                registered.setdefault(tenant, {})[key] = judge
+        self._registered = registered
+        own = [judge for judges in registered.values() for judge in judges.values()]
+        self._pool.retire([*self._judges.values(), *own])
+
+    def is_configured(self, role: str, name: str) -> bool:
+        """Whether the configuration has a judge of a role and name."""
+        return (role, name) in self._judges
 
     def find(self, role: str, name: str) -> Judge | None:
-        """The judge registered for a role under a name."""
-        return self._judges.get((role, name))
+        """The judge of a role and name that the current tenant sees."""
+        return self._judges.get((role, name)) or self._own.get((role, name))
 
     def default(self, role: str) -> Judge | None:
         """The default judge of a role; None where the role is unbound.
@@ -99,12 +150,17 @@ class Registry:
         ]
 
     def of_role(self, role: str) -> Sequence[Judge]:
-        """The judges of a role, in configuration order."""
-        return [judge for judge in self._judges.values() if judge.role.name == role]
+        """The judges of a role that the current tenant sees, in configuration order, then its own."""
+        return [judge for judge in (*self._judges.values(), *self._own.values()) if judge.role.name == role]
 
     def all(self) -> Sequence[Judge]:
-        """All judges, by role, then in configuration order."""
+        """All judges that the current tenant sees, by role, then in the order of ``of_role``."""
         return [judge for role in self.roles for judge in self.of_role(role)]
+
+    @property
+    def _own(self) -> Mapping[tuple[str, str], Judge]:
+        """The judges that the current tenant registered."""
+        return self._registered.get(current().tenant, {})
 
 
 class JudgePool:
@@ -133,8 +189,11 @@ class JudgePool:
         self._connect = connect
         self._identity_ttl = identity_ttl
         self._identity_timeout = identity_timeout
-        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
-        self._made: dict[tuple[str, str, str], Judge] = {}
+        self._channels: dict[_ChannelKey, grpc.aio.Channel] = {}
+        self._made: dict[_JudgeKey, Judge] = {}
+        self._unused: dict[_ChannelKey, float] = {}
+        """When channels were last used, for those that no judge uses."""
+        self._closing: set[asyncio.Task[None]] = set()
 
     def make(
         self, entries: Sequence[JudgeEntry], roles: Mapping[str, Role], *, lenient: bool = False
@@ -162,11 +221,37 @@ class JudgePool:
                 logger.error("a judge stays as it was: %s", error)
                 if (kept := self._made.get(_key(entry))) is not None:
                     made.append(kept)
-        self._made |= {_key(judge.entry): judge for judge in made}
         return made
 
-    def _judge(self, entry: JudgeEntry, role: Role, *, default: bool) -> Judge:
-        kept = self._made.get(_key(entry))
+    def make_registered(self, tenant: str, entry: JudgeEntry, roles: Mapping[str, Role]) -> Judge | None:
+        """The judge that a tenant registered. None: its role is absent, or its files cannot be used."""
+        role = roles.get(entry.role)
+        if role is None:
+            logger.warning("a registered judge is not used: there is no role %r", entry.role)
+            return None
+        try:
+            return self._judge(entry, role, default=False, tenant=tenant)
+        except SettingsError as error:
+            logger.error("a registered judge is not used: %s", error)
+            return None
+
+    def retire(self, used: Iterable[Judge]) -> None:
+        """Forgets the judges that are not used, and closes their channels after ``RETIREMENT_SECONDS``."""
+        kept = set(used)
+        self._made = {key: judge for key, judge in self._made.items() if judge in kept}
+        open_keys = {_channel_key(judge.entry) for judge in kept}
+        now = time.monotonic()
+        self._unused = {key: self._unused.get(key, now) for key in self._channels if key not in open_keys}
+        for key, since in list(self._unused.items()):
+            if now - since >= RETIREMENT_SECONDS:
+                del self._unused[key]
+                task = asyncio.get_running_loop().create_task(self._channels.pop(key).close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    def _judge(self, entry: JudgeEntry, role: Role, *, default: bool, tenant: str | None = None) -> Judge:
+        key = _key(entry, tenant)
+        kept = self._made.get(key)
         if (
             kept is not None
             and (kept.entry, kept.default) == (entry, default)
@@ -179,7 +264,7 @@ class JudgePool:
             gate = kept.gate
         if kept is not None and kept.channel is channel and kept.role.contract == role.contract:
             identity = kept.identity
-        return Judge(
+        judge = self._made[key] = Judge(
             role=role,
             name=entry.name,
             target=entry.target,
@@ -189,11 +274,12 @@ class JudgePool:
             identity=identity
             or JudgeIdentity(channel, role.contract, ttl=self._identity_ttl, timeout=self._identity_timeout),
             entry=entry,
+            tenant=tenant,
         )
+        return judge
 
     def _channel(self, entry: JudgeEntry) -> grpc.aio.Channel:
-        own = entry.connection
-        key = entry.target, "" if own is None else own.model_dump_json()
+        own, key = entry.connection, _channel_key(entry)
         if key not in self._channels:
             try:
                 self._channels[key] = self._connect(
@@ -206,12 +292,15 @@ class JudgePool:
 
     async def close(self) -> None:
         """Closes all channels."""
-        for channel in self._channels.values():
-            await channel.close()
+        await asyncio.gather(*self._closing, *(channel.close() for channel in self._channels.values()))
 
 
-def _key(entry: JudgeEntry) -> tuple[str, str, str]:
-    return entry.role, entry.name, entry.target
+def _key(entry: JudgeEntry, tenant: str | None = None) -> _JudgeKey:
+    return tenant, entry.role, entry.name, entry.target
+
+
+def _channel_key(entry: JudgeEntry) -> _ChannelKey:
+    return entry.target, "" if entry.connection is None else entry.connection.model_dump_json()
 
 
 def _unchanged(old: Role, new: Role) -> bool:
@@ -256,11 +345,12 @@ async def open_registry(
     table = role_table(roles)
     watcher: asyncio.Task[None] | None = None
     try:
-        registry = Registry(pool.make(entries, table), table)
+        registry = Registry(pool)
+        registry.configure(entries, table)
 
         def replace(tables: JudgeTables) -> None:
             table = role_table(entry.role() for entry in tables.roles)
-            registry.replace(pool.make(tables.judges, table, lenient=True), table)
+            registry.configure(tables.judges, table, lenient=True)
 
         if files is not None:
             watcher = asyncio.create_task(files.watch(poll_seconds, replace))

@@ -19,6 +19,7 @@ from dramaturg.api.evaluation.v1 import (
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
 from gateway.evaluations.dispatch import Evaluations
+from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.notifications import ChangeNotifier
@@ -31,7 +32,7 @@ from gateway.runs.store import StoreError, open_store
 
 @asynccontextmanager
 async def serve_runs(
-    settings: RunsSettings, evaluations: Evaluations, quotas: Quotas
+    settings: RunsSettings, evaluations: Evaluations, quotas: Quotas, registrations: JudgeRegistrations
 ) -> AsyncIterator[Sequence[Contract]]:
     """Opens the store and the engine, yields the contracts, and closes them in reverse order.
 
@@ -69,6 +70,10 @@ async def serve_runs(
     try:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(quotas.spending.persisted(store))
+            try:
+                await stack.enter_async_context(registrations.persisted(store))
+            except StoreError as error:
+                raise SettingsError(f"runs.url: {error}") from error
             try:
                 await stack.enter_async_context(engine.open())
             except (StoreError, sa.exc.SQLAlchemyError, OSError) as error:

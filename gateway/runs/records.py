@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
@@ -233,6 +234,16 @@ class SeenJudge:
     version: str
     time: datetime | None = None
     """When it was first seen. None: now."""
+
+
+@dataclass(frozen=True)
+class RegisteredJudge:
+    """A judge that a tenant registered."""
+
+    tenant: str
+    judge: JudgeRegistration
+    revision: int
+    """Raised with each change."""
 
 
 @dataclass(frozen=True)

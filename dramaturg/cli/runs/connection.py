@@ -25,7 +25,7 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
 
 Result = TypeVar("Result")
 
-_REFUSALS = frozenset(
+REFUSALS = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.NOT_FOUND,
@@ -33,6 +33,7 @@ _REFUSALS = frozenset(
         grpc.StatusCode.FAILED_PRECONDITION,
     }
 )
+"""The codes of requests that a gateway refuses: exit code 2."""
 
 
 def ask(target: str, work: Callable[[RunClient], Awaitable[Result]]) -> Result:
@@ -57,7 +58,7 @@ def ask_gateway(target: str, work: Callable[[DramaturgClient], Awaitable[Result]
     except ServiceError as error:
         if error.reason in MODEL_FAILURES:
             fail(f"{target}: {error.message}", 1)
-        fail(_described(target, error), 2 if error.code in _REFUSALS else 1)
+        fail(_described(target, error), 2 if error.code in REFUSALS else 1)
 
 
 def _described(target: str, error: ServiceError) -> str:

@@ -1,7 +1,7 @@
 """The audit log: calls that change or cost something, and calls that were refused.
 
-One JSON object a line: time, principal, tenant, peer, method, run id, outcome, reason, request id. Neither
-requests nor credentials are in it.
+One JSON object a line: time, principal, tenant, peer, method, run id, judge, outcome, reason, request id.
+Neither requests nor credentials are in it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ STANDARD_OUTPUT = "stdout"
 """The destination that is no file."""
 
 _LONGEST_RUN_ID = 100
+_LONGEST_JUDGE = 201
 _HARMLESS = frozenset({RUNS_READ, JUDGES_READ, OPEN})
 _REFUSED = frozenset({grpc.StatusCode.UNAUTHENTICATED.name, grpc.StatusCode.PERMISSION_DENIED.name})
 
@@ -66,12 +67,13 @@ def is_kept(method: str) -> bool:
     return not logger.disabled and RULES.get(method) not in _HARMLESS
 
 
-def write(call: Mapping[str, object], run_id: str) -> None:
+def write(call: Mapping[str, object], run_id: str, judge: str = "") -> None:
     """Writes a line about a call that has ended.
 
     Args:
         call: The fields of the access log.
         run_id: The run of the call. Empty: none.
+        judge: The role and name of the judge that the call changes. Empty: none.
     """
     if logger.disabled or not (call["code"] in _REFUSED or is_kept(str(call["method"]))):
         return
@@ -82,6 +84,7 @@ def write(call: Mapping[str, object], run_id: str) -> None:
         "peer": call["peer"],
         "method": call["method"],
         "run_id": run_id[:_LONGEST_RUN_ID],
+        "judge": judge[:_LONGEST_JUDGE],
         "outcome": call["code"],
         "reason": call["reason"],
         "request_id": call["request_id"],

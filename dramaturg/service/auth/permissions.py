@@ -20,6 +20,8 @@ RUNS_WRITE: Final = "runs.write"
 """Create, change and delete the tenant's runs."""
 JUDGES_READ: Final = "judges.read"
 """List judges and read identities."""
+JUDGES_WRITE: Final = "judges.write"
+"""Register, change and remove the tenant's judges."""
 SERVE: Final = "serve"
 """Ask the services behind the gateway."""
 OPEN: Final = "open"
@@ -32,7 +34,7 @@ ROLES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "viewer": frozenset({RUNS_READ, JUDGES_READ}),
         "evaluator": frozenset({RUNS_READ, JUDGES_READ, RUNS_WRITE, EVALUATE}),
-        "operator": frozenset({RUNS_READ, JUDGES_READ, RUNS_WRITE, EVALUATE, SERVE}),
+        "operator": frozenset({RUNS_READ, JUDGES_READ, RUNS_WRITE, JUDGES_WRITE, EVALUATE, SERVE}),
         SERVICE: frozenset({JUDGES_READ, SERVE}),
     }
 )
@@ -46,7 +48,8 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
     # All methods: each kind of evaluation has one.
     "dramaturg.api.evaluation.v1.EvaluationService": {EVALUATE: " ".join(_EVALUATION.methods_by_name)},
     "dramaturg.api.evaluation.v1.JudgeDirectoryService": {
-        JUDGES_READ: "ListJudges CheckJudge ListModelWaits"
+        JUDGES_READ: "ListJudges CheckJudge ListModelWaits",
+        JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge",
     },
     "dramaturg.api.evaluation.v1.RunService": {
         RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "

@@ -47,8 +47,18 @@ class AccessLog:
                 "request_id": request.request_id,
                 "peer": request.peer,
             }
-            audit.write(fields, run_ids[0] if run_ids else "")
+            audit.write(fields, run_ids[0] if run_ids else "", _judge_of(call))
             logs.write(logger, logging.ERROR if call.code in _SEVERE else logging.INFO, "call", fields)
+
+
+def _judge_of(call: Call) -> str:
+    """The judge that a call changes, as "role=name"; empty for other calls."""
+    if not audit.is_kept(call.method) or "judge" not in field_names(call.request):
+        return ""
+    judge = call.request.judge
+    if isinstance(judge, str):
+        return f"{getattr(call.request, 'role', '')}={judge}"
+    return f"{getattr(judge, 'role', '')}={getattr(judge, 'name', '')}"
 
 
 async def _send(send: Any, run_ids: list[str], response: Any) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_OUTCOME_UNSPECIFIED,
     DatasetManifest,
@@ -26,6 +27,7 @@ from gateway.runs.records import (
     NewDataset,
     NewRun,
     NewSample,
+    RegisteredJudge,
     RunRecord,
     SampleOutcome,
     SampleWork,
@@ -253,6 +255,26 @@ class RunStore(Protocol):
 
     def seen_judges(self, run_id: str) -> Sequence[SeenJudge]:
         """The identities of the judges of a run, by role and judge, then in the order seen."""
+
+    def registered_judges(self) -> Sequence[RegisteredJudge]:
+        """The judges that tenants registered, by tenant, role and name."""
+
+    def registered_judge(self, tenant: str, role: str, name: str) -> RegisteredJudge | None:
+        """A judge that a tenant registered; None if it does not exist."""
+
+    def register_judge(self, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
+        """Adds a judge of a tenant.
+
+        Returns:
+            Whether it was added; False if the tenant has one of that role and name, None if it has ``most``
+            judges.
+        """
+
+    def update_judge(self, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+        """Replaces a judge of a tenant if it has the revision. Returns whether it was replaced."""
+
+    def remove_judge(self, tenant: str, role: str, name: str) -> bool:
+        """Removes a judge of a tenant. Returns whether it existed."""
 
     # Events.
 

@@ -13,6 +13,7 @@ from gateway.runs.store.tables import (
     SCHEMA_VERSION,
     dataset_chunks,
     datasets,
+    judges,
     metadata,
     run_judges,
     run_spending,
@@ -59,6 +60,10 @@ def _add_datasets(connection: sa.Connection) -> None:
     dataset_chunks.create(connection)
 
 
+def _add_registrations(connection: sa.Connection) -> None:
+    judges.create(connection)
+
+
 STEPS: Mapping[int, Step] = {
     2: _add_incident,
     3: _add_spending,
@@ -66,6 +71,7 @@ STEPS: Mapping[int, Step] = {
     5: _add_outcome,
     6: _add_judges,
     7: _add_datasets,
+    8: _add_registrations,
 }
 """The change to each version above 1. An empty database gets the newest tables at once."""
 

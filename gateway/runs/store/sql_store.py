@@ -10,6 +10,7 @@ from typing import IO
 import sqlalchemy as sa
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_OUTCOME_UNSPECIFIED,
     DatasetManifest,
@@ -29,6 +30,7 @@ from gateway.runs.records import (
     NewDataset,
     NewRun,
     NewSample,
+    RegisteredJudge,
     RunRecord,
     SampleOutcome,
     SampleWork,
@@ -41,6 +43,7 @@ from gateway.runs.store import (
     judges,
     leases,
     progress,
+    registrations,
     results,
     runs,
     samples,
@@ -242,6 +245,23 @@ class SqlRunStore(RunStore):
 
     def seen_judges(self, run_id: str) -> Sequence[SeenJudge]:
         return self._database.read(lambda connection: judges.of_run(connection, run_id))
+
+    def registered_judges(self) -> Sequence[RegisteredJudge]:
+        return self._database.read(registrations.find_all)
+
+    def registered_judge(self, tenant: str, role: str, name: str) -> RegisteredJudge | None:
+        return self._database.read(lambda connection: registrations.find(connection, tenant, role, name))
+
+    def register_judge(self, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
+        return self._database.write(lambda connection: registrations.add(connection, tenant, judge, most))
+
+    def update_judge(self, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+        return self._database.write(
+            lambda connection: registrations.replace(connection, tenant, judge, revision)
+        )
+
+    def remove_judge(self, tenant: str, role: str, name: str) -> bool:
+        return self._database.write(lambda connection: registrations.remove(connection, tenant, role, name))
 
     def events_after(self, run_id: str, cursor: int, limit: int) -> Sequence[Event]:
         return self._database.read(lambda connection: progress.events_after(connection, run_id, cursor))[

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -228,6 +228,18 @@ run_spending = sa.Table(
     sa.Column("usd", sa.Double, nullable=False),
 )
 """What each tenant spent on each day, through runs and evaluations."""
+
+judges = sa.Table(
+    "judges",
+    metadata,
+    sa.Column("tenant", SanitizedText, primary_key=True),
+    sa.Column("role", SanitizedText, primary_key=True),
+    sa.Column("name", SanitizedText, primary_key=True),
+    # evaluation.v1.JudgeRegistration.
+    sa.Column("registration", sa.LargeBinary, nullable=False),
+    sa.Column("revision", sa.BigInteger, nullable=False),
+)
+"""The judges that tenants registered."""
 
 run_executors = sa.Table(
     "run_executors",

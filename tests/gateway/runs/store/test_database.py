@@ -98,6 +98,7 @@ def test_a_store_of_the_first_version_is_upgraded(store_url: str) -> None:
             "DROP TABLE run_judges",
             "DROP TABLE dataset_chunks",
             "DROP TABLE datasets",
+            "DROP TABLE judges",
             "DROP INDEX runs_deleted",
             "DELETE FROM run_schema",
             "INSERT INTO run_schema VALUES (1)",

@@ -1,4 +1,4 @@
-"""``dramaturg judges``."""
+"""``dramaturg judges`` without a subcommand: the list."""
 
 from __future__ import annotations
 
@@ -16,18 +16,12 @@ from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 
-app = typer.Typer()
-
 TIMEOUT = 60.0
 """The most seconds that the gateway may take to ask all judges."""
 
 
-@app.command("judges")
-def judges(
-    target: Target = None,
-    as_json: AsJson = False,
-) -> None:
-    """Lists the registered judges with identity, health and model.
+def judges(context: typer.Context, target: Target = None, as_json: AsJson = False) -> None:
+    """Lists the judges of a gateway with identity, health and model, and registers judges.
 
     The model is that of requests that name none. Whether its provider answers is checked without a paid call.
     A judge that does not answer is listed with its error; the exit code is 0.
@@ -36,16 +30,23 @@ def judges(
 
         dramaturg judges --target localhost:50051
     """
+    if context.invoked_subcommand is not None:
+        return
     try:
         listed = run(_list(target))
     except ServiceError as error:
         fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
     if as_json:
-        typer.echo(json.dumps({"judges": [_describe(judge) for judge in listed]}, ensure_ascii=False))
+        typer.echo(json.dumps({"judges": [describe(judge) for judge in listed]}, ensure_ascii=False))
     else:
-        print_tables(output(), _table(listed))
-        for words in dict.fromkeys(filter(None, map(_model_error, listed))):
-            echo(words)
+        show(listed)
+
+
+def show(listed: Sequence[Judge]) -> None:
+    """Prints a table of judges, and the words of providers that fail below it."""
+    print_tables(output(), _table(listed))
+    for words in dict.fromkeys(filter(None, map(_model_error, listed))):
+        echo(words)
 
 
 async def _list(target: str | None) -> Sequence[Judge]:
@@ -53,7 +54,8 @@ async def _list(target: str | None) -> Sequence[Judge]:
         return await client.list_judges(model_checked=True, timeout=TIMEOUT)
 
 
-def _describe(judge: Judge) -> dict[str, Any]:
+def describe(judge: Judge) -> dict[str, Any]:
+    """A judge as ``--json`` prints it."""
     known = judge.HasField("identity")
     return {
         "role": judge.role,
@@ -65,6 +67,7 @@ def _describe(judge: Judge) -> dict[str, Any]:
         "implementation": judge.identity.name if known else None,
         "version": judge.identity.version if known else None,
         "expected_version": judge.expected_version,
+        "registered": judge.HasField("registration"),
         "owner": judge.owner,
         "labels": dict(sorted(judge.labels.items())),
         "criteria": list(judge.identity.criteria),

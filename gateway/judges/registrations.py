@@ -1,0 +1,342 @@
+"""Judges that tenants register at run time, kept in the run store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
+from pydantic import ValidationError
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    JudgeConnection as ConnectionMessage,
+)
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration, VersionPolicy
+from dramaturg.service.auth.caller import current
+from dramaturg.service.auth.credentials import token_value
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.settings import SettingsError
+from dramaturg.service.tls import channel_credentials
+from gateway.judges.registry import Judge, Registry
+from gateway.judges.targets import is_permitted
+from gateway.runs.records import RegisteredJudge
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import store_unavailable
+from gateway.settings import GatewaySettings, JudgeEntry
+from gateway.threads import ThreadPool
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+logger = logging.getLogger(__name__)
+
+_JUDGING = "dramaturg.api.judging."
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_FILES = ("ca_file", "certificate_file", "private_key_file", "token_file")
+_IDENTIFIERS = ("role", "name")
+_ATTEMPTS = 5
+
+
+class JudgeRegistrations:
+    """Registers, changes and removes judges of the current tenant.
+
+    All gateways of a store read its judges at an interval; the one that is called applies a change at once.
+
+    Args:
+        registry: Gets the registered judges.
+        settings: What may be registered.
+    """
+
+    def __init__(self, registry: Registry, settings: GatewaySettings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._store: RunStore | None = None
+        self._threads: ThreadPool | None = None
+        self._known: Sequence[RegisteredJudge] = ()
+
+    @asynccontextmanager
+    async def persisted(self, store: RunStore) -> AsyncIterator[None]:
+        """Keeps registrations in a store within an ``async with`` block.
+
+        Raises:
+            StoreError: The store is unavailable.
+        """
+        self._store, self._threads = store, ThreadPool(2)
+        await self._refresh()
+        task = asyncio.create_task(self._poll())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._threads.close()
+            self._store = self._threads = None
+
+    def registration(self, judge: Judge) -> JudgeRegistration | None:
+        """The registration of a judge; None for one of the configuration."""
+        if judge.tenant is None:
+            return None
+        key = judge.tenant, judge.role.name, judge.name
+        return next((one.judge for one in self._known if _key(one) == key), None)
+
+    async def register(self, judge: JudgeRegistration) -> Judge:
+        """Registers a judge of the current tenant. See ``JudgeDirectoryService.RegisterJudge``."""
+        store = self._persistent()
+        self._check(judge)
+        if self._registry.is_configured(judge.role, judge.name):
+            raise _exists(judge, "the configuration of the gateway has a judge of that role and name")
+        most = self._settings.max_registered_judges
+        added = await self._call(store.register_judge, current().tenant, judge, most)
+        if added is None:
+            raise ServiceError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED,
+                f"{most} judges are registered, the most that the gateway permits",
+                metadata={"quota": "max_registered_judges", "limit": str(most)},
+            )
+        if not added:
+            raise _exists(judge, "a judge of that role and name is registered")
+        return await self._applied(judge)
+
+    async def update(self, judge: JudgeRegistration, mask: FieldMask) -> Judge:
+        """Changes a registered judge. See ``JudgeDirectoryService.UpdateJudge``."""
+        store, tenant = self._persistent(), current().tenant
+        paths = _paths(judge, mask)
+        for _ in range(_ATTEMPTS):
+            found = await self._call(store.registered_judge, tenant, judge.role, judge.name)
+            if found is None:
+                raise self._not_found(judge.role, judge.name)
+            changed = JudgeRegistration()
+            changed.CopyFrom(found.judge)
+            FieldMask(paths=paths).MergeMessage(
+                judge, changed, replace_message_field=True, replace_repeated_field=True
+            )
+            self._check(changed)
+            if await self._call(store.update_judge, tenant, changed, found.revision):
+                return await self._applied(changed)
+        raise ServiceError(
+            grpc.StatusCode.ABORTED,
+            error_reason_pb2.ERROR_REASON_UNSPECIFIED,
+            "the judge was changed by others at the same time; try again",
+        )
+
+    async def remove(self, role: str, name: str) -> None:
+        """Removes a registered judge. See ``JudgeDirectoryService.RemoveJudge``."""
+        store = self._persistent()
+        if not await self._call(store.remove_judge, current().tenant, role, name):
+            raise self._not_found(role, name)
+        await self._call_refresh()
+
+    async def _applied(self, judge: JudgeRegistration) -> Judge:
+        await self._call_refresh()
+        found = self._registry.find(judge.role, judge.name)
+        if found is None:  # removed by another caller since
+            raise self._not_found(judge.role, judge.name)
+        return found
+
+    def _check(self, judge: JudgeRegistration) -> None:
+        """Checks a registration.
+
+        Raises:
+            ServiceError: INVALID_ARGUMENT with every violation.
+        """
+        if violations := list(self._violations(judge)):
+            raise invalid_fields(violations)
+
+    def _violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
+        roles = [name for name, role in self._registry.roles.items() if role.contract.startswith(_JUDGING)]
+        if judge.role not in roles:
+            yield Violation("judge.role", f"is {judge.role!r}, must be one of {', '.join(roles)}")
+        if not is_permitted(judge.target, self._settings.judge_targets):
+            yield Violation(
+                "judge.target",
+                f"is {judge.target!r}, an address that the gateway does not permit (setting "
+                "gateway.judge_targets)",
+            )
+        files = [
+            Violation(f"judge.connection.{field}", fault)
+            for field in _FILES
+            if (fault := self._file_fault(getattr(judge.connection, field)))
+        ]
+        yield from files
+        if files or not judge.target:
+            return
+        try:
+            entry = self.entry(current().tenant, judge)
+        except ValidationError as error:
+            for problem in error.errors(include_input=False, include_url=False):
+                place = ".".join(str(part) for part in problem["loc"])
+                yield Violation(f"judge.{_FIELDS.get(place, place)}", problem["msg"])
+            return
+        if entry.connection is not None:
+            try:
+                settings = entry.connection.channel_settings()
+                channel_credentials(settings)
+                token_value(entry.target, settings)
+            except SettingsError as error:
+                yield Violation("judge.connection", self._without_folder(str(error)))
+
+    def _file_fault(self, name: str) -> str:
+        if not name:
+            return ""
+        if self._settings.judge_credentials_dir is None:
+            return "must be empty: the setting gateway.judge_credentials_dir of the gateway is absent"
+        if _FILE_NAME.fullmatch(name) is None:
+            return f"is {name!r}, no plain name of a file"
+        if not (self._folder(current().tenant) / name).is_file():
+            return f"names the file {name!r}, which the tenant's folder of credentials does not have"
+        return ""
+
+    def _without_folder(self, words: str) -> str:
+        return words.replace(f"{self._folder(current().tenant)}/", "")
+
+    def _folder(self, tenant: str) -> Path:
+        folder = self._settings.judge_credentials_dir
+        assert folder is not None
+        return folder / tenant if tenant else folder
+
+    def entry(self, tenant: str, judge: JudgeRegistration) -> JudgeEntry:
+        """The settings of a registered judge.
+
+        Raises:
+            ValidationError: A field cannot be used.
+        """
+        timeout = judge.timeout.ToNanoseconds() / 1e9 if judge.HasField("timeout") else None
+        policy = VersionPolicy.Name(judge.version_policy).removeprefix("VERSION_POLICY_").lower()
+        return JudgeEntry.model_validate(
+            {
+                "role": judge.role,
+                "name": judge.name,
+                "target": judge.target,
+                "expect_version": judge.expected_version,
+                "version_policy": policy if judge.version_policy else None,
+                "connection": self._connection(tenant, judge.connection),
+                "timeout_seconds": timeout,
+                "max_concurrent_calls": judge.max_concurrent_calls or None,
+                "owner": judge.owner,
+                "labels": dict(judge.labels),
+            }
+        )
+
+    def _connection(self, tenant: str, stated: ConnectionMessage) -> dict[str, object]:
+        # Always a connection of its own, so that nothing of the section ``channel`` is sent.
+        given: dict[str, object] = {"tls": stated.tls}
+        if stated.server_name:
+            given["tls_server_name"] = stated.server_name
+        if stated.token_header:
+            given["token_header"] = stated.token_header
+        for field in _FILES:
+            if name := getattr(stated, field):
+                setting = field if field == "token_file" else f"tls_{field}"
+                given[setting] = self._folder(tenant) / name
+        return given
+
+    def _persistent(self) -> RunStore:
+        if self._store is None:
+            raise ServiceError(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+                "the gateway has no store of runs, which keeps registered judges (setting runs.enabled)",
+            )
+        return self._store
+
+    def _not_found(self, role: str, name: str) -> ServiceError:
+        configured = self._registry.is_configured(role, name)
+        where = "; the configuration of the gateway has it, and is changed there" if configured else ""
+        return ServiceError(
+            grpc.StatusCode.NOT_FOUND,
+            error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
+            f"no judge {name!r} of {role!r} is registered{where}",
+            metadata={"name": name},
+        )
+
+    async def _call(
+        self, method: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
+        assert self._threads is not None
+        try:
+            return await self._threads(method, *args, **kwargs)
+        except StoreError as error:
+            raise store_unavailable(error) from error
+
+    async def _call_refresh(self) -> None:
+        try:
+            await self._refresh()
+        except StoreError as error:
+            raise store_unavailable(error) from error
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.judges_poll_seconds)
+            try:
+                await self._refresh()
+            except StoreError as error:
+                logger.warning("the registered judges stay as they are: %s", error)
+
+    async def _refresh(self) -> None:
+        """Reads the registered judges, and applies them if they have changed."""
+        assert self._store is not None
+        assert self._threads is not None
+        found = await self._threads(self._store.registered_judges)
+        if found == self._known:
+            return
+        self._known = found
+        entries = []
+        for one in found:
+            try:
+                entries.append((one.tenant, self.entry(one.tenant, one.judge)))
+            except (ValidationError, AssertionError) as error:
+                # Settings of the gateway have changed since.
+                logger.warning("the registered judge %r is not used: %s", one.judge.name, error)
+        self._registry.register(entries)
+
+
+_FIELDS = {
+    "expect_version": "expected_version",
+    "timeout_seconds": "timeout",
+    "connection.tls_server_name": "connection.server_name",
+}
+"""The fields of registrations whose settings have other names."""
+
+
+def _key(one: RegisteredJudge) -> tuple[str, str, str]:
+    return one.tenant, one.judge.role, one.judge.name
+
+
+def _paths(judge: JudgeRegistration, mask: FieldMask) -> Sequence[str]:
+    """The fields to change.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT: the mask names an unknown field, or one that does not change.
+    """
+    if not mask.paths or list(mask.paths) == ["*"]:
+        fields = [field for field, _ in judge.ListFields()] if not mask.paths else judge.DESCRIPTOR.fields
+        return [field.name for field in fields if field.name not in _IDENTIFIERS]
+    violations = []
+    for path in mask.paths:
+        if path in _IDENTIFIERS:
+            violations.append(Violation("update_mask", f"names {path!r}, which does not change"))
+        elif not FieldMask(paths=[path]).IsValidForDescriptor(judge.DESCRIPTOR):
+            known = ", ".join(
+                field.name for field in judge.DESCRIPTOR.fields if field.name not in _IDENTIFIERS
+            )
+            violations.append(Violation("update_mask", f"names {path!r}; the fields are {known}"))
+    if violations:
+        raise invalid_fields(violations)
+    return list(mask.paths)
+
+
+def _exists(judge: JudgeRegistration, reason: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.ALREADY_EXISTS,
+        error_reason_pb2.ERROR_REASON_JUDGE_EXISTS,
+        f"{judge.role}={judge.name}: {reason}",
+        metadata={"role": judge.role, "judge": judge.name},
+    )

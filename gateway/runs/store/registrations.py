@@ -1,0 +1,68 @@
+"""The judges that tenants registered, in the tables. Each function is part of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
+from gateway.runs.records import RegisteredJudge
+from gateway.runs.store.tables import judges, sanitize
+
+_KEY = ("tenant", "role", "name")
+
+
+def find_all(connection: sa.Connection) -> Sequence[RegisteredJudge]:
+    """See ``RunStore.registered_judges``."""
+    query = sa.select(judges).order_by(judges.c.tenant, judges.c.role, judges.c.name)
+    return [_record(row) for row in connection.execute(query)]
+
+
+def find(connection: sa.Connection, tenant: str, role: str, name: str) -> RegisteredJudge | None:
+    """See ``RunStore.registered_judge``."""
+    row = connection.execute(sa.select(judges).where(_is(tenant, role, name))).one_or_none()
+    return None if row is None else _record(row)
+
+
+def add(connection: sa.Connection, tenant: str, judge: JudgeRegistration, most: int) -> bool | None:
+    """See ``RunStore.register_judge``."""
+    if connection.dialect.name == "postgresql":
+        # Registrations of a tenant take turns, so that the maximum holds.
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(sanitize(tenant)))))
+    if find(connection, tenant, judge.role, judge.name) is not None:
+        return False
+    mine = sa.select(sa.func.count()).where(judges.c.tenant == sanitize(tenant))
+    if connection.execute(mine).scalar_one() >= most:
+        return None
+    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    new = insert(judges).values(
+        tenant=tenant, role=judge.role, name=judge.name, registration=judge.SerializeToString(), revision=1
+    )
+    added = new.on_conflict_do_nothing(index_elements=_KEY).returning(judges.c.revision)
+    return connection.execute(added).first() is not None
+
+
+def replace(connection: sa.Connection, tenant: str, judge: JudgeRegistration, revision: int) -> bool:
+    """See ``RunStore.update_judge``."""
+    where = _is(tenant, judge.role, judge.name) & (judges.c.revision == revision)
+    values = {"registration": judge.SerializeToString(), "revision": revision + 1}
+    return connection.execute(judges.update().where(where).values(values)).rowcount > 0
+
+
+def remove(connection: sa.Connection, tenant: str, role: str, name: str) -> bool:
+    """See ``RunStore.remove_judge``."""
+    return connection.execute(judges.delete().where(_is(tenant, role, name))).rowcount > 0
+
+
+def _is(tenant: str, role: str, name: str) -> sa.ColumnElement[bool]:
+    return (
+        (judges.c.tenant == sanitize(tenant))
+        & (judges.c.role == sanitize(role))
+        & (judges.c.name == sanitize(name))
+    )
+
+
+def _record(row: sa.Row[tuple[object, ...]]) -> RegisteredJudge:
+    return RegisteredJudge(row.tenant, JudgeRegistration.FromString(row.registration), row.revision)

@@ -1,0 +1,63 @@
+"""``dramaturg judges register``, ``update`` and ``remove`` at a running gateway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dramaturg.testing import serve
+from gateway.app import App
+from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings
+from tests.support.command_line import dramaturg
+from tests.support.gateway import Fake
+
+
+async def test_a_judge_is_registered_changed_and_removed(tmp_path: Path) -> None:
+    settings = GatewaySettings(judge_targets=("127.0.0.1:*",))
+    app = App(settings, RunsSettings(enabled=True, url=f"sqlite:///{tmp_path}/runs.sqlite3"))
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        app.open() as contracts,
+        serve(*contracts) as server,
+    ):
+        at = ("--target", server.target)
+        made = await dramaturg(
+            *("judges", "register", "critic=theirs", theirs.target, "--expect-version", ">=1,<2"),
+            *("--version-policy", "pause", "--owner", "team-a", "--label", "tier=external", *at, "--json"),
+        )
+        assert made.code == 0, made.err
+        assert (made.json["health"], made.json["registered"], made.json["expected_version"]) == (
+            "SERVING",
+            True,
+            ">=1,<2",
+        )
+        assert made.json["labels"] == {"tier": "external"}
+        again = await dramaturg("judges", "register", "critic=theirs", theirs.target, *at)
+        assert (again.code, "a judge of that role and name is registered" in again.err) == (2, True)
+        changed = await dramaturg(
+            *("judges", "update", "critic=theirs", "--owner", "team-b", "--clear", "expected_version"),
+            *("--clear", "labels", *at, "--json"),
+        )
+        assert changed.code == 0, changed.err
+        assert (changed.json["owner"], changed.json["expected_version"], changed.json["labels"]) == (
+            "team-b",
+            "",
+            {},
+        )
+        listed = await dramaturg("judges", *at)
+        assert "theirs" in listed.out
+        removed = await dramaturg("judges", "remove", "critic=theirs", *at)
+        assert (removed.code, removed.out) == (0, "")
+        assert "theirs" not in (await dramaturg("judges", *at)).out
+        refused = await dramaturg("judges", "register", "critic=theirs", "10.0.0.1:443", *at)
+        assert (refused.code, "judge_targets" in refused.err) == (2, True)
+
+
+async def test_wrong_usage_is_told_before_a_gateway_is_asked() -> None:
+    for command, words in (
+        (("register", "theirs", "a:1"), "'theirs' is not of the form ROLE=NAME"),
+        (("update", "critic=theirs"), "nothing to change"),
+        (("register", "critic=theirs", "a:1", "--label", "x"), "'x' is not of the form KEY=VALUE"),
+    ):
+        done = await dramaturg("judges", *command, "--target", "127.0.0.1:1")
+        assert (done.code, words in done.err) == (2, True), done.err

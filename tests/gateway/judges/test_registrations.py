@@ -1,0 +1,370 @@
+"""Judges that are registered at run time, as callers of gateways see them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.evaluation.v1 import judge_directory_service_pb2, judge_directory_service_pb2_grpc
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    VERSION_POLICY_PAUSE,
+    JudgeConnection,
+    JudgeHealth,
+    JudgeRegistration,
+)
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.client import DramaturgClient
+from dramaturg.service.auth import audit
+from dramaturg.service.contract import Contract
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.server import Server
+from dramaturg.service.settings import ChannelSettings, ServerSettings
+from dramaturg.testing import serve
+from gateway.app import App
+from gateway.judges.directory import JudgeDirectory
+from gateway.judges.registrations import JudgeRegistrations
+from gateway.judges.registry import open_registry
+from gateway.runs.settings import RunsSettings
+from gateway.runs.store import open_store
+from gateway.servicer import JudgeDirectoryServicer
+from gateway.settings import GatewaySettings
+from tests.support.auth import Holder, holder, token_settings
+from tests.support.certificates import Authority
+from tests.support.engines import judges_of
+from tests.support.gateway import Fake, agents, evaluate_result, scripts_request
+
+ALICE, BOB = holder("team-a", "operator"), holder("team-b", "operator")
+EVALUATOR = holder("team-a", "evaluator")
+LOOPBACK = ("127.0.0.1:*", "localhost:*")
+Settings = dict[str, Any]
+
+
+@asynccontextmanager
+async def gateway(
+    store: str,
+    *,
+    auth: Any = None,
+    server: ServerSettings | None = None,
+    fakes: list[Fake] | None = None,
+    **settings: Any,
+) -> AsyncIterator[str]:
+    """A gateway on a store; its address."""
+    given: Settings = {"judge_targets": LOOPBACK, "judges_poll_seconds": 0.05, "identity_timeout_seconds": 1}
+    async with AsyncExitStack() as stack:
+        judges = await stack.enter_async_context(judges_of(agents() if fakes is None else fakes))
+        runs = RunsSettings(enabled=True, url=store, drain_timeout_seconds=0.2)
+        app = App(GatewaySettings(judges=tuple(judges), **{**given, **settings}), runs)
+        contracts = await stack.enter_async_context(app.open())
+        serving = server or ServerSettings.loopback(drain_grace_seconds=0.2)
+        yield (await stack.enter_async_context(Server(contracts, serving, auth))).target
+
+
+@asynccontextmanager
+async def directory(store_url: str) -> AsyncIterator[str]:
+    """The directory of a gateway without its runs, of which a process has one engine; its address."""
+    settings = GatewaySettings(judge_targets=LOOPBACK, judges_poll_seconds=0.05)
+    async with AsyncExitStack() as stack:
+        entries = await stack.enter_async_context(judges_of(agents()))
+        registry = await stack.enter_async_context(open_registry(entries, 4))
+        store = open_store(store_url)
+        stack.callback(store.close)
+        registrations = JudgeRegistrations(registry, settings)
+        await stack.enter_async_context(registrations.persisted(store))
+        contract = Contract.make(
+            judge_directory_service_pb2.DESCRIPTOR.services_by_name["JudgeDirectoryService"],
+            judge_directory_service_pb2_grpc.add_JudgeDirectoryServiceServicer_to_server,
+            JudgeDirectoryServicer(registry, JudgeDirectory(timeout=1), registrations),
+            name="gateway",
+            version="1.0.0",
+            description="Judges.",
+        )
+        yield (await stack.enter_async_context(serve(contract, drain_grace_seconds=0.2))).target
+
+
+async def until(read: Callable[[], Awaitable[Any]], expected: Any, seconds: float = 10) -> None:
+    begun = time.monotonic()
+    while (value := await read()) != expected:
+        assert time.monotonic() - begun < seconds, f"{value}, not {expected}"
+        await asyncio.sleep(0.02)
+
+
+async def names(client: DramaturgClient, role: str = "critic") -> list[str]:
+    return [judge.name for judge in await client.list_judges(role)]
+
+
+def fields_of(error: ServiceError) -> list[str]:
+    return [violation.field for violation in error.violations]
+
+
+async def test_a_judge_is_registered_used_changed_and_removed(store_url: str) -> None:
+    asked: list[Any] = []
+
+    async def note(request: Any) -> Any:
+        asked.append(request)
+        return await Fake("critic").respond(request)
+
+    async with (
+        serve(Fake("critic", note).contract()) as theirs,
+        gateway(store_url) as target,
+        DramaturgClient(target) as client,
+    ):
+        wanted = JudgeRegistration(
+            role="critic", name="theirs", target=theirs.target, owner="team-a", labels={"tier": "external"}
+        )
+        judge = await client.register_judge(wanted)
+        assert judge.health == JudgeHealth.JUDGE_HEALTH_SERVING
+        assert (judge.identity.name, judge.owner) == ("fake-critic", "team-a")
+        assert not judge.default_for_role
+        assert judge.registration == wanted
+        assert await names(client) == ["fake", "theirs"]
+        request = scripts_request(1, judges=[JudgeSelection(role="critic", judge="theirs")])
+        result = await evaluate_result(client, request)
+        assert len(asked) == 1
+        critic = next(one for one in result.candidates[0].assessments if one.role == "critic")
+        assert (critic.judge, critic.assessment.provenance.version) == ("theirs", "1.0.0")
+
+        changed = await client.update_judge(
+            JudgeRegistration(role="critic", name="theirs", expected_version=">=2", owner="")
+        )
+        assert changed.health == JudgeHealth.JUDGE_HEALTH_WRONG_VERSION
+        assert (changed.owner, dict(changed.labels)) == ("team-a", {"tier": "external"})
+        changed = await client.update_judge(
+            JudgeRegistration(role="critic", name="theirs", version_policy=VERSION_POLICY_PAUSE),
+            ["owner", "expected_version", "labels", "version_policy"],
+        )
+        assert changed.registration == JudgeRegistration(
+            role="critic", name="theirs", target=theirs.target, version_policy=VERSION_POLICY_PAUSE
+        )
+        assert changed.health == JudgeHealth.JUDGE_HEALTH_SERVING
+
+        await client.remove_judge("critic", "theirs")
+        assert await names(client) == ["fake"]
+        with pytest.raises(ServiceError) as unknown:
+            await evaluate_result(client, request)
+        assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
+        with pytest.raises(ServiceError) as absent:
+            await client.remove_judge("critic", "theirs")
+        assert absent.value.code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_every_gateway_of_a_store_sees_a_registered_judge(postgres_url: str) -> None:
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        directory(postgres_url) as first,
+        directory(postgres_url) as second,
+        DramaturgClient(first) as client,
+        DramaturgClient(second) as other,
+    ):
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
+        await until(lambda: names(other), ["fake", "theirs"])
+        await other.update_judge(JudgeRegistration(role="critic", name="theirs", owner="b"))
+
+        async def owner() -> str:
+            return (await client.check_judge("critic", "theirs")).owner
+
+        await until(owner, "b")
+        await other.remove_judge("critic", "theirs")
+        await until(lambda: names(client), ["fake"])
+
+
+async def test_a_registered_judge_is_kept_by_the_store(store_url: str) -> None:
+    async with gateway(store_url) as target, DramaturgClient(target) as client:
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target="127.0.0.1:1"))
+    async with gateway(store_url) as target, DramaturgClient(target) as client:
+        assert await names(client) == ["fake", "theirs"]
+    # A judge of the configuration has its name to itself.
+    fakes = [*agents(), Fake("critic", name="theirs")]
+    async with gateway(store_url, fakes=fakes) as target, DramaturgClient(target) as client:
+        judge = await client.check_judge("critic", "theirs")
+        assert judge.health == JudgeHealth.JUDGE_HEALTH_SERVING
+        assert not judge.HasField("registration")
+
+
+async def test_tenants_see_their_own_judges_alone(tmp_path: Path) -> None:
+    callers: list[Holder] = [ALICE, BOB, EVALUATOR]
+    log = tmp_path / "audit.jsonl"
+    auth = token_settings(tmp_path, *callers)
+    audit.configure(str(log))
+    async with AsyncExitStack() as stack:
+        stack.callback(audit.configure, "")
+        target = await stack.enter_async_context(
+            gateway(f"sqlite:///{tmp_path}/runs.sqlite3", auth=auth, max_registered_judges=1)
+        )
+        alice, bob, evaluator = [
+            await stack.enter_async_context(
+                DramaturgClient(target, ChannelSettings(token_file=token_of(tmp_path, caller)))
+            )
+            for caller in callers
+        ]
+        mine = JudgeRegistration(role="critic", name="theirs", target="127.0.0.1:1")
+        await alice.register_judge(mine)
+        assert await names(alice) == await names(evaluator) == ["fake", "theirs"]
+        assert await names(bob) == ["fake"]
+        for refused in (
+            bob.check_judge("critic", "theirs"),
+            bob.remove_judge("critic", "theirs"),
+            bob.update_judge(mine),
+            evaluate_result(bob, scripts_request(1, judges=[JudgeSelection(role="critic", judge="theirs")])),
+        ):
+            with pytest.raises(ServiceError):
+                await refused
+        # The name is free for the other tenant.
+        await bob.register_judge(JudgeRegistration(role="critic", name="theirs", target="127.0.0.1:2"))
+        assert (await alice.check_judge("critic", "theirs")).target == "127.0.0.1:1"
+        with pytest.raises(ServiceError) as full:
+            await alice.register_judge(JudgeRegistration(role="critic", name="more", target="127.0.0.1:1"))
+        assert full.value.reason == error_reason_pb2.ERROR_REASON_QUOTA_EXHAUSTED
+        with pytest.raises(ServiceError) as denied:
+            await evaluator.remove_judge("critic", "theirs")
+        assert denied.value.code is grpc.StatusCode.PERMISSION_DENIED
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    written = [
+        (line["principal"], line["method"].rpartition("/")[2], line["judge"], line["outcome"])
+        for line in lines
+        if line["method"].endswith(("RegisterJudge", "RemoveJudge"))
+    ]
+    assert written == [
+        ("operator@team-a", "RegisterJudge", "critic=theirs", "OK"),
+        ("operator@team-b", "RemoveJudge", "critic=theirs", "NOT_FOUND"),
+        ("operator@team-b", "RegisterJudge", "critic=theirs", "OK"),
+        ("operator@team-a", "RegisterJudge", "critic=more", "RESOURCE_EXHAUSTED"),
+        ("evaluator@team-a", "RemoveJudge", "critic=theirs", "PERMISSION_DENIED"),
+    ]
+
+
+def token_of(folder: Path, who: Holder) -> Path:
+    file = folder / f"{who.tenant}-{who.roles[0]}.token"
+    file.write_text(who.token)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("fields", "violated"),
+    [
+        ({"target": "10.0.0.1:50051"}, ["judge.target"]),
+        ({"target": "unix:/run/other"}, ["judge.target"]),
+        ({"target": ""}, ["judge.target"]),
+        ({"role": "author"}, ["judge.role"]),
+        ({"role": "poet"}, ["judge.role"]),
+        ({"expected_version": ">="}, ["judge.expected_version"]),
+        ({"connection": JudgeConnection(token_file="token")}, ["judge.connection.token_file"]),
+        ({"connection": JudgeConnection(certificate_file="../a")}, ["judge.connection.certificate_file"]),
+        ({"connection": JudgeConnection(token_header="X Y")}, ["judge.connection.token_header"]),
+    ],
+)
+async def test_a_registration_that_is_not_permitted_is_refused(
+    sqlite_url: str, fields: dict[str, Any], violated: list[str]
+) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        given: dict[str, Any] = {"role": "critic", "name": "a", "target": "127.0.0.1:1", **fields}
+        with pytest.raises(ServiceError) as caught:
+            await client.register_judge(JudgeRegistration(**given))
+        assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+        assert fields_of(caught.value) == violated
+        assert await names(client) == ["fake"]
+
+
+async def test_no_address_is_permitted_by_default(sqlite_url: str) -> None:
+    async with gateway(sqlite_url, judge_targets=()) as target, DramaturgClient(target) as client:
+        with pytest.raises(ServiceError, match="judge_targets"):
+            await client.register_judge(JudgeRegistration(role="critic", name="a", target="127.0.0.1:1"))
+
+
+async def test_names_are_taken_once(sqlite_url: str) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        await client.register_judge(JudgeRegistration(role="critic", name="a", target="127.0.0.1:1"))
+        for name, reason in (("a", "is registered"), ("fake", "the configuration of the gateway has")):
+            with pytest.raises(ServiceError, match=reason) as caught:
+                await client.register_judge(JudgeRegistration(role="critic", name=name, target="127.0.0.1:1"))
+            assert caught.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_EXISTS
+        with pytest.raises(ServiceError, match="is changed there"):
+            await client.update_judge(JudgeRegistration(role="critic", name="fake", owner="me"))
+
+
+@pytest.mark.parametrize("mask", [["name"], ["poet"], ["connection.poet"]])
+async def test_a_mask_that_names_no_changeable_field_is_refused(sqlite_url: str, mask: list[str]) -> None:
+    async with gateway(sqlite_url) as target, DramaturgClient(target) as client:
+        await client.register_judge(JudgeRegistration(role="critic", name="a", target="127.0.0.1:1"))
+        with pytest.raises(ServiceError) as caught:
+            await client.update_judge(JudgeRegistration(role="critic", name="a"), mask)
+        assert fields_of(caught.value) == ["update_mask"]
+
+
+async def test_a_gateway_without_a_store_registers_none() -> None:
+    async with AsyncExitStack() as stack:
+        app = App(GatewaySettings(judge_targets=LOOPBACK), RunsSettings(enabled=False))
+        contracts = await stack.enter_async_context(app.open())
+        server = await stack.enter_async_context(serve(*contracts))
+        client = await stack.enter_async_context(DramaturgClient(server.target))
+        with pytest.raises(ServiceError, match="enabled"):
+            await client.register_judge(JudgeRegistration(role="critic", name="a", target="127.0.0.1:1"))
+
+
+async def test_registered_at_a_gateway_with_mutual_tls_with_certificates_by_name(tmp_path: Path) -> None:
+    """The caller, the gateway and the judge authenticate by certificates; the judge has its own authority."""
+    platform, partner = Authority(tmp_path / "platform"), Authority(tmp_path / "partner")
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    presented = partner.issue("dramaturg")
+    for name, file in {
+        "partner-ca.pem": partner.certificate,
+        "dramaturg.pem": presented.certificate,
+        "dramaturg.key": presented.private_key,
+    }.items():
+        (credentials / name).write_bytes(file.read_bytes())
+    (credentials / "partner-token").write_text("k-123")
+
+    def mutual(authority: Authority, name: str) -> ServerSettings:
+        issued = authority.issue(name)
+        return ServerSettings.loopback(
+            tls_certificate_file=issued.certificate,
+            tls_private_key_file=issued.private_key,
+            tls_client_ca_file=authority.certificate,
+            drain_grace_seconds=0.2,
+        )
+
+    caller = platform.issue("caller")
+    channel = ChannelSettings(
+        tls_ca_file=platform.certificate,
+        tls_certificate_file=caller.certificate,
+        tls_private_key_file=caller.private_key,
+    )
+    connection = JudgeConnection(
+        ca_file="partner-ca.pem",
+        certificate_file="dramaturg.pem",
+        private_key_file="dramaturg.key",
+        token_file="partner-token",
+    )
+    async with (
+        Server([Fake("critic").contract()], mutual(partner, "judge")) as theirs,
+        gateway(
+            f"sqlite:///{tmp_path}/runs.sqlite3",
+            server=mutual(platform, "gateway"),
+            judge_credentials_dir=credentials,
+        ) as target,
+        DramaturgClient(target, channel) as client,
+    ):
+        judge = await client.register_judge(
+            JudgeRegistration(role="critic", name="theirs", target=theirs.target, connection=connection)
+        )
+        assert judge.health == JudgeHealth.JUDGE_HEALTH_SERVING
+        request = scripts_request(1, judges=[JudgeSelection(role="critic", judge="theirs")])
+        result = await evaluate_result(client, request)
+        outcomes = {verdict.outcome for verdict in result.candidates[0].verdicts}
+        assert outcomes == {verdict_pb2.OUTCOME_PASS}
+        connection.ca_file = "missing.pem"
+        with pytest.raises(ServiceError) as caught:
+            await client.update_judge(
+                JudgeRegistration(role="critic", name="theirs", connection=connection), ["connection.ca_file"]
+            )
+        assert fields_of(caught.value) == ["judge.connection.ca_file"]
+        assert str(tmp_path) not in str(caught.value)
