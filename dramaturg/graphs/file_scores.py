@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ async def score_files(
         if all(row.tag(name) is None for row in rows.values()):
             raise FileError(f'{references}: no record has a member "{name}" with a single value')
     pairs = (_pair(row_id, predicted.get(row_id), wanted[row_id], rows[row_id], tags) for row_id in answered)
-    response = await _score(service, request, pairs)
+    response = await score_pairs(service, request, pairs)
     return FileScores(
         response=response,
         unanswered=[row_id for row_id in wanted if row_id not in predicted],
@@ -84,10 +84,18 @@ async def score_files(
     )
 
 
-async def _score(
-    service: rpc.GraphServiceAsyncStub, request: pb.ScoreEdgesRequest, pairs: Iterator[pb.GraphPair]
+async def score_pairs(
+    service: rpc.GraphServiceAsyncStub, request: pb.ScoreEdgesRequest, pairs: Iterable[pb.GraphPair]
 ) -> pb.ScoreEdgesResponse:
-    """Scores in parts; the last request gets the counts of all and sums up, so that sums are exact."""
+    """Scores any number of pairs, in parts.
+
+    The last request gets the counts of all parts and sums up, so that sums are exact.
+
+    Args:
+        service: GraphService.
+        request: The settings; its pairs are filled in here.
+        pairs: The pairs, at least one.
+    """
     earlier: list[pb.EdgeScore] = []
     *first, last = batches(pairs, most=MAX_PAIRS, most_bytes=MAX_BYTES)
     for batch in first:

@@ -12,7 +12,7 @@ from dramaturg.datasets.spreadsheet import csv_record
 ABSENT = "–"
 """The text of a figure that is not defined."""
 PRINTED_NOTE = "In brackets: the number that the paper prints."
-"""The note of every table with printed numbers."""
+"""The note of a table with printed numbers."""
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -86,6 +86,8 @@ class Table:
     """The number of columns of words."""
     notes: Sequence[str] = field(default=())
     """Sentences below the table."""
+    printed_note: str = PRINTED_NOTE
+    """The note on the numbers in brackets."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -96,7 +98,7 @@ class Table:
     def all_notes(self) -> Sequence[str]:
         """The notes, with that on printed numbers where there are any."""
         printed = any(cell.printed for row in self.rows for cell in row.cells)
-        return (*([PRINTED_NOTE] if printed else []), *self.notes)
+        return (*([self.printed_note] if printed else []), *self.notes)
 
 
 def words(text: str, printed: str = "") -> Cell:

@@ -1,0 +1,124 @@
+"""The tables of proScript from the released data, against figures that are calculated here."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.openai_server import Body
+from tests.support.readers import fenced, prompt_of
+from tests.support.reproductions import read_csv, reproduce, reproduce_with
+
+pytestmark = pytest.mark.data
+
+LIMIT = 24
+
+
+class Script(NamedTuple):
+    """A released script, read without the product."""
+
+    scenario: str
+    texts: dict[str, str]
+    edges: set[tuple[str, str]]
+
+
+def released(file: Path) -> list[Script]:
+    scripts = []
+    for record in json.loads(file.read_text()):
+        root = f"decided to {record['scenario']}"
+        texts = {key: root if text == "NONE" else text for key, text in record["events"].items()}
+        edges = {tuple(edge.split("->")) for edge in record["gold_edges_for_prediction"]}
+        scripts.append(Script(record["scenario"], texts, {(one, other) for one, other in edges}))
+    return scripts
+
+
+def chain(texts: dict[str, str]) -> set[tuple[str, str]]:
+    """The edges of the model "b": the events in the order of their texts."""
+    ordered = sorted(texts, key=lambda key: texts[key])
+    return set(pairwise(ordered))
+
+
+class ScriptedModel:
+    """The model "a" knows the released scripts; "b" orders events by their texts and forgets an edge."""
+
+    def __init__(self, scripts: list[Script]) -> None:
+        self._scripts = {script.scenario: script for script in scripts}
+
+    def __call__(self, body: Body) -> Body:
+        prompt, knows = prompt_of(body), body["model"] == "a"
+        script = self._scripts[fenced(prompt, "scenario").strip()]
+        if "[BEGIN events " not in prompt:
+            edges = sorted(script.edges)
+            numbers = {key: number for number, key in enumerate(script.texts, start=1)}
+            return {
+                "events": [{"number": numbers[key], "event": text} for key, text in script.texts.items()],
+                "edges": numbered(edges if knows else edges[1:], numbers),
+            }
+        shown = re.findall(r"^Event (\d+): (.*)$", fenced(prompt, "events"), re.MULTILINE)
+        numbers = {
+            key: int(number) for number, text in shown for key, own in script.texts.items() if own == text
+        }
+        return {"edges": numbered(sorted(script.edges if knows else chain(script.texts)), numbers)}
+
+
+def numbered(edges: list[tuple[str, str]], numbers: dict[str, int]) -> list[Body]:
+    return [{"before": numbers[one], "after": numbers[other]} for one, other in edges]
+
+
+def measures(script: Script) -> tuple[float, float, float]:
+    """F1, the share of the reference's edges found, and the share of predicted edges that are right."""
+    predicted = chain(script.texts)
+    hits = len(predicted & script.edges)
+    return (2 * hits / (len(predicted) + len(script.edges)), hits / len(script.edges), hits / len(predicted))
+
+
+def test_scores_and_distances_are_those_of_the_scripted_answers(data_dir: Path, tmp_path: Path) -> None:
+    everything = released(data_dir / "proscript" / "proscript_dev.json")
+    kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
+    # Equal texts in one script, or equal scenarios, would leave open which event is meant.
+    assert all(len(set(script.texts.values())) == len(script.texts) for script in kept)
+    options = ("--model", "a", "--model", "b", "--limit", str(LIMIT))
+    finished, server = reproduce_with(ScriptedModel(kept), "proscript", data_dir, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    table = {row["Models"]: row for row in read_csv(tmp_path / "out" / "table-1.csv")}
+    assert [float(table["a"][f"dev: {name}"]) for name in ("F1", "P", "R")] == [100, 100, 100]
+    expected = [100 * fmean(some) for some in zip(*map(measures, kept), strict=True)]
+    shown = [float(table["b"][f"dev: {name}"]) for name in ("F1", "P", "R")]
+    assert shown == pytest.approx(expected, abs=1e-9)
+    assert table["Human (paper)"]["test (out domain): R"] == "88.18"
+    written = {
+        row["Models"]: row for row in read_csv(tmp_path / "out" / "table-2.csv") if row["Split"] == "dev"
+    }
+    for setup, distance in (("a, generate", 0), ("a, pipeline", 0), ("b, generate", 1)):
+        assert float(written[setup]["Graph Edit Dist"]) == distance, setup
+    # The forgotten edge has to be inserted.
+    assert float(written["b, generate"]["E-Ins"]) == 1
+    assert written["Human (paper)"]["Graph Edit Dist"] == "2.78"
+    # The events of the pipeline are those of the generation, and are bought once.
+    assert set(server.calls.values()) == {1}
+
+
+def test_without_a_model_released_predictions_and_the_random_row_are_scored(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    finished = reproduce("proscript", data_dir, tmp_path, "--offline")
+    assert finished.code == 0, finished.err
+    (row,) = read_csv(tmp_path / "released-predictions.csv")
+    text = (data_dir / "proscript" / "eval_summary_v4-flash.json").read_text(encoding="utf-8")
+    published = json.loads(text)["overall"]["edge_metrics_mean"]
+    names = {"Precision": "precision", "Recall": "recall", "F1": "f1", "IoU": "iou", "Edge difference": "ged"}
+    for ours, theirs in names.items():
+        assert float(row[ours]) == pytest.approx(published[theirs], abs=1e-9)
+    assert (row["Scripts"], row["Exact matches"]) == ("1078", "457")
+    random = read_csv(tmp_path / "table-1.csv")[0]
+    assert 20 <= float(random["dev: F1"]) <= 22
+    assert random["dev: F1 (paper)"] == "21.30"
+    assert 20 <= float(random["dev: P"]) <= 24
+    degrees = read_csv(tmp_path / "section-4.csv")[0]
+    assert [degrees[name] for name in ("1", "2", "3", "4 and above")] == ["724", "320", "32", "9"]
