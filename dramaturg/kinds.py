@@ -5,6 +5,7 @@ command line nothing:
 
 - ``dramaturg.results.<name>``: ``<NAME>``, how results are flattened and ranked.
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
+- ``dramaturg.report.figures.<name>``: ``lead`` and ``sections``, how the report shows its summary.
 - ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
 - ``dramaturg.cli.evaluate.<name>`` and ``dramaturg.cli.runs.create.<name>``: the commands.
 """
@@ -64,6 +65,12 @@ KINDS: Sequence[Kind] = (
 def find_kind(result: str | None) -> Kind | None:
     """The kind whose results are this member of ``RunSample.result``. None: there is none."""
     return next((kind for kind in KINDS if kind.results.name == result), None)
+
+
+def find_summary_kind(summary: Any) -> Kind | None:
+    """The kind of the figures of a ``Summary``. None: no sample has a result."""
+    name = summary.WhichOneof("kind")
+    return next((kind for kind in KINDS if kind.name == name), None)
 
 
 def sample_kind(sample: Any) -> Kind | None:

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dramaturg.datasets.json_lines import json_objects
-from dramaturg.report.page import write_report
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLES = ROOT / "examples" / "scripts"
@@ -62,9 +61,7 @@ def main() -> int:
     console.print(verdict_table(results, labels))
     console.print(agreement_table(results, labels))
     show_summary(console, summary, replayed=replayed)
-    write_report(OUT, OUT / "report.html", title="Eight tasks, four writers")
-    console.print(f"report: {OUT.relative_to(ROOT)}/report.html", highlight=False)
-    return 0
+    return write_report()
 
 
 def evaluate(*, replayed: bool) -> dict[str, Any] | None:
@@ -93,6 +90,13 @@ def evaluate(*, replayed: bool) -> dict[str, Any] | None:
         return None
     summary: dict[str, Any] = json.loads(finished.stdout)
     return summary
+
+
+def write_report() -> int:
+    """Writes the report and prints its path; returns the exit code."""
+    command = [sys.executable, "-m", "dramaturg", "report", str(OUT), "--title", "Eight tasks, four writers"]
+    page = f"{OUT.relative_to(ROOT)}/report.html"
+    return subprocess.run([*command, "-o", page], cwd=ROOT, check=False).returncode  # noqa: S603
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -8,18 +8,11 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.options import AsJson, GroupBy, KeepAced, Target
-from dramaturg.cli.platform import fail, gateway, output, run
-from dramaturg.cli.summaries import as_json, show_summary, summary_options
-from dramaturg.client import DramaturgClient, ServiceError
-from dramaturg.datasets.json_lines import LineError
-from dramaturg.results.files import read_results
+from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.summaries import as_json, show_summary, summarize_results, summary_options
 
 app = typer.Typer()
-
-_ROLES = ("alignment", "graph")
-"""The roles that compute statistics; a gateway started for the command serves no others."""
 
 
 @app.command("summarize")
@@ -51,7 +44,9 @@ def summarize(
 
         dramaturg summarize exported.jsonl --json
     """
-    summary = run(_summarize(target, results, summary_options(group_by, aced_kept=keep_aced, seed=seed)))
+    summary = run(
+        summarize_results(target, results, summary_options(group_by, aced_kept=keep_aced, seed=seed))
+    )
     if not summary.sample_count:
         fail(f"{results}: there are no results")
     if as_json_object:
@@ -62,15 +57,3 @@ def summarize(
     if summary.failed_sample_count:
         failed = f"{summary.failed_sample_count} of {summary.sample_count} samples failed"
         console.print(failed, style="red")
-
-
-async def _summarize(target: str | None, results: Path, options: SummaryOptions) -> Summary:
-    async with gateway(target, _ROLES, quiet=True) as address, DramaturgClient(address) as client:
-        try:
-            return await client.summarize(read_results(results), options)
-        except LineError as error:
-            fail(str(error))
-        except OSError as error:
-            fail(f"{error.filename or results}: {error.strerror or error}")
-        except ServiceError as error:
-            fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)

@@ -1,15 +1,17 @@
-"""The report page: aggregates and samples as one self-contained HTML document, rendered in pieces.
+"""The report page: a summary and its samples as one self-contained HTML document, rendered in pieces.
 
-Judged texts are untrusted: the template engine escapes them, and a content security policy allows only the
-page's own script and no external resource.
+The figures are those of the summary: nothing is computed here. Judged texts are untrusted: they stand in the
+page as escaped text or as data, and a content security policy allows only the page's own script and style,
+and no request.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from itertools import islice
@@ -18,23 +20,18 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
-from dramaturg.kinds import find_kind
-from dramaturg.report.aggregator import ReportAggregator
-from dramaturg.report.charts import HeatMap, Value, bars, heat_map, whisker
-from dramaturg.report.views.common import format_cost
-from dramaturg.report.views.sample import view
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.report.figures import lead, sections
+from dramaturg.report.sample_data import SampleIndex, blocks
+from dramaturg.report.tables import format_cost, percent
 from dramaturg.results.files import read_results
-from dramaturg.results.leaderboard import leaderboard, scale_of
-from dramaturg.results.sums import SumAccumulator
 
-SAMPLES_SHOWN = 500
+SAMPLES_SHOWN = 20_000
 """The default number of samples shown one by one."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_BUFFER_SIZE = 32  # template events joined into one piece
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 @dataclass(frozen=True)
@@ -46,175 +43,117 @@ class Heading:
     """Name and value pairs, e.g. ("run", its id)."""
     warning: str = ""
     """A warning shown at the top, e.g. that the run has not ended."""
+    notes: Sequence[str] = field(default=())
+    """Sentences below the figures, e.g. on tags that have too many values for a table."""
 
 
 def render(
-    heading: Heading, aggregator: ReportAggregator, samples: Iterable[RunSample], limit: int = SAMPLES_SHOWN
+    heading: Heading, summary: Summary, samples: Iterable[RunSample], limit: int = SAMPLES_SHOWN
 ) -> Iterator[str]:
     """Renders the page in pieces.
 
     Args:
         heading: The heading.
-        aggregator: The aggregates of all samples.
-        samples: The samples; the first ``limit`` are shown. Consumed lazily.
+        summary: The figures of all samples.
+        samples: The samples; the first ``limit`` finished ones are shown. Consumed lazily.
         limit: The maximum number of samples shown one by one.
     """
-    script = _read("page.js")
-    entries = leaderboard(aggregator.sums(), aggregator.kind) if aggregator.kind else []
-    ranked = [entry.model for entry in entries]
-    scale = scale_of(aggregator.primary_measure)
-    total = aggregator.samples
-    shown = min(limit, total)
-    stream = (
+    style, script = _read("page.css"), _read("page.js")
+    shown = min(limit, summary.sample_count)
+    yield (
         _environment()
         .get_template("page.html.j2")
-        .stream(
+        .render(
             title=heading.title,
             facts=heading.facts,
             warning=heading.warning,
-            css=Markup(_read("page.css")),  # noqa: S704 -- our own file
-            script=Markup(script),  # noqa: S704 -- our own file
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            tiles=_tiles(aggregator),
-            entries=[(entry, whisker(*_interval(entry), scale), _abstained(entry)) for entry in entries],
-            ranked_by=_ranked_by(aggregator),
-            scale_text=f"{scale[0]:g} to {scale[1]:g}",
-            maps=list(_maps(aggregator, [*dict.fromkeys([*ranked, *aggregator.models()])], scale)),
-            abstentions=bars(aggregator.abstentions, max(1, aggregator.judgements)),
-            judgements=aggregator.judgements,
-            costs=_costs(aggregator.usage),
-            samples=(view(sample) for sample in islice(samples, shown)),
-            samples_note=f"The first {shown:,} of {total:,}." if shown < total else "",
+            lead=lead(summary),
+            style=Markup(style),  # noqa: S704 -- our own file
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            tiles=_tiles(summary),
+            sections=list(sections(summary)),
+            notes=heading.notes,
+            shown=shown,
+            total=summary.sample_count,
             version=version("dramaturg"),
         )
     )
-    stream.enable_buffering(_BUFFER_SIZE)
-    yield from stream
+    index = SampleIndex()
+    finished = (one for one in samples if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED)
+    for block in blocks(islice(finished, shown), index):
+        yield f'<script type="text/plain" class="block">{block}</script>\n'
+    yield f'<script type="application/json" id="index">{index.json()}</script>\n'
+    yield f"<script>{script}</script>\n</body></html>\n"
 
 
 def write_report(
-    results: Path, out: Path, *, title: str = "", limit: int = SAMPLES_SHOWN
-) -> ReportAggregator:
-    """Writes the report of the output of an evaluate command. Reads the results twice, in constant memory.
+    results: Path,
+    out: Path,
+    summary: Summary,
+    *,
+    title: str = "",
+    notes: Sequence[str] = (),
+    limit: int = SAMPLES_SHOWN,
+) -> None:
+    """Writes the report of the output of an evaluate command, in constant memory.
 
     Args:
         results: The folder of results, or one results file.
         out: The page; overwritten if it exists.
+        summary: The figures of the results.
         title: The title of the page. Empty: "Evaluation" and the folder's name.
+        notes: Sentences below the figures.
         limit: The maximum number of samples shown one by one.
-
-    Returns:
-        The aggregates of all samples.
 
     Raises:
         LineError: A line is not a result.
         OSError: A file cannot be read or written.
     """
-    aggregator = ReportAggregator()
-    for sample in read_results(results):
-        aggregator.add(sample)
     folder = results if results.is_dir() else results.parent
-    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)])
-    with out.open("w", encoding="utf-8") as file:
-        for piece in render(heading, aggregator, read_results(results), limit):
+    heading = Heading(title or f"Evaluation {folder.name}", [("results", results.name)], notes=notes)
+    with out.open("w", encoding="utf-8", errors="replace") as file:
+        for piece in render(heading, summary, read_results(results), limit):
             file.write(piece)
-    return aggregator
 
 
-def _interval(entry: LeaderboardEntry) -> tuple[float | None, float | None, float | None]:
-    mean = entry.mean if entry.HasField("mean") else None
-    if not entry.HasField("lower"):
-        return mean, None, None
-    return mean, entry.lower, entry.upper
+def visible(text: str) -> str:
+    """A text whose control characters and marks of direction are shown as their code points."""
+    return _INVISIBLE.sub(lambda found: f"[U+{ord(found[0]):04X}]", str(text))
 
 
-def _abstained(entry: LeaderboardEntry) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(entry.abstentions_by_reason.items()))
-
-
-def _ranked_by(aggregator: ReportAggregator) -> str:
-    kind = find_kind(aggregator.kind)
-    if kind is None:
-        return ""
-    text = kind.results.ranking
-    if kind.results.is_setup(aggregator.primary_measure):
-        text += f" In the setup {aggregator.primary_measure}; other setups have measures of their own."
-    return text
-
-
-def _tiles(aggregator: ReportAggregator) -> list[tuple[str, str]]:
-    abstained = sum(aggregator.abstentions.values())
-    coverage = f"{1 - abstained / aggregator.judgements:.1%}" if aggregator.judgements else "unknown"
-    usage = aggregator.usage
+def _tiles(summary: Summary) -> Sequence[tuple[str, str]]:
+    abstained = sum(summary.abstentions_by_reason.values())
+    judged = 1 - abstained / summary.judgement_count if summary.judgement_count else None
+    usage = summary.usage
     return [
-        ("samples", f"{aggregator.samples:,}"),
-        ("samples without a result", f"{aggregator.failed:,}"),
-        ("judgements", f"{aggregator.judgements:,}"),
-        ("coverage", coverage),
+        ("samples", f"{summary.sample_count:,}"),
+        ("samples without a result", f"{summary.failed_sample_count:,}"),
+        ("judgements", f"{summary.judgement_count:,}"),
+        ("coverage", percent(judged, 1)),
         ("model calls", f"{usage.provider_call_count:,}"),
         ("cost", format_cost(usage)),
     ]
 
 
-def _costs(usage: Usage) -> list[tuple[str, str]]:
-    return [
-        (
-            "cost" + (" (calls with a known price only)" if usage.unpriced_call_count else ""),
-            format_cost(usage),
-        ),
-        ("prompt tokens", f"{usage.prompt_token_count:,}"),
-        ("prompt tokens served from the provider's cache", f"{usage.cached_prompt_token_count:,}"),
-        ("completion tokens", f"{usage.completion_token_count:,}"),
-        ("calls answered by a provider", f"{usage.provider_call_count:,}"),
-        ("calls answered from the ledger, at no cost", f"{usage.cache_hit_count:,}"),
-        ("failed attempts that were retried", f"{usage.retried_call_count:,}"),
-        ("completions bought and not used", f"{usage.unused_completion_count:,}"),
-        ("calls without token counts", f"{usage.unmetered_call_count:,}"),
-        ("calls without a known price", f"{usage.unpriced_call_count:,}"),
-    ]
-
-
-def _maps(
-    aggregator: ReportAggregator, models: Sequence[str], scale: tuple[float, float]
-) -> Iterator[tuple[str, str, HeatMap]]:
-    measures = aggregator.measures()
-    if len(measures) > 1 and len(models) > 0:
-        cells = {
-            (measure, model): _value(aggregator.by_model[model, measure])
-            for model, measure in aggregator.by_model
-        }
-        note = "The mean of the judgements with a value. A dash: no judgement has a value."
-        if odd := _off_scale(cells, scale):
-            note += f" Without colour: not on the scale of {scale[0]:g} to {scale[1]:g}."
-        yield "Criterion by model", note, heat_map(measures, models, cells, scale, odd)
-    for name, sums in sorted(aggregator.shown_groups().items()):
-        values = sorted({value for value, _ in sums})
-        cells = {key: _value(of_cell) for key, of_cell in sums.items()}
-        note = f"The same measure as the leaderboard's, by {name}."
-        yield f"{name.capitalize()} by model", note, heat_map(values, models, cells, scale)
-
-
-def _value(sums: SumAccumulator) -> Value:
-    return Value(sums.mean(), sums.judged, sums.judgements)
-
-
-def _off_scale(cells: dict[tuple[str, str], Value], scale: tuple[float, float]) -> set[str]:
-    """The measures with a mean outside of the scale."""
-    low, high = scale
-    return {
-        row for (row, _), cell in cells.items() if cell.value is not None and not low <= cell.value <= high
-    }
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: (
+            visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
     )
+    environment.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
+    return environment
 
 
 @cache

@@ -5,16 +5,16 @@ A kind is a module ``dramaturg.results.<kind>``; ``dramaturg.kinds`` lists all k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 
 
-def _no_groups(result: Any) -> Mapping[str, str]:
+def _no_groups(result: Any) -> Iterable[tuple[str, str]]:
     del result
-    return {}
+    return ()
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class ResultKind:
     """The measure that ranks where there is no primary one. Empty: none."""
     setup_prefix: str = ""
     """The start of the measures of setups, which are ranked apart, e.g. "correct/". Empty: one setup."""
-    groups: Callable[[Any], Mapping[str, str]] = _no_groups
-    """The groups of a result beside its tags, by name."""
+    groups: Callable[[Any], Iterable[tuple[str, str]]] = _no_groups
+    """The groups of a result's parts beside its tags, as names and values; a name may have several values."""
 
     def is_setup(self, measure: str) -> bool:
         """Whether a measure is that of one setup of several, e.g. "correct/naive"."""
@@ -47,3 +47,9 @@ class ResultKind:
     def is_primary(self, measure: str) -> bool:
         """Whether a measure is the primary one, or that of a setup."""
         return measure == self.primary_measure or self.is_setup(measure)
+
+    def may_rank(self, measure: str) -> bool:
+        """Whether a measure can be that of the leaderboard by default."""
+        if not self.primary_measure:
+            return not measure
+        return self.is_primary(measure) or measure == self.secondary_measure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
@@ -51,8 +51,11 @@ def _assessments(candidate: CandidateResult) -> dict[str, list[CandidateAssessme
     return judged
 
 
-def _groups(result: ScriptsResult) -> Mapping[str, str]:
-    return {"topic": result.task.topic} if result.task.topic else {}
+def _groups(result: ScriptsResult) -> Iterator[tuple[str, str]]:
+    if result.task.topic:
+        yield "topic", result.task.topic
+    for candidate in result.candidates:
+        yield "steps", str(len(candidate.script.steps))
 
 
 SCRIPTS = ResultKind(

@@ -30,6 +30,7 @@ from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.service.errors import from_rpc_error, invalid
+from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
 from gateway.judges.registry import Registry
 from gateway.threads import TenantThreads
 
@@ -163,6 +164,7 @@ class Summarizer:
         self._judges: dict[tuple[Any, ...], JudgeFigures] = {}
         self._sums: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
         self._groups: dict[Tags, KindFigures] = {}
+        self._means = SampleMeans()
 
     def add(self, sample: RunSample) -> None:
         """Adds a finished sample.
@@ -213,6 +215,8 @@ class Summarizer:
         )
         summary.notices.extend(_pooled_judges(summary.judges))
         self._rank(summary)
+        if self._options.models_compared:
+            await self._compare_models(summary, statistics)
         for tags, figures in sorted(self._groups.items(), key=lambda one: _order(one[0])):
             await figures.write(dict(tags), summary, statistics)
         summary.problems.extend(statistics.problems)
@@ -233,6 +237,11 @@ class Summarizer:
                 by_measure[row.model, ""].append(row)
         for key, some in by_measure.items():
             self._sums[key].add(some)
+        if self._options.models_compared and kind is not None:
+            ranking = {
+                key: some for key, some in by_measure.items() if pooled or kind.results.may_rank(key[1])
+            }
+            self._means.add(self._samples, ranking)
 
     def _note_judge(self, answer: JudgeAnswer) -> None:
         made = answer.provenance
@@ -260,6 +269,19 @@ class Summarizer:
                 names = dict.fromkeys(grouping.tags)
                 grouped[tuple((name, tags.get(name, "")) for name in names)].append(part)
         return grouped
+
+    async def _compare_models(self, summary: Summary, statistics: Statistics) -> None:
+        models = ranked_models(summary.leaderboard)
+        if len(models) < 2:
+            return
+        try:
+            request = self._means.request(models, summary.leaderboard_measure, self._options.seed)
+        except ValueError as error:
+            statistics.note(str(error))
+            return
+        response = await statistics.alignment("CompareRuns", request)
+        if response is not None:
+            summary.model_differences.extend(model_differences(response, models))
 
     def _rank(self, summary: Summary) -> None:
         if not self._kind:

@@ -16,6 +16,8 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_RUNNING,
 )
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.report.groupings import GroupingFinder
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
 from gateway.evaluations.kinds import SUMMARIES
@@ -168,9 +170,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> pb.GetSummaryResponse:
         """Summarises the finished samples."""
         run = await self._find(request.run_id, context)
-        summarizer = Summarizer(SUMMARIES, request.options)
-        await self._caller.exhaust(run.tenant, results.add_samples(run.id, summarizer, self._store))
-        summary = await summarizer.summary(self._statistics(run.tenant))
+        summary = await self._summary(run, request.options)
         return pb.GetSummaryResponse(summary=summary, final=run.state not in ACTIVE)
 
     async def CompareRuns(
@@ -208,12 +208,26 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         key = (run.id, run.cursor, request.sample_limit)
 
         def build() -> AsyncGenerator[bytes]:
-            return self._caller.stream(run.tenant, results.report(run, request.sample_limit, self._store))
+            return self._report(run, request.sample_limit)
 
         async with aclosing(self._reports.pieces(run.tenant, key, build)) as chunks:
             async for chunk in chunks:
                 if chunk:
                     yield pb.GetReportResponse(chunk=chunk)
+
+    async def _report(self, run: RunRecord, limit: int) -> AsyncGenerator[bytes]:
+        groups = GroupingFinder()
+        await self._caller.exhaust(run.tenant, results.add_samples(run.id, groups, self._store))
+        summary = await self._summary(run, groups.options())
+        pieces = results.report(run, summary, groups.notes(), limit, self._store)
+        async with aclosing(self._caller.stream(run.tenant, pieces)) as streamed:
+            async for piece in streamed:
+                yield piece
+
+    async def _summary(self, run: RunRecord, options: SummaryOptions) -> Summary:
+        summarizer = Summarizer(SUMMARIES, options)
+        await self._caller.exhaust(run.tenant, results.add_samples(run.id, summarizer, self._store))
+        return await summarizer.summary(self._statistics(run.tenant))
 
     async def _find(self, run_id: str, context: ServicerContext) -> RunRecord:
         return await self._lookup.find(run_id, tenant_of(context))

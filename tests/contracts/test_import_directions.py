@@ -77,3 +77,25 @@ def test_a_reproduced_paper_computes_no_statistics() -> None:
         if any(is_within(module, one) for one in aggregators)
     }
     assert not offenders
+
+
+AGGREGATION = (
+    "dramaturg.summaries",
+    "dramaturg.results.leaderboard",
+    "dramaturg.results.means",
+    "dramaturg.results.rows",
+    "dramaturg.results.sums",
+    "dramaturg.results.students_t",
+)
+"""Modules that compute figures."""
+
+
+def test_the_report_computes_no_figures() -> None:
+    """It shows those of ``evaluation.v1.Summary``."""
+    offenders = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in (ROOT / "dramaturg" / "report").rglob("*.py")
+        for module in imported_modules(path)
+        if any(is_within(module, one) for one in AGGREGATION)
+    }
+    assert not offenders

@@ -51,6 +51,7 @@ PACKAGE_TESTS: dict[str, set[str]] = {
 """Test modules of a whole package, by package: ``NAME`` of each ``test_NAME.py``."""
 
 TESTED_THROUGH = {
+    "dramaturg/report/figures": "dramaturg/report",
     "dramaturg/report/views": "dramaturg/report",
     "services/agents/commonsense": "services/agents",
     "services/agents/critic": "services/agents",

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
+from dramaturg.cli.platform import fail, gateway
 from dramaturg.cli.terminal import Terminal
+from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.results.files import read_results
+
+_ROLES = ("alignment", "graph")
+"""The roles that compute statistics; a gateway started for the command serves no others."""
 
 
 def summary_options(
@@ -29,6 +37,25 @@ def summary_options(
     return SummaryOptions(
         groupings=[grouping for grouping in found if grouping.tags], aced_kept=aced_kept, seed=seed
     )
+
+
+async def summarize_results(target: str | None, results: Path, options: SummaryOptions) -> Summary:
+    """The summary of results. Ends the command if they cannot be read, or if the gateway fails.
+
+    Args:
+        target: The address of the gateway. None: one is started for the call.
+        results: A folder of an evaluate command, or its results.jsonl.
+        options: Groups and other choices.
+    """
+    async with gateway(target, _ROLES, quiet=True) as address, DramaturgClient(address) as client:
+        try:
+            return await client.summarize(read_results(results), options)
+        except LineError as error:
+            fail(str(error))
+        except OSError as error:
+            fail(f"{error.filename or results}: {error.strerror or error}")
+        except ServiceError as error:
+            fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
 
 
 def show_summary(console: Terminal, summary: Summary) -> None:

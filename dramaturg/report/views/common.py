@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
+from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
+from dramaturg.report.tables import format_cost
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
 from dramaturg.results.names import reason_name
 
@@ -31,14 +32,6 @@ def truncate(text: str) -> str:
 def number(value: float) -> str:
     """Formats a number with at most four significant digits."""
     return f"{value:.4g}"
-
-
-def format_cost(usage: Usage) -> str:
-    """Formats the cost; "≥" marks a lower bound, "unknown" a cost without prices."""
-    if not usage.HasField("cost_usd"):
-        return "unknown" if usage.provider_call_count else "none"
-    mark = "≥ " if usage.unpriced_call_count else ""
-    return f"{mark}${usage.cost_usd:,.4f}"
 
 
 def verdict(item: Verdict, judge: str = "") -> JudgementView:

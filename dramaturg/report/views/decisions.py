@@ -24,7 +24,14 @@ def view(index: int, result: DecisionResult) -> SampleView:
         blocks=[Block("Scenario", text=truncate(decision.scenario), open=True)],
         subjects=[_chosen(choice) for choice in result.choices],
         tags=sorted(result.tags.items()),
+        disagreement=_disagreement(result),
     )
+
+
+def _disagreement(result: DecisionResult) -> str:
+    """Whether models, prompts or orders chose different options."""
+    chosen = {choice.choice for choice in result.choices if not choice.abstain_reason and not choice.failure_reason}
+    return "choices differ" if len(chosen) > 1 else ""
 
 
 def _choice(choice: int) -> str:
@@ -32,16 +39,17 @@ def _choice(choice: int) -> str:
 
 
 def _chosen(choice: ModelChoice) -> SubjectView:
+    prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
+    measure = f"correct/{prompt}{', swapped' if choice.options_swapped else ''}"
     if choice.abstain_reason:
-        judgement = abstention("correct", choice.abstain_reason)
+        judgement = abstention(measure, choice.abstain_reason)
     elif choice.failure_reason:
         failed = "fail" if choice.HasField("correct") else "number"
-        judgement = JudgementView("correct", failed, reason_name(choice.failure_reason))
+        judgement = JudgementView(measure, failed, reason_name(choice.failure_reason))
     elif choice.HasField("correct"):
-        judgement = JudgementView("correct", "pass" if choice.correct else "fail", _choice(choice.choice))
+        judgement = JudgementView(measure, "pass" if choice.correct else "fail", _choice(choice.choice))
     else:
-        judgement = JudgementView("choice", "number", _choice(choice.choice))
-    prompt = DecisionPrompt.Name(choice.prompt).removeprefix("DECISION_PROMPT_").lower()
+        judgement = JudgementView(measure, "number", _choice(choice.choice))
     return SubjectView(
         title=prompt + (", option 2 shown first" if choice.options_swapped else ""),
         model=choice.model,

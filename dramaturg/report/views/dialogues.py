@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
+
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     DialogueResult,
@@ -13,6 +16,11 @@ from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, truncate, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
+
+_CHALLENGING = {
+    ScriptSubset.SCRIPT_SUBSET_FIRST_CHALLENGE,
+    ScriptSubset.SCRIPT_SUBSET_SUBSEQUENT_CHALLENGE,
+}
 
 
 def view(index: int, result: DialogueResult) -> SampleView:
@@ -26,16 +34,36 @@ def view(index: int, result: DialogueResult) -> SampleView:
         facts=[("subset", subset), ("turn", str(script.turn))],
         blocks=[
             Block("Task", text=truncate(script.task.description)),
-            Block("Dialogue so far", steps=[StepView(_utterance(one)) for one in script.utterances]),
+            Block("Dialogue so far", steps=list(_utterances(result)), open=True),
         ],
         subjects=[_reply(reply, result) for reply in result.replies],
         tags=sorted(result.tags.items()),
+        filters={"task": script.task.name},
+        disagreement=_disagreement(result),
     )
 
 
-def _utterance(utterance: dialogue_pb2.Utterance) -> str:
-    speaker = "user" if utterance.speaker == dialogue_pb2.SPEAKER_USER else "simulator"
-    return truncate(f"{speaker}: {utterance.text}")
+def _utterances(result: DialogueResult) -> Iterator[StepView]:
+    """The turns; the last one, which the replies answer, is marked."""
+    last = len(result.script.utterances) - 1
+    hard = result.script.subset in _CHALLENGING
+    for place, utterance in enumerate(result.script.utterances):
+        speaker = "user" if utterance.speaker == dialogue_pb2.SPEAKER_USER else "simulator"
+        mark = ("challenging turn" if hard else "turn that is answered") if place == last else ""
+        yield StepView(truncate(f"{speaker}: {utterance.text}"), mark=mark)
+
+
+def _disagreement(result: DialogueResult) -> str:
+    """The models on whose replies the judges of a panel differ, and comparisons whose orders differ."""
+    ratings: defaultdict[str, set[float]] = defaultdict(set)
+    for one in result.ratings:
+        if one.rating.HasField("value"):
+            ratings[one.model].add(one.rating.value)
+    models = [model for model, values in ratings.items() if len(values) > 1]
+    parts = [f"ratings differ for {', '.join(models)}"] if models else []
+    if any(vote.inconsistent for one in result.comparisons for vote in one.comparison.votes):
+        parts.append("the orders of a comparison differ")
+    return "; ".join(parts)
 
 
 def _reply(reply: ModelReply, result: DialogueResult) -> SubjectView:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.report.views.common import abstention, number, provenances
-from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.report.views.common import abstention, number, provenances, truncate
+from dramaturg.report.views.model import (
+    Block,
+    EdgeView,
+    GraphView,
+    JudgementView,
+    SampleView,
+    SubjectView,
+)
 from dramaturg.results.names import reason_name
 
 
@@ -19,16 +26,25 @@ def view(index: int, result: GraphsResult) -> SampleView:
         title=reference.scenario or reference.id or f"graph {index + 1}",
         sample_id=reference.id,
         facts=[("events", str(len(reference.events))), ("edges", str(len(reference.edges)))],
-        blocks=[Block("Reference", steps=[StepView(line) for line in _lines(reference)])],
+        blocks=[Block("Reference", graph=_graph(reference, ()), open=True)],
         subjects=[_measured(graph, reference) for graph in result.graphs],
         tags=sorted(result.tags.items()),
     )
 
 
-def _lines(graph: ScriptGraph) -> Iterator[str]:
-    for event in graph.events:
-        after = [edge.source_id for edge in graph.edges if edge.target_id == event.id]
-        yield f"{event.id}: {event.text}" + (f" (after {', '.join(after)})" if after else "")
+def _graph(graph: ScriptGraph, edges: Sequence[EdgeView]) -> GraphView:
+    shown = edges or [EdgeView(edge.source_id, edge.target_id) for edge in graph.edges]
+    return GraphView([(event.id, truncate(event.text)) for event in graph.events], list(shown))
+
+
+def _compared(graph: MeasuredGraph, reference: ScriptGraph) -> Sequence[EdgeView]:
+    """The edges of both graphs; none if the graph has other events than the reference."""
+    if not graph.HasField("score"):
+        return ()
+    predicted = {(edge.source_id, edge.target_id) for edge in graph.graph.edges}
+    wanted = {(edge.source_id, edge.target_id) for edge in reference.edges}
+    states = (("matched", predicted & wanted), ("missing", wanted - predicted), ("extra", predicted - wanted))
+    return [EdgeView(*edge, state) for state, edges in states for edge in sorted(edges)]
 
 
 def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
@@ -36,7 +52,7 @@ def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
     return SubjectView(
         title=f"no graph: {reason_name(missing)}" if missing else "graph",
         model=graph.model,
-        steps=[StepView(line) for line in _lines(graph.graph)],
+        graph=_graph(graph.graph, _compared(graph, reference)) if graph.graph.events else None,
         notes=[
             *_differences(graph, reference),
             *graph.failures,
@@ -48,14 +64,11 @@ def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
 
 
 def _differences(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[str]:
-    """Missing and added edges; nothing if the graph has other events than the reference."""
-    if not graph.HasField("score"):
-        return
-    predicted = {(edge.source_id, edge.target_id) for edge in graph.graph.edges}
-    wanted = {(edge.source_id, edge.target_id) for edge in reference.edges}
-    for name, edges in (("missing", wanted - predicted), ("added", predicted - wanted)):
+    compared = _compared(graph, reference)
+    for state in ("missing", "extra"):
+        edges = [f"{edge.source} → {edge.target}" for edge in compared if edge.state == state]
         if edges:
-            yield f"{name} edges: " + ", ".join(f"{source} -> {target}" for source, target in sorted(edges))
+            yield f"{state} edges: {', '.join(edges)}"
 
 
 def _measures(graph: MeasuredGraph) -> Iterator[JudgementView]:

@@ -1,8 +1,8 @@
-"""The view model of samples. Texts are plain; the template escapes them."""
+"""The view model of samples. Texts are plain; the page shows them as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -36,6 +36,7 @@ class JudgementView:
     """One judgement of a subject."""
 
     measure: str
+    """The measure, named as in ``RunResult.measure`` where the page's tables link to it."""
     outcome: str
     """One of "pass", "fail", "abstain" and "number"; determines the badge's colour."""
     label: str
@@ -50,11 +51,32 @@ class JudgementView:
 
 @dataclass(frozen=True)
 class StepView:
-    """One step of a script."""
+    """One step of a script, or one utterance of a dialogue."""
 
     text: str
     faults: Sequence[str] = ()
     """The findings that refer to the step, as text."""
+    mark: str = ""
+    """A label that marks the step, e.g. "challenging turn"; empty: none."""
+
+
+@dataclass(frozen=True)
+class EdgeView:
+    """An edge of a graph."""
+
+    source: str
+    target: str
+    state: str = ""
+    """"matched", "missing" or "extra" against a reference; empty: not compared."""
+
+
+@dataclass(frozen=True)
+class GraphView:
+    """A graph of events, drawn in layers."""
+
+    events: Sequence[tuple[str, str]]
+    """Id and text of each event."""
+    edges: Sequence[EdgeView]
 
 
 @dataclass(frozen=True)
@@ -68,26 +90,20 @@ class SubjectView:
     notes: Sequence[str] = ()
     judgements: Sequence[JudgementView] = ()
     provenances: Sequence[ProvenanceView] = ()
-
-    @property
-    def failures(self) -> int:
-        """The number of FAIL judgements."""
-        return sum(judgement.outcome == "fail" for judgement in self.judgements)
-
-    @property
-    def abstentions(self) -> int:
-        """The number of abstentions."""
-        return sum(judgement.outcome == "abstain" for judgement in self.judgements)
+    graph: GraphView | None = None
+    tags: Sequence[tuple[str, str]] = ()
+    """Tags of the subject alone, e.g. ("steps", "8")."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A text of the sample itself, e.g. the source of two summaries."""
+    """A text of the sample itself, shown beside the subjects, e.g. the gold answer."""
 
     title: str
     text: str = ""
     steps: Sequence[StepView] = ()
     open: bool = False
+    graph: GraphView | None = None
 
 
 @dataclass(frozen=True)
@@ -104,3 +120,9 @@ class SampleView:
     error: str = ""
     """The error of a failed sample; empty otherwise."""
     tags: Sequence[tuple[str, str]] = field(default=())
+    models: Sequence[str] = ()
+    """The models of subjects that name none, e.g. the two of a comparison."""
+    disagreement: str = ""
+    """What judges, orders or people disagree on; empty: they agree."""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    """Further tags that the page's tables link to, not shown, e.g. the task of a dialogue."""

@@ -25,7 +25,27 @@ def view(index: int, result: PairResult) -> SampleView:
         blocks=[Block("Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=roles)],
         subjects=[_comparison(comparison) for comparison in result.comparisons],
         tags=sorted(result.tags.items()),
+        models=[result.first_model, result.second_model],
+        disagreement=_disagreement(result),
     )
+
+
+def _disagreement(result: PairResult) -> str:
+    """The methods that prefer another text than people, and those whose votes differ between the orders."""
+    parts = []
+    if result.human_preference:
+        other = [
+            one.method
+            for one in result.comparisons
+            if one.comparison.preference
+            not in {pair_judge_service_pb2.PREFERENCE_ABSTAIN, result.human_preference}
+        ]
+        parts += [f"people differ from {', '.join(other)}"] if other else []
+    orders = [
+        one.method for one in result.comparisons if any(vote.inconsistent for vote in one.comparison.votes)
+    ]
+    parts += [f"the orders differ by {', '.join(orders)}"] if orders else []
+    return "; ".join(parts)
 
 
 def _comparison(item: PairComparison) -> SubjectView:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
-from dramaturg.report.views.common import finding, provenances, verdict
+from dramaturg.report.views.common import finding, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 
@@ -18,13 +18,27 @@ def view(index: int, result: ScriptsResult) -> SampleView:
     facts += [("constraint", constraint) for constraint in task.constraints]
     return SampleView(
         index=index,
-        title=task.goal,
+        title=truncate(task.goal),
         sample_id=task.id,
         facts=facts,
         blocks=list(_gold_answer(result)),
         subjects=[_candidate(candidate) for candidate in result.candidates],
         tags=sorted(set(result.tags.items()) - set(facts)),
+        filters={"topic": task.topic} if task.topic else {},
+        disagreement=_disagreement(result),
     )
+
+
+def _disagreement(result: ScriptsResult) -> str:
+    """The criteria on which the judges of a panel gave different outcomes."""
+    found: dict[str, None] = {}
+    for candidate in result.candidates:
+        outcomes: defaultdict[str, set[int]] = defaultdict(set)
+        for assessed in candidate.assessments:
+            for item in assessed.assessment.verdicts:
+                outcomes[item.criterion].add(item.outcome)
+        found.update(dict.fromkeys(criterion for criterion, some in outcomes.items() if len(some) > 1))
+    return f"judges differ on {', '.join(found)}" if found else ""
 
 
 def _gold_answer(result: ScriptsResult) -> Iterator[Block]:
@@ -33,7 +47,8 @@ def _gold_answer(result: ScriptsResult) -> Iterator[Block]:
     answer = result.gold_answer
     yield Block(
         title=f"Gold answer: {answer.failure}" if answer.failure else "Gold answer",
-        steps=[StepView(step.text) for step in answer.script.steps],
+        steps=[StepView(truncate(step.text)) for step in answer.script.steps],
+        open=True,
     )
 
 
@@ -58,11 +73,14 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
     return SubjectView(
         title=candidate.candidate_id,
         model=candidate.model,
-        steps=[StepView(step.text, faults[index]) for index, step in enumerate(candidate.script.steps)],
+        steps=[
+            StepView(truncate(step.text), faults[index]) for index, step in enumerate(candidate.script.steps)
+        ],
         notes=[
             *(["no script: " + reason_name(candidate.failure_reason)] if candidate.failure_reason else []),
             *panels,
         ],
         judgements=[verdict(item, ", ".join(judges[item.criterion])) for item in candidate.verdicts],
         provenances=provenances(assessed.assessment.provenance for assessed in candidate.assessments),
+        tags=[("steps", str(len(candidate.script.steps)))],
     )

@@ -6,35 +6,34 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunState
-from dramaturg.report.aggregator import ReportAggregator
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.report.page import SAMPLES_SHOWN, Heading, render
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import in_pieces
 
 
 def write_report(
-    run: RunRecord, pages: Callable[[], Iterable[Sequence[RunSample]]], limit: int = 0
+    run: RunRecord,
+    summary: Summary,
+    notes: Sequence[str],
+    pages: Callable[[], Iterable[Sequence[RunSample]]],
+    limit: int = 0,
 ) -> Iterator[bytes]:
-    """The page, in pieces. Reads the samples twice; memory does not grow with them.
-
-    A piece is empty after each page of samples that is read for the figures, so that a caller may pause.
+    """The page, in pieces. Memory does not grow with the texts of samples.
 
     Args:
         run: The run.
+        summary: Its figures.
+        notes: Sentences below the figures.
         pages: Reads its samples from the start, in pages.
         limit: The most samples in full. 0: the default of the report.
     """
-    aggregator = ReportAggregator()
-    for page in pages():
-        for sample in page:
-            aggregator.add(sample)
-        yield b""
     samples = chain.from_iterable(pages())
-    pieces = render(_heading(run), aggregator, samples, limit or SAMPLES_SHOWN)
-    yield from in_pieces(piece.encode() for piece in pieces)
+    pieces = render(_heading(run, notes), summary, samples, limit or SAMPLES_SHOWN)
+    yield from in_pieces(piece.encode("utf-8", "replace") for piece in pieces)
 
 
-def _heading(run: RunRecord) -> Heading:
+def _heading(run: RunRecord, notes: Sequence[str]) -> Heading:
     state = RunState.Name(run.state).removeprefix("RUN_STATE_").lower()
     facts = [
         ("run", run.id),
@@ -51,4 +50,4 @@ def _heading(run: RunRecord) -> Heading:
         warning = f"The run ended before {left:,} of {counts.samples:,} samples were done."
     else:
         warning = ""
-    return Heading(run.spec.display_name or f"Run {run.id}", facts, warning)
+    return Heading(run.spec.display_name or f"Run {run.id}", facts, warning, notes)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Protocol
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.kinds import run_kind
-from gateway.evaluations.summary import Summarizer
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import (
     ExtraMissingError,
@@ -26,6 +27,13 @@ from gateway.runs.results.report import write_report
 from gateway.runs.store.base import RunStore
 
 _PAGE_SIZE = 50
+
+
+class SampleReader(Protocol):
+    """Reads samples one by one, as a ``Summarizer`` does."""
+
+    def add(self, sample: RunSample, /) -> None:
+        """Adds a sample."""
 
 
 def rank(run: RunRecord, request: pb.GetLeaderboardRequest, store: RunStore) -> pb.GetLeaderboardResponse:
@@ -78,23 +86,22 @@ def export(run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> It
     return as_json_lines(results)
 
 
-def report(run: RunRecord, limit: int, store: RunStore) -> Iterator[bytes]:
-    """The report of a run, with at most ``limit`` samples in full; 0: the default of the report.
+def report(
+    run: RunRecord, summary: Summary, notes: Sequence[str], limit: int, store: RunStore
+) -> Iterator[bytes]:
+    """The report of a run, with at most ``limit`` samples one by one; 0: the default of the report."""
+    return write_report(run, summary, notes, lambda: _sample_pages(run.id, store), limit)
 
-    A piece may be empty.
-    """
-    return write_report(run, lambda: _sample_pages(run.id, store), limit)
 
-
-def add_samples(run_id: str, summarizer: Summarizer, store: RunStore) -> Iterator[None]:
-    """Adds all samples of a run to a summary, a page at each step.
+def add_samples(run_id: str, reader: SampleReader, store: RunStore) -> Iterator[None]:
+    """Adds all samples of a run to a summary or another reader, a page at each step.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the options yield too many groups.
     """
     for page in _sample_pages(run_id, store):
         for sample in page:
-            summarizer.add(sample)
+            reader.add(sample)
         yield
 
 

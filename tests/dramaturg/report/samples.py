@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
 from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.cli.platform import gateway
+from dramaturg.client import DramaturgClient
+from dramaturg.report.groupings import find_groupings
+from dramaturg.report.page import Heading, render
 
 PROVENANCE = {
     "name": "llm-critic",
@@ -137,3 +150,37 @@ RESULTS = {"scripts": SCRIPTS, "pair": PAIR, "decision": DECISION, "dialogue": D
 def sample(kind: str, index: int = 0) -> RunSample:
     """A sample of a kind, as RunSample names its result."""
     return ParseDict({"index": index, "state": "SAMPLE_STATE_SUCCEEDED", kind: RESULTS[kind]}, RunSample())
+
+
+def summarized(samples: Sequence[RunSample]) -> Summary:
+    """The summary of samples that a report shows, by a gateway that is started for it."""
+
+    async def summarize() -> Summary:
+        roles = ("alignment", "graph")
+        async with gateway(None, roles, quiet=True) as address, DramaturgClient(address) as client:
+            return await client.summarize(samples, find_groupings(samples).options())
+
+    return asyncio.run(summarize())
+
+
+def page(samples: Sequence[RunSample], limit: int = 500, heading: Heading | None = None) -> str:
+    """The report of samples."""
+    heading = heading or Heading("A title", notes=find_groupings(samples).notes())
+    return "".join(render(heading, summarized(samples), samples, limit))
+
+
+def shown_samples(html: str) -> list[dict[str, Any]]:
+    """The samples in the blocks of a page, as its script reads them."""
+    blocks = re.findall(r'<script type="text/plain" class="block">([^<]*)</script>', html)
+    lines = [
+        line for block in blocks for line in zlib.decompress(base64.b64decode(block)).decode().split("\n")
+    ]
+    return [json.loads(line) for line in lines]
+
+
+def shown_index(html: str) -> dict[str, Any]:
+    """The index of a page."""
+    found = re.search(r'<script type="application/json" id="index">(.*?)</script>', html, re.DOTALL)
+    assert found
+    index: dict[str, Any] = json.loads(found[1])
+    return index

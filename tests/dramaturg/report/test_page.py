@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from html.parser import HTMLParser
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.report.aggregator import ReportAggregator
-from dramaturg.report.page import Heading, render, write_report
-from tests.dramaturg.report.samples import RESULTS, sample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.cli.summaries import summarize_results
+from dramaturg.report.page import Heading, render, visible, write_report
+from tests.dramaturg.report.samples import RESULTS, page, sample, shown_index, shown_samples
 
 SHOWN = {
     "scripts": [
@@ -32,15 +35,8 @@ SHOWN = {
     "pair": ["Editor", "it is clearer", "second text shown first", "FIRST", "share of the votes"],
     "decision": ["get home", "it snows", "OPTION_1", "REFUSED", "story"],
     "dialogue": ["act as a shell", "a.txt", "plausible", "UNPARSABLE", "against n"],
-    "graphs": ["bake a cake", "missing edges: 1 -&gt; 2", "added edges: 2 -&gt; 1", "TRUNCATED"],
+    "graphs": ["bake a cake", "missing edges: 1 → 2", "extra edges: 2 → 1", "TRUNCATED"],
 }
-
-
-def page(samples: list[RunSample], limit: int = 500) -> str:
-    aggregator = ReportAggregator()
-    for one in samples:
-        aggregator.add(one)
-    return "".join(render(Heading("A title"), aggregator, samples, limit))
 
 
 class Loads(HTMLParser):
@@ -64,9 +60,9 @@ class Loads(HTMLParser):
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
 def test_everything_of_a_sample_is_shown(kind: str) -> None:
-    html = page([sample(kind)])
+    shown = json.dumps(shown_samples(page([sample(kind)])), ensure_ascii=False)
     for text in SHOWN[kind]:
-        assert text in html, text
+        assert text in shown, text
 
 
 @pytest.mark.parametrize("kind", sorted(RESULTS))
@@ -74,10 +70,10 @@ def test_nothing_is_loaded_from_elsewhere(kind: str) -> None:
     html = page([sample(kind)])
     loads = Loads()
     loads.feed(html)
-    assert loads.loaded == []
-    assert loads.scripts == 1
+    assert all(" href=#" in one for one in loads.loaded), loads.loaded
     assert not re.search(r"url\(|@import", html)
     assert "default-src 'none'" in html
+    assert "unsafe" not in html
 
 
 def test_judged_text_is_escaped_wherever_it_stands() -> None:
@@ -91,44 +87,83 @@ def test_judged_text_is_escaped_wherever_it_stands() -> None:
         enum = isinstance(value, str) and re.fullmatch(r"[A-Z0-9_]+|[\d.]+s?", value)
         return attack if isinstance(value, str) and not enum else value
 
-    samples = [
-        ParseDict({"index": place, kind: poison(RESULTS[kind])}, RunSample())
-        for place, kind in enumerate(sorted(RESULTS))
-    ]
-    html = page(samples)
-    loads = Loads()
-    loads.feed(html)
-    assert loads.scripts == 1
-    assert "img" not in loads.tags
-    assert "&lt;script&gt;document.title" in html
+    for kind in sorted(RESULTS):
+        poisoned = ParseDict({"state": "SAMPLE_STATE_SUCCEEDED", kind: poison(RESULTS[kind])}, RunSample())
+        html = page([poisoned], heading=Heading(attack, [("name", attack)], attack, [attack]))
+        loads = Loads()
+        loads.feed(html)
+        assert loads.scripts == 3  # a block of samples, the index, the page's own
+        assert "img" not in loads.tags
+        assert "&lt;script&gt;document.title" in html
+        assert shown_index(html)["samples"]
+
+
+def test_control_characters_and_marks_of_direction_are_visible() -> None:
+    assert visible("a\x00b\x1b[31m\u202ec\n\td") == "a[U+0000]b[U+001B][31m[U+202E]c\n\td"
 
 
 def test_a_failed_sample_says_why() -> None:
     failed = RunSample(index=3, line=4, sample_id="t9", state=run_pb2.SAMPLE_STATE_FAILED)
     failed.error.code, failed.error.message = "UNAVAILABLE", "no judge answers"
     html = page([failed])
-    assert "UNAVAILABLE: no judge answers" in html
-    assert "t9" in html
+    (shown,) = shown_samples(html)
+    assert shown["error"] == "UNAVAILABLE: no judge answers"
+    assert shown["sample_id"] == "t9"
+    assert "No sample has a result: 1 failed." in html
+    assert "outcome=failed" in html
 
 
-def test_the_limit_restricts_the_samples_shown_but_not_the_counts() -> None:
+def test_the_limit_restricts_the_samples_shown_but_not_the_figures() -> None:
     html = page([sample("scripts", place) for place in range(5)], limit=2)
-    assert html.count('<details class="sample"') == 2
-    assert "The first 2 of 5." in html
-    assert "10 of 20" not in html
-    assert "<b>10</b><span>judgements</span>" in html
+    assert len(shown_samples(html)) == len(shown_index(html)["samples"]) == 2
+    assert "This page has the first 2 of 5 samples." in html
+    assert "<dt>judgements</dt><dd>10</dd>" in html
 
 
-def test_the_leaderboard_leaves_abstentions_out_and_says_so() -> None:
-    html = page([sample("scripts", place) for place in range(3)])
-    assert "0.000" in html
-    assert "3 of 6" in html
-    assert "50.0 %" in html
+def test_samples_that_are_not_finished_are_left_out() -> None:
+    waiting = RunSample(index=1, state=run_pb2.SAMPLE_STATE_PENDING)
+    html = page([sample("scripts"), waiting])
+    assert [one["index"] for one in shown_samples(html)] == [0]
+
+
+def test_the_page_opens_with_the_figures_of_the_summary() -> None:
+    samples = [sample("scripts", place) for place in range(3)]
+    other = samples[0].scripts.candidates[0]
+    for one in samples:
+        one.scripts.candidates.add().CopyFrom(other)
+        one.scripts.candidates[1].model, one.scripts.candidates[1].candidate_id = "better", "c2"
+        for verdict in one.scripts.candidates[1].verdicts:
+            verdict.outcome = verdict_pb2.OUTCOME_PASS
+    html = page(samples)
+    assert re.search(
+        r'<p class="lead"[^>]*>better passes 100 % of 6 verdicts .*; none abstained; the difference', html
+    )
+
+
+def test_an_unranked_model_is_listed_as_such() -> None:
+    samples = [sample("scripts", place) for place in range(3)]
+    for one in samples:
+        one.scripts.candidates.add(model="silent", candidate_id="c2").verdicts.add(
+            criterion="executable",
+            outcome=verdict_pb2.OUTCOME_ABSTAIN,
+            abstain_reason=verdict_pb2.ABSTAIN_REASON_TIMED_OUT,
+        )
+    html = page(samples)
+    assert "Unranked, because less than 50 % of their judgements have a value: silent." in html
     assert "3 TIMED_OUT" in html
 
 
+def test_cells_link_to_their_samples() -> None:
+    html = page([sample("scripts", place) for place in range(3)])
+    assert 'href="#measure=no_duplicate_steps&amp;outcome=fail"' in html
+    assert 'href="#model=writer&amp;measure=executable"' in html
+    assert 'href="#reason=TIMED_OUT"' in html
+
+
 def test_an_evaluation_of_nothing_is_a_page_too() -> None:
-    assert "<h2>Samples</h2>" in page([])
+    html = "".join(render(Heading("Empty"), Summary(), []))
+    assert "There are no samples." in html
+    assert 'id="samples"' in html
 
 
 def test_results_on_disk_become_a_page(tmp_path: Path) -> None:
@@ -144,14 +179,28 @@ def test_results_on_disk_become_a_page(tmp_path: Path) -> None:
         "message": "no",
     }
     (tmp_path / "errors.jsonl").write_text(json.dumps(error) + "\n", encoding="utf-8")
-    aggregator = write_report(tmp_path, tmp_path / "report.html")
-    assert (aggregator.samples, aggregator.failed, aggregator.judgements) == (3, 1, 4)
-    assert "INTERNAL: no" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    summary = asyncio.run(summarize_results(None, tmp_path, SummaryOptions()))
+    write_report(tmp_path, tmp_path / "report.html", summary)
+    assert (summary.sample_count, summary.failed_sample_count, summary.judgement_count) == (3, 1, 4)
+    shown = shown_samples((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [one.get("error", "") for one in shown] == ["", "", "INTERNAL: no"]
 
 
-def test_a_measure_on_another_scale_is_shown_without_colour() -> None:
-    dialogue = sample("dialogue")
-    dialogue.dialogue.scores.add(model="m", attribute="rude", judge="words").score.value = 0.25
-    html = page([dialogue])
-    assert "Without colour: not on the scale of 1 to 10." in html
-    assert re.search(r'<rect class="blank" [^>]*/><text class="low" [^>]*>0.25<', html)
+def test_a_thousand_candidates_stay_below_three_megabytes() -> None:
+    samples = []
+    for place in range(250):
+        one = sample("scripts", place)
+        (first,) = one.scripts.candidates
+        for copy in range(3):
+            one.scripts.candidates.add().CopyFrom(first)
+            one.scripts.candidates[-1].candidate_id = f"c{copy + 2}"
+        for candidate in one.scripts.candidates:
+            for number, step in enumerate(candidate.script.steps):
+                step.text = f"step {number} of {place}: " + " ".join(
+                    str(place * 7919 % (number + 97)) for _ in range(30)
+                )
+            for assessed in candidate.assessments:
+                for completion in assessed.assessment.provenance.completions:
+                    completion.raw_text = "".join(chr(97 + (place * 31 + at * at) % 26) for at in range(2000))
+        samples.append(one)
+    assert len(page(samples, limit=1000).encode()) < 3_000_000

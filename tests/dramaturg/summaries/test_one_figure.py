@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +25,12 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as authoring
 from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
-from dramaturg.report.aggregator import ReportAggregator
+from dramaturg.cli.summaries import summarize_results
 from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
@@ -121,7 +123,7 @@ def write(folder: Path, results: Sequence[Message]) -> Path:
     return folder
 
 
-def boards(folder: Path, measure: str = "") -> Iterator[list[LeaderboardEntry]]:
+def boards(folder: Path, measure: str = "") -> Iterator[Sequence[LeaderboardEntry]]:
     """The leaderboard of a run that holds these results, and that of the report."""
     samples = list(read_results(folder))
     kind = samples[0].WhichOneof("result") or ""
@@ -135,10 +137,14 @@ def boards(folder: Path, measure: str = "") -> Iterator[list[LeaderboardEntry]]:
     store.finish_samples("run", attempt, [outcome(sample) for sample in samples])
     yield leaderboard(store.model_sums("run"), kind, measure)
     store.close()
-    aggregator = ReportAggregator()
-    for sample in samples:
-        aggregator.add(sample)
-    yield leaderboard(aggregator.sums(), kind, measure)
+    if not measure:
+        yield asyncio.run(summarize_results(None, folder, SummaryOptions())).leaderboard
+
+
+def report(folder: Path) -> str:
+    page = folder / "report.html"
+    write_report(folder, page, asyncio.run(summarize_results(None, folder, SummaryOptions())))
+    return page.read_text(encoding="utf-8")
 
 
 def outcome(sample: RunSample) -> SampleOutcome:
@@ -159,10 +165,8 @@ def test_the_mean_rating_is_one(tmp_path: Path) -> None:
             mine = scores[entry.model]
             assert (entry.mean, entry.lower, entry.upper) == (mine["value"], mine["lower"], mine["upper"])
             assert (entry.judged_count, entry.judgement_count) == (mine["n"], mine["scripts"])
-    page = tmp_path / "report.html"
-    write_report(folder, page)
-    text = page.read_text(encoding="utf-8")
-    assert all(f'<td class="number">{one["value"]:.3f}</td>' in text for one in scores.values())
+    text = report(folder)
+    assert all(f"<bdi>{one['value']:.2f}</bdi>" in text for one in scores.values())
 
 
 def test_prompts_and_orders_are_apart(tmp_path: Path) -> None:
@@ -182,9 +186,7 @@ def test_prompts_and_orders_are_apart(tmp_path: Path) -> None:
         assert dict(entry.means_by_measure) == accuracy
         # The first setup ranks, by itself.
         assert (entry.mean, entry.judgement_count) == (3 / 4, 4)
-    page = tmp_path / "report.html"
-    write_report(folder, page)
-    text = page.read_text(encoding="utf-8")
+    text = report(folder)
     assert "In the setup correct/naive" in text
     assert "correct/naive, swapped" in text
 
@@ -202,6 +204,4 @@ def test_the_mean_edit_distance_is_one(tmp_path: Path) -> None:
         assert entry.mean == found["edit_distance"] == distances["mean"]
         assert found["edit_distance/lower_bound"] == distances["mean_lower_bound"]
         assert (entry.judged_count, entry.judgement_count) == (distances["measured"], model["graphs"])
-    page = tmp_path / "report.html"
-    write_report(folder, page)
-    assert "5.50" in page.read_text(encoding="utf-8")
+    assert "5.50" in report(folder)

@@ -206,6 +206,6 @@ async def test_a_report_is_streamed(service: Service) -> None:
     page = b"".join(pieces).decode()
     assert page.lower().startswith("<!doctype html>")
     assert "The run has not ended: 0 of 41 samples are not done." in page
-    assert "The first 7 of 41." in page
+    assert "This page has the first 7 of 41 samples." in page
     assert "=1+1" in page
     assert max(map(len, pieces)) <= 1 << 20

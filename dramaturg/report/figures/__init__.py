@@ -1,0 +1,44 @@
+"""The figures of summaries as sentences and tables of the page.
+
+Each kind has a module here, named after its member of ``Summary.kind``, with two functions: ``lead(summary)``
+returns the sentence that opens the report, and ``sections(summary)`` yields the kind's sections. A kind
+without a module has the leaderboard, abstentions, judges and usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.report.figures.common import general_sections, leaderboard, mean_lead
+from dramaturg.report.tables import Section
+
+
+def lead(summary: Summary) -> str:
+    """The sentence that opens the report."""
+    if not summary.sample_count:
+        return "There are no samples."
+    module = _module(summary)
+    if summary.failed_sample_count == summary.sample_count:
+        return f"No sample has a result: {summary.sample_count:,} failed."
+    text: str = mean_lead(summary) if module is None else module.lead(summary)
+    return text
+
+
+def sections(summary: Summary) -> Iterator[Section]:
+    """The sections of the page before the samples."""
+    module = _module(summary)
+    if summary.leaderboard:
+        yield leaderboard(summary, module)
+    if module is not None:
+        yield from module.sections(summary)
+    yield from general_sections(summary)
+
+
+def _module(summary: Summary) -> Any:
+    kind = summary.WhichOneof("kind")
+    name = f"{__name__}.{kind}"
+    return import_module(name) if kind and find_spec(name) else None

@@ -1,0 +1,176 @@
+"""Figures of script graphs (proScript, Tables 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
+from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary
+from dramaturg.api.graph.v1.graph_service_pb2 import EdgeMeasures
+from dramaturg.report.figures.common import ranking_lead
+from dramaturg.report.tables import (
+    ABSENT,
+    SHARE,
+    Cell,
+    Scale,
+    Section,
+    Table,
+    columns,
+    count,
+    figure,
+    heat_of,
+    samples_link,
+)
+
+_EDITS = {
+    "deleted_events": "V-Del",
+    "inserted_events": "V-Ins",
+    "replaced_events": "V-Rep",
+    "deleted_edges": "E-Del",
+    "inserted_edges": "E-Ins",
+    "replaced_edges": "E-Rep",
+}
+"""The edits, as Table 2 of proScript names them."""
+
+_DISTANCE = "edit_distance"
+
+
+def show_mean(value: float | None) -> str:
+    """The format of means."""
+    return figure(value, 3)
+
+
+def scale(summary: Summary) -> Scale:
+    """The scale of the leaderboard: of distances, from 0 to the largest end of an interval."""
+    if summary.leaderboard_measure != _DISTANCE:
+        return SHARE
+    return 0.0, max([1.0, *(max(one.mean, one.upper) for one in summary.leaderboard)])
+
+
+def lead(summary: Summary) -> str:
+    """The sentence that opens the report."""
+
+    def phrase(one: LeaderboardEntry) -> str:
+        name = "edit distance" if summary.leaderboard_measure == _DISTANCE else "F1 of edges"
+        return f"has a mean {name} of {figure(one.mean)} over {one.judged_count:,} graphs"
+
+    return ranking_lead(summary, phrase, figure)
+
+
+def sections(summary: Summary) -> Iterator[Section]:
+    """Outcomes, scores of edges, and distances of each model and task."""
+    figures = summary.graphs.figures
+    if not figures:
+        return
+    whole = [one for one in figures if not one.tags]
+    yield Section(
+        "Graphs",
+        [_outcomes(whole)],
+        "Removed edges broke cycles. Left out: answers of which a part could not be read.",
+    )
+    if any(one.HasField("edges") for one in whole):
+        yield Section(
+            "Scores of edges", list(_edges(figures)), "Macro: the mean over graphs. Micro: all edges as one."
+        )
+    modes = list(dict.fromkeys(distance.mode for one in figures for distance in one.distances))
+    if modes:
+        yield Section(
+            "Edit distances",
+            [_distances(figures, mode) for mode in modes],
+            "The mean of the best distances found, and the mean number of edits of each type. Two figures "
+            "are the bounds of distances that are not all proven.",
+        )
+
+
+def _name(one: GraphFigures) -> Sequence[Cell]:
+    link = samples_link(one.tags, model=one.model)
+    group = ", ".join(f"{name} {value or '(none)'}" for name, value in sorted(one.tags.items())) or "all"
+    return [Cell(one.model or "(default)", link), Cell(one.task), Cell(group)]
+
+
+def _outcomes(rows: Sequence[GraphFigures]) -> Table:
+    made = []
+    for one in rows:
+        abstained = sum(one.abstentions_by_reason.values())
+        numbers = (one.cyclic_count, one.removed_edge_count, one.dropped_count, one.unmeasured_count)
+        made.append(
+            [
+                *_name(one)[:2],
+                count(one.graph_count),
+                count(abstained, samples_link(model=one.model, outcome="abstain")),
+                *map(count, numbers),
+            ]
+        )
+    heads = ("graphs", "abstained", "cyclic", "removed edges", "left out", "unmeasured")
+    return Table("Outcomes", columns("model", "task", figures=heads), made, heads=2)
+
+
+def _edges(figures: Sequence[GraphFigures]) -> Iterator[Table]:
+    names = ("model", "task", "group", "average")
+    heads = (
+        "scored",
+        "exact",
+        "precision",
+        "recall",
+        "F1",
+        "IoU",
+        "extra edges",
+        "missing edges",
+        "F1, abstentions 0",
+    )
+    ordered = sorted(figures, key=lambda one: sorted(one.tags))
+    for tags, listed in groupby(ordered, key=lambda one: tuple(sorted(one.tags))):
+        rows = [row for one in listed if one.HasField("edges") for row in _edge_rows(one)]
+        caption = f"Scores of edges by {', '.join(tags)}" if tags else "Scores of edges"
+        if rows:
+            yield Table(caption, columns(*names, figures=heads), rows, heads=2)
+
+
+def _edge_rows(one: GraphFigures) -> Iterator[Sequence[Cell]]:
+    found = one.edges
+    zero = one.macro_f1_abstentions_zero if one.HasField("macro_f1_abstentions_zero") else None
+    exact = count(
+        found.exact_match_count,
+        samples_link(one.tags, model=one.model, measure="exact_match", outcome="pass"),
+    )
+    for average, measures in (("macro", found.macro), ("micro", found.micro)):
+        if average == "micro" and one.tags:
+            return
+        yield [
+            *_name(one),
+            Cell(average),
+            count(found.pair_count),
+            exact,
+            *_measure_cells(measures),
+            Cell(figure(zero, 3) if average == "macro" else ABSENT),
+        ]
+
+
+def _measure_cells(found: EdgeMeasures) -> Iterator[Cell]:
+    for value in (found.precision, found.recall, found.f1, found.iou):
+        yield Cell(figure(value, 3), heat=heat_of(value, SHARE))
+    for value in (found.extra_edges, found.missing_edges):
+        yield Cell(figure(value))
+
+
+def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
+    rows = [
+        [
+            *_name(one),
+            Cell(f"{found.proven_count:,} of {found.measured_count:,}"),
+            Cell(_mean(found)),
+            *(Cell(figure(found.mean_edits[edit])) for edit in _EDITS),
+        ]
+        for one in figures
+        for found in one.distances
+        if found.mode == mode
+    ]
+    heads = ("proven", "distance", *_EDITS.values())
+    return Table(f"Edit distance, {mode}", columns("model", "task", "group", figures=heads), rows, heads=2)
+
+
+def _mean(found: DistanceFigures) -> str:
+    if found.proven_count == found.measured_count:
+        return figure(found.mean)
+    return f"{figure(found.mean_lower_bound)} to {figure(found.mean)}"

@@ -1,0 +1,168 @@
+"""Figures of comparisons of texts (DRPE, Table 1): agreement with people, effects of order and length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
+from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, Summary
+from dramaturg.report.figures.common import percent_of, ranking_lead
+from dramaturg.report.tables import (
+    ABSENT,
+    SHARE,
+    Cell,
+    Section,
+    Table,
+    by_grouping,
+    columns,
+    count,
+    estimate_cell,
+    figure,
+    group_key,
+    group_rows,
+    interval_cell,
+    matrix,
+    percent,
+    samples_link,
+    value_of,
+)
+
+_CORRELATION = (-1.0, 1.0)
+
+show_mean = percent_of
+
+
+def lead(summary: Summary) -> str:
+    """The sentence that opens the report."""
+    ranked = ranking_lead(
+        summary, lambda one: f"wins {percent(one.mean)} of {one.judged_count:,} comparisons", percent
+    )
+    for one in summary.pairs.methods:
+        rate = value_of(one.accuracy.accuracy)
+        if not one.tags and not one.baseline and rate is not None:
+            group = one.accuracy
+            text = (
+                f"The method {one.method} agrees with people on {percent(rate)} of "
+                f"{group.answered_count:,} labelled pairs"
+            )
+            if group.accuracy.HasField("lower"):
+                text += f" [{figure(100 * group.accuracy.lower, 0)}, {figure(100 * group.accuracy.upper, 0)}]"
+            return f"{text}. {ranked}"
+    return ranked
+
+
+def sections(summary: Summary) -> Iterator[Section]:
+    """Agreement with people, Williams' test, preferences with biases, groups, and failures of roles."""
+    found = summary.pairs
+    whole = [one for one in found.methods if not one.tags]
+    if found.labelled_pair_count:
+        note = (
+            f"Over {found.labelled_pair_count:,} of {found.pair_count:,} pairs that have a human preference."
+        )
+        tables = [_agreement(whole), _correlations(found, whole)]
+        if found.correlations.differences:
+            tables.append(_williams(found))
+        yield Section("Agreement with people", tables, note)
+    yield Section(
+        "Preferences, order and length",
+        [_preferences(whole)],
+        "Orders differ: votes with another preference in the other order. First presented: votes for the "
+        "text shown first; 50 % without bias. Longer: preferences for the longer text.",
+        list(_role_notes(found, whole)),
+    )
+    for names, rows in by_grouping(summary.options, found.methods):
+        yield _group(names, rows)
+
+
+def _agreement(rows: Sequence[PairMethodFigures]) -> Table:
+    made = [
+        [
+            Cell(one.method),
+            Cell("baseline" if one.baseline else "judge"),
+            estimate_cell(one.accuracy.accuracy, heat=True),
+            interval_cell(one.accuracy.accuracy, SHARE, percent_of),
+            Cell(f"{one.accuracy.answered_count:,} of {one.accuracy.item_count:,}"),
+        ]
+        for one in rows
+    ]
+    heads = ("accuracy", "95 % interval, 0 to 100 %", "answered")
+    return Table("Agreement with people by method", columns("method", "type", figures=heads), made)
+
+
+def _correlations(found: PairsSummary, rows: Sequence[PairMethodFigures]) -> Table:
+    measures = {one.measure: one for one in found.correlations.measures}
+    made = []
+    for method in dict.fromkeys([*(one.method for one in rows), *measures]):
+        one = measures.get(method, MeasureCorrelation())
+        estimates = (one.pearson, one.spearman, one.kendall)
+        cells = [estimate_cell(estimate, show=figure) for estimate in estimates]
+        made.append([Cell(method), *cells, interval_cell(one.pearson, _CORRELATION, figure)])
+    heads = ("Pearson", "Spearman", "Kendall", "Pearson, −1 to 1")
+    return Table("Correlation of scores with people", columns("method", figures=heads), made)
+
+
+def _williams(found: PairsSummary) -> Table:
+    rows = []
+    for one in found.correlations.differences:
+        p = f"{one.williams_p:.4f}" if one.HasField("williams_p") else ABSENT
+        rows.append([Cell(one.first_measure), estimate_cell(one.williams_t, show=figure), Cell(p)])
+    caption = (
+        f"Williams' test against {found.best_baseline}, the best baseline; above 0: stronger correlation"
+    )
+    return Table(caption, columns("method", figures=("t", "p")), rows)
+
+
+def _preferences(rows: Sequence[PairMethodFigures]) -> Table:
+    made = []
+    for one in rows:
+        link = samples_link(measure=one.method)
+        abstained = sum(one.abstentions_by_reason.values())
+        made.append(
+            [
+                Cell(one.method, "" if one.baseline else link),
+                count(one.first_count),
+                count(one.second_count),
+                count(one.tie_count),
+                count(abstained, "" if one.baseline else samples_link(measure=one.method, outcome="abstain")),
+                Cell(percent_of(one.inconsistent_share if one.HasField("inconsistent_share") else None)),
+                Cell(
+                    percent_of(one.first_presented_share if one.HasField("first_presented_share") else None)
+                ),
+                Cell(percent_of(one.longer_share if one.HasField("longer_share") else None)),
+            ]
+        )
+    heads = ("first", "second", "tie", "abstained", "orders differ", "first presented", "longer")
+    return Table("Preferences by method", columns("method", figures=heads), made)
+
+
+def _role_notes(found: PairsSummary, rows: Sequence[PairMethodFigures]) -> Iterator[str]:
+    for one in rows:
+        if one.requested_role_count and one.least_role_count < one.requested_role_count:
+            yield (
+                f"{one.method}: {one.requested_role_count} subjective roles were requested; "
+                f"{one.least_role_count} to {one.most_role_count} roles voted."
+            )
+    for reason, number in sorted(found.role_failures.items()):
+        yield f"{number:,} comparisons: {reason}."
+
+
+def _group(names: Sequence[str], rows: Sequence[PairMethodFigures]) -> Section:
+    cells = {(group_key(one.tags, names), one.method): one for one in rows}
+    methods = list(dict.fromkeys(one.method for one in rows))
+
+    def accuracy(key: str, method: str) -> Cell | None:
+        one = cells.get((key, method))
+        return one and estimate_cell(one.accuracy.accuracy, samples_link(one.tags), heat=True)
+
+    def preferred(key: str, method: str) -> Cell | None:
+        one = cells.get((key, method))
+        return one and Cell(
+            f"{one.first_count:,} / {one.tie_count:,} / {one.second_count:,}", samples_link(one.tags)
+        )
+
+    keyed = group_rows(names, rows)
+    title = ", ".join(names)
+    tables = [matrix(f"First, tie, second by {title}", names, keyed, methods, preferred)]
+    if any(value_of(one.accuracy.accuracy) is not None for one in rows):
+        tables.insert(0, matrix(f"Agreement with people by {title}", names, keyed, methods, accuracy))
+    return Section(f"{title.capitalize()} by method", tables)

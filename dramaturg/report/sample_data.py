@@ -1,0 +1,128 @@
+"""The samples of a page as data: an index that filters read, and compressed blocks of whole samples.
+
+The page's script inflates a block when a sample of it is opened, so that a page of many samples opens quickly
+and stays small enough for e-mail.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
+from dramaturg.report.views.model import SampleView, SubjectView
+from dramaturg.report.views.sample import view
+
+BLOCK_SIZE = 50
+"""The number of samples of a block."""
+
+FAILED, DISAGREEMENT = 1, 2
+"""The flags of a sample in the index."""
+
+_OUTCOMES = {"pass": "p", "fail": "f", "number": "n"}
+_FIRST_REASON = ord("A")
+_TITLE_LENGTH = 300
+
+
+class _Names:
+    """Numbers values in order of first occurrence."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, value: Any) -> int:
+        """The number of a value."""
+        return self._numbers.setdefault(value, len(self._numbers))
+
+    def values(self) -> Sequence[Any]:
+        """The values by number."""
+        return list(self._numbers)
+
+
+class SampleIndex:
+    """What filters need of each sample: names, outcomes, tags.
+
+    A sample is [index, title, id, flags, tags, models, subjects], a subject
+    [model, measures, outcomes, tags]; names are numbers. Outcomes have a letter for each measure: p, f,
+    n (a number), or for an abstention a capital letter that numbers its reason.
+    """
+
+    def __init__(self) -> None:
+        self._models, self._measures, self._reasons = _Names(), _Names(), _Names()
+        self._tags, self._shapes = _Names(), _Names()
+        self._samples: list[Sequence[Any]] = []
+
+    def add(self, sample: RunSample, shown: SampleView) -> None:
+        """Adds a sample."""
+        failed = FAILED if sample.state == SAMPLE_STATE_FAILED else 0
+        tags = {**dict(shown.tags), **shown.filters, **sample.tags}
+        self._samples.append(
+            [
+                shown.index,
+                shown.title[:_TITLE_LENGTH],
+                shown.sample_id,
+                failed | (DISAGREEMENT if shown.disagreement else 0),
+                [self._tags.number(pair) for pair in tags.items()],
+                [self._models.number(model) for model in dict.fromkeys(shown.models)],
+                [self._subject(subject) for subject in shown.subjects],
+            ]
+        )
+
+    def json(self) -> str:
+        """The index as JSON that may stand in a script element."""
+        index = {
+            "models": self._models.values(),
+            "measures": self._measures.values(),
+            "reasons": self._reasons.values(),
+            "tags": self._tags.values(),
+            "shapes": self._shapes.values(),
+            "blockSize": BLOCK_SIZE,
+            "samples": self._samples,
+        }
+        return _dump(index).replace("<", "\\u003c")
+
+    def _subject(self, subject: SubjectView) -> Sequence[Any]:
+        shape = tuple(self._measures.number(one.measure) for one in subject.judgements)
+        outcomes = "".join(
+            _OUTCOMES.get(one.outcome) or chr(_FIRST_REASON + self._reasons.number(one.reason))
+            for one in subject.judgements
+        )
+        tags = [self._tags.number(tuple(pair)) for pair in subject.tags]
+        return [self._models.number(subject.model), self._shapes.number(shape), outcomes, tags]
+
+
+def blocks(samples: Iterable[RunSample], index: SampleIndex) -> Iterator[str]:
+    """Yields the blocks, and adds the samples to the index.
+
+    A block is base64 of deflated JSON Lines, a view of a sample on each line. Defaults are left out.
+    """
+    lines: list[str] = []
+    for sample in samples:
+        shown = view(sample)
+        index.add(sample, shown)
+        lines.append(_dump(_without_defaults(asdict(shown))))
+        if len(lines) == BLOCK_SIZE:
+            yield _pack(lines)
+            lines = []
+    if lines:
+        yield _pack(lines)
+
+
+def _pack(lines: Sequence[str]) -> str:
+    return base64.b64encode(zlib.compress("\n".join(lines).encode("utf-8", "replace"), 9)).decode()
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_defaults(one) for key, one in value.items() if one or one == 0}
+    if isinstance(value, list | tuple):
+        return [_without_defaults(one) for one in value]
+    return value
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
