@@ -30,7 +30,9 @@ def view(index: int, result: DecisionResult) -> SampleView:
 
 def _disagreement(result: DecisionResult) -> str:
     """Whether models, prompts or orders chose different options."""
-    chosen = {choice.choice for choice in result.choices if not choice.abstain_reason and not choice.failure_reason}
+    chosen = {
+        choice.choice for choice in result.choices if not choice.abstain_reason and not choice.failure_reason
+    }
     return "choices differ" if len(chosen) > 1 else ""
 
 
