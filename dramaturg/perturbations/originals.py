@@ -11,7 +11,7 @@ from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.datasets import Row
 from dramaturg.judge.steps import is_blank, parse_candidate
-from dramaturg.summaries.labels import HumanLabels
+from dramaturg.summaries.labels import HumanLabels, LabelJoin
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,13 +103,23 @@ class Originals:
         Args:
             rows: The rows.
             people: What people say; only scripts are taken that they found right in everything. None: all.
+
+        Raises:
+            AmbiguousLabelsError: A label is of several scripts.
         """
         scripts: list[Original] = []
         left_out: Counter[str] = Counter()
+        join = None if people is None else LabelJoin(people)
+        criteria = {criterion for _, criterion in people.labels} if people else ()
         for line, request in rows:
             for candidate in request.candidates:
                 steps = [step for step in parse_candidate(candidate).steps if not is_blank(step)]
-                if people is not None and not _flawless(people, request.task.id, candidate.id):
+                labels = [
+                    join.of(str(line), request.task.id, candidate.id, criterion)
+                    for criterion in criteria
+                    if join is not None
+                ]
+                if join is not None and not (True in labels and False not in labels):
                     left_out["people did not find it right in everything"] += 1
                 elif not steps:
                     left_out["no steps can be found in it"] += 1
@@ -117,6 +127,8 @@ class Originals:
                     left_out["its order is partial: it has edges"] += 1
                 else:
                     scripts.append(Original(line, request, candidate.id, steps))
+        if join is not None:
+            join.check()
         return cls(scripts, left_out)
 
     def strangers(self) -> dict[str, Strangers]:
@@ -129,10 +141,3 @@ class Originals:
             found[goal] = Strangers(by_goal, first, counts[goal])
             first += counts[goal]
         return found
-
-
-def _flawless(people: HumanLabels, task_id: str, candidate_id: str) -> bool:
-    """Whether people labelled a script, and passed it by every criterion that they labelled."""
-    criteria = {criterion for _, criterion in people.labels}
-    labels = [people.of(task_id, candidate_id, criterion) for criterion in criteria]
-    return True in labels and False not in labels

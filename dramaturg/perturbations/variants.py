@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ CANDIDATE_TAG = "candidate"
 """The tag that names the candidate that has the fault."""
 LINE_TAG = "source_line"
 """The tag that names the line of the row that it was made of."""
+MAX_ID_LENGTH = 200
+"""The longest id of a task in characters (``common.v1.Task.id``)."""
 UNTOUCHED = "none"
 """The category and operation of a script as it was."""
 
@@ -42,8 +45,13 @@ class Variant:
     """What was changed."""
 
     def row(self, *, keep_others: bool) -> EvaluateScriptsRequest:
-        """The row of ``evaluate scripts``, tagged."""
+        """The row of ``evaluate scripts``, tagged, with a task id of its own."""
         made = self.original.with_steps(self.steps, keep_others=keep_others)
+        if self.category is not None or keep_others:
+            # Labels of the original are none of a variant.
+            operation = self.perturbation.operation or UNTOUCHED
+            task_id = made.task.id or f"line {self.original.line}"
+            made.task.id = _variant_id(task_id, self.original.candidate_id, operation)
         made.tags[CATEGORY_TAG] = self.category or UNTOUCHED
         made.tags[OPERATION_TAG] = self.perturbation.operation or UNTOUCHED
         made.tags[CANDIDATE_TAG] = self.original.candidate_id
@@ -66,6 +74,14 @@ class Variant:
             "seed": seed,
             "perturbation": MessageToDict(self.perturbation, preserving_proto_field_name=True),
         }
+
+
+def _variant_id(task_id: str, candidate_id: str, operation: str) -> str:
+    """The task's id with the candidate and the operation; a digest of it if it is longer than ids may be."""
+    made = "#".join((task_id, candidate_id, operation))
+    if len(made) <= MAX_ID_LENGTH:
+        return made
+    return f"{made[: MAX_ID_LENGTH - 17]}#{hashlib.sha256(made.encode()).hexdigest()[:16]}"
 
 
 @dataclass

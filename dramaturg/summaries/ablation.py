@@ -23,7 +23,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
-from dramaturg.summaries.labels import HumanLabels
+from dramaturg.summaries.labels import HumanLabels, LabelJoin
 from dramaturg.summaries.samples import usage_summary
 from dramaturg.summaries.scripts import ScriptsAggregator
 
@@ -132,8 +132,9 @@ def expected(base: VariantAggregator, people: HumanLabels | None) -> Mapping[Pla
     """What every verdict is compared with: people's label, or without labels the base's outcome."""
     if people is None:
         return {place: said.outcome for place, said in base.verdicts_by_place.items() if said.outcome}
+    join = LabelJoin(people)
     labels = {
-        place: people.of(place.task_id, place.candidate_id, place.criterion)
+        place: join.of(place.line, place.task_id, place.candidate_id, place.criterion)
         for place in base.verdicts_by_place
     }
     return {place: PASS if label else FAIL for place, label in labels.items() if label is not None}

@@ -10,7 +10,7 @@ from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest, SystemOut
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.results.files import read_results
 from dramaturg.summaries.judgements import KINDS, Judgement, judgements
-from dramaturg.summaries.labels import HumanLabels
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 CRITERION, SAMPLE = "criterion", "sample"
 """The tags that items get: what they are grouped by, and what they are drawn as wholes by."""
@@ -86,10 +86,11 @@ def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRu
     if lowest is not None and highest is not None:
         request.lowest_score, request.highest_score = lowest, highest
     unlabelled = 0
+    join = None if gold is None else LabelJoin(gold)
     keys = sorted({key for run in runs for key in run.items})
     for key in keys:
-        label = None if gold is None else _label(runs, key, gold)
-        if gold is not None and label is None:
+        label = None if join is None else _label(runs, key, join)
+        if join is not None and label is None:
             unlabelled += 1
             continue
         item = request.items.add(id="/".join(filter(None, key)), tags={CRITERION: key[2], SAMPLE: key[0]})
@@ -98,6 +99,11 @@ def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRu
                 _set(item.outcomes[run.name], run.items[key], label)
             elif key[0] in run.failed:
                 item.outcomes[run.name].SetInParent()
+    try:
+        if join is not None:
+            join.check()
+    except AmbiguousLabelsError as error:
+        raise RunsError(str(error)) from error
     if not any(len(item.outcomes) > 1 for item in request.items):
         raise RunsError(
             "no item is in two of the runs: they judged other samples, or candidates of other names "
@@ -140,9 +146,9 @@ def _add(run: Run, sample: RunSample, *, by_sample: bool) -> None:
         run.items[key] = one
 
 
-def _label(runs: Sequence[Run], key: Key, gold: HumanLabels) -> bool | None:
+def _label(runs: Sequence[Run], key: Key, join: LabelJoin) -> bool | None:
     subjects = dict.fromkeys(run.items[key].subject for run in runs if key in run.items)
-    labels = (gold.of(key[0], subject, key[2]) for subject in subjects)
+    labels = (join.of(repr(key[0]), key[0], subject, key[2]) for subject in subjects)
     return next((label for label in labels if label is not None), None)
 
 

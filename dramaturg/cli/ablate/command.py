@@ -21,8 +21,10 @@ from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.terminal import echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
+from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
 from dramaturg.summaries.ablation import criteria_of
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 
 @takes_groups
@@ -79,6 +81,8 @@ def ablate(
         echo(f"left out: {one}", err=True)
     folder = job.out or default_folder()
     with checked_rows(job.file, EvaluateScriptsRequest, job.limit, job.format) as (rows, total):
+        if people is not None:
+            _check_labels(rows, people)
         try:
             figures, missing = run(run_variants(job, variants, rows, total, folder, people))
         except ModelsUnavailableError as error:
@@ -106,3 +110,15 @@ def ablate(
         console.print(f"results: {folder}", soft_wrap=True)
     failed = any(one.aggregator.failed_samples for one in figures)
     raise typer.Exit(1 if failed or missing else 0)
+
+
+def _check_labels(rows: RowFile[EvaluateScriptsRequest], people: HumanLabels) -> None:
+    """Refuses labels of several candidates before anything is evaluated."""
+    join = LabelJoin(people)
+    for line, request in rows:
+        for candidate in request.candidates:
+            join.note(str(line), request.task.id, candidate.id)
+    try:
+        join.check()
+    except AmbiguousLabelsError as error:
+        fail(str(error))

@@ -19,7 +19,7 @@ from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
 from dramaturg.summaries.estimates import figures, rests_on
 from dramaturg.summaries.judgements import judgements
-from dramaturg.summaries.labels import HumanLabels
+from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 _CRITERION, _SAMPLE = "criterion", "sample"
 _FIGURES = (
@@ -66,9 +66,9 @@ def verdicts(
 ) -> None:
     """Measures how often verdicts agree with the labels of people, for each criterion and for named sets.
 
-    An item is TASK/CANDIDATE, or the candidate's id alone. Every figure is computed under three policies of
-    abstentions: excluded, wrong, worst-case. Items of one task are taken together in the
-    intervals. PASS is 1 and FAIL is 0 for the mean squared error.
+    An item is TASK/CANDIDATE, or the candidate's id alone. A label of several candidates is refused with
+    their ids. Every figure is computed under three policies of abstentions: excluded, wrong, worst-case.
+    Items of one task are taken together in the intervals. PASS is 1 and FAIL is 0 for the mean squared error.
 
     Example: dramaturg align verdicts out/demo --labels labels.csv --set six=executable,order_correct
     """
@@ -89,11 +89,12 @@ def verdicts(
 
 def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: HumanLabels) -> list[str]:
     unlabelled = failed = 0
+    join = LabelJoin(gold)
     try:
         for sample in read_results(results):
             failed += sample.WhichOneof("result") is None
             for one in judgements(sample):
-                label = gold.of(one.sample, one.subject, one.aspect)
+                label = join.of(str(sample.index + 1), one.sample, one.subject, one.aspect)
                 if label is None or isinstance(one.value, float):
                     unlabelled += 1
                     continue
@@ -103,7 +104,8 @@ def _add(request: accuracy_pb2.MeasureAccuracyRequest, results: Path, gold: Huma
                     abstain_reason=one.reason,
                     tags={_CRITERION: one.aspect, _SAMPLE: one.sample},
                 )
-    except LineError as error:
+        join.check()
+    except (AmbiguousLabelsError, LineError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror or error}")

@@ -24,6 +24,7 @@ from dramaturg.perturbations.rules import RULES
 from dramaturg.perturbations.variants import UNTOUCHED, Skipped, Variant, by_rule, chosen_rules
 from dramaturg.service.channel import open_channel
 from dramaturg.service.validation import violations
+from dramaturg.summaries.labels import AmbiguousLabelsError
 
 
 def write(
@@ -90,7 +91,10 @@ def write(
     # What annotators are split on is no label that finds it right.
     people = None if labels is None else read_labels(labels, "more-than-half", "FAIL", target)
     with checked_rows(file, EvaluateScriptsRequest, limit) as (rows, _):
-        originals = Originals.read(rows, people)
+        try:
+            originals = Originals.read(rows, people)
+        except AmbiguousLabelsError as error:
+            fail(str(error))
     if not originals.scripts:
         fail(f"{file}: there is no script that a fault can be put into")
     record = out.with_suffix(".changes.jsonl")

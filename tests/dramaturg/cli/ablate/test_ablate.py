@@ -178,3 +178,15 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
 def test_wrong_usage_says_what_is_wrong(tmp_path: Path, arguments: list[str], problem: str) -> None:
     result = run(rows(tmp_path), "--target", "127.0.0.1:1", *arguments)
     assert (result.exit_code, problem in result.stderr) == (2, True)
+
+
+def test_labels_of_several_rows_are_refused_before_anything_is_evaluated(tmp_path: Path) -> None:
+    file = rows(tmp_path, 1)
+    one = file.read_text(encoding="utf-8").strip()
+    file.write_text(f"{one}\n{one}\n", encoding="utf-8")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("item,criterion,annotator,label\nt0/c0,executable,ann,PASS\n", encoding="utf-8")
+    result = run(file, "--labels", labels, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "'t0/c0' of row 1, 't0/c0' of row 2" in result.output
+    assert not (tmp_path / "out").exists()

@@ -266,3 +266,19 @@ def test_a_system_keeps_its_name_and_a_p_value_is_never_zero(tmp_path: Path) -> 
     stdout = run("bias", write(tmp_path / "b.jsonl", pairs)).stdout
     assert "against a half: p <0.0001" in stdout
     assert "no pair was judged in both orders" in stdout
+
+
+def test_a_label_of_several_rows_is_refused_with_their_ids(tmp_path: Path) -> None:
+    verdicts: dict[str, bool | None] = {"executable": True}
+    samples = [scripts_result("soup", {"b": verdicts}), scripts_result("soup", {"b": verdicts})]
+    label = {"item": "soup/b", "criterion": "executable", "annotator": "ann", "label": "PASS"}
+    labels = write(tmp_path / "labels.jsonl", [label])
+    found = run("verdicts", write_results(tmp_path / "out", samples), "--labels", labels)
+    assert found.exit_code == 2
+    assert "the label of 'soup/b' is of several items: 'soup/b' of row 1, 'soup/b' of row 2" in found.output
+    # The id of a candidate alone, in two tasks.
+    samples = [scripts_result("soup", {"b": verdicts}), scripts_result("tea", {"b": verdicts})]
+    labels = write(tmp_path / "labels.jsonl", [label | {"item": "b"}])
+    found = run("verdicts", write_results(tmp_path / "others", samples), "--labels", labels)
+    assert found.exit_code == 2
+    assert "'soup/b' of row 1, 'tea/b' of row 2" in found.output

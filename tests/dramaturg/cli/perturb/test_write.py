@@ -71,6 +71,7 @@ def test_every_script_is_there_untouched_and_with_each_fault(tmp_path: Path) -> 
         if one.tags["perturbation"] == "none"
     }
     assert texts(untouched["1", "b"]) == ["Take 2.5 cups.", "Stir.", "Wait."]
+    assert len({(one.task.id, one.candidates[0].id) for one in rows}) == len(rows)
     changed = records(tmp_path / "out.changes.jsonl")
     assert len(changed) == 3 * len(RULES)
     for record in changed:
@@ -80,6 +81,10 @@ def test_every_script_is_there_untouched_and_with_each_fault(tmp_path: Path) -> 
         changes = [Change.from_message(change) for change in perturbation.changes]
         assert texts(request) != texts(original)
         assert revert_changes(texts(request), changes) == texts(original)
+        # Labels of the original are none of the variant.
+        operation = perturbation.operation
+        assert request.task.id == f"{original.task.id}#{record['candidate_id']}#{operation}"
+        request.task.id = original.task.id
         assert request.task == original.task
         assert request.tags["topic"] == "t"
         assert request.candidates[0].model == original.candidates[0].model
@@ -195,3 +200,12 @@ def test_a_model_makes_the_faults(tmp_path: Path) -> None:
 def test_wrong_usage_says_what_is_wrong(tmp_path: Path, arguments: list[str], message: str) -> None:
     result = run(write(tmp_path / "rows.jsonl", row(1)), "-o", tmp_path / "out.jsonl", *arguments)
     assert (result.exit_code, message in result.stderr) == (2, True)
+
+
+def test_labels_of_several_rows_are_refused_with_their_ids(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", row(1), row(1))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("item,criterion,annotator,label\n1/a,executable,ann,PASS\n", encoding="utf-8")
+    result = run(file, "-o", tmp_path / "out.jsonl", "--labels", labels)
+    assert result.exit_code == 2
+    assert "'1/a' of row 1, '1/a' of row 2" in result.output
