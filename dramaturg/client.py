@@ -35,6 +35,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, Evaluate
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, EvaluateTextsResponse
 from dramaturg.dataset_client import DatasetClient
 from dramaturg.run_client import RunClient
 from dramaturg.service.channel import open_channel
@@ -199,6 +200,20 @@ class DramaturgClient:
             ServiceError: The request was refused, or the gateway failed.
         """
         return _events(self._evaluations.EvaluateGraphs, request, timeout)
+
+    def evaluate_texts(
+        self, request: EvaluateTextsRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[EvaluateTextsResponse]:
+        """Judges texts by a rubric; yields each judge's assessment as it comes, the result last.
+
+        Args:
+            request: The task, its texts and the rubric.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.EvaluateTexts, request, timeout)
 
     @property
     def runs(self) -> RunClient:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Task
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale, JudgeCandidate, JudgeRequest
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 
 
@@ -24,6 +24,8 @@ class JudgeBatch:
     """The criteria to judge, in the order of the verdicts."""
     definitions: Mapping[str, str]
     """The definitions of criteria that the request defines, by id."""
+    scales: Mapping[str, CriterionScale]
+    """The scales of criteria that are scored (``verdicts.scored``), by id."""
     options: JudgeOptions
     """The model and its sampling."""
     candidates: tuple[ParsedCandidate, ...]
@@ -60,6 +62,11 @@ class JudgeItem:
         return self.batch.definitions
 
     @property
+    def scales(self) -> Mapping[str, CriterionScale]:
+        """The scales of criteria that are scored (``verdicts.scored``), by id."""
+        return self.batch.scales
+
+    @property
     def options(self) -> JudgeOptions:
         """The model and its sampling."""
         return self.batch.options
@@ -77,6 +84,7 @@ def decode_batch(request: JudgeRequest, criteria: Sequence[str]) -> JudgeBatch:
         reference=request.reference,
         criteria=tuple(criteria),
         definitions={one.id: one.definition for one in request.criteria if one.definition},
+        scales={one.id: one.scale for one in request.criteria if one.HasField("scale")},
         options=request.options,
         candidates=tuple(map(decode_candidate, (*request.candidates, *request.pool))),
     )

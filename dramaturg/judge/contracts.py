@@ -37,6 +37,7 @@ from dramaturg.judge import text_pool, verdicts
 from dramaturg.judge.batches import JudgeItem, decode_batch
 from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
+from dramaturg.judge.scales import scale_problem
 from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.streams import merge_streams
 from dramaturg.service.contract import Contract
@@ -253,6 +254,13 @@ def _asked(request: JudgeRequest, judge: Implementation) -> Sequence[str]:
             )
     if repeated := list(_repeated("criteria", wanted)):
         raise invalid_fields(repeated)
+    problems = [
+        Violation(f"criteria[{index}].scale", problem)
+        for index, one in enumerate(request.criteria)
+        if one.HasField("scale") and (problem := scale_problem(one.scale))
+    ]
+    if problems:
+        raise invalid_fields(problems)
     if not wanted and not known and any_criterion:
         raise invalid_fields([Violation("criteria", "must not be empty: this judge has none of its own")])
     return wanted or known

@@ -93,6 +93,8 @@ PAIR_JUDGE = Role("pair-judge", _contract(pair_judge_service_pb2), services=("pa
 """Compares two texts."""
 RATING_JUDGE = Role("rating-judge", _contract(rating_judge_service_pb2), services=("rating-judge",))
 """Rates a response."""
+RUBRIC_JUDGE = JudgeRole(name="rubric-judge", services=("rubric-judge",), criteria=(), compares=True)
+"""Judges texts by the criteria of the request."""
 CHALLENGE_JUDGE = Role(
     "challenge-judge", _contract(challenge_judge_service_pb2), services=("challenge-judge",)
 )
@@ -120,6 +122,7 @@ ROLES: Mapping[str, Role] = MappingProxyType(
             ROLES_FINDER,
             PAIR_JUDGE,
             RATING_JUDGE,
+            RUBRIC_JUDGE,
             CHALLENGE_JUDGE,
             TEXT_SCORER,
             GRAPH,

@@ -5,6 +5,7 @@ A failed judgement is an abstention with its reason, never a FAIL, a PASS or a z
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from dramaturg.api.common.v1 import verdict_pb2
@@ -65,6 +66,29 @@ def failed(
         findings=findings,
         rationale=rationale,
         score=_share("score", score),
+        confidence=_share("confidence", confidence),
+    )
+
+
+def scored(criterion: str, score: float, *, rationale: str = "", confidence: float | None = None) -> Verdict:
+    """Makes the verdict on a criterion with a scale.
+
+    Args:
+        criterion: The criterion's id.
+        score: The score, on the scale of the criterion.
+        rationale: The reason, in words.
+        confidence: The probability that the score is right, in [0, 1], where it is known.
+
+    Raises:
+        ValueError: A score that is no finite number, or a confidence outside [0, 1].
+    """
+    if not math.isfinite(score):
+        raise ValueError(f"the score is {score}; it must be a finite number")
+    return Verdict(
+        criterion=criterion,
+        outcome=verdict_pb2.OUTCOME_SCORED,
+        rationale=rationale,
+        score=score,
         confidence=_share("confidence", confidence),
     )
 

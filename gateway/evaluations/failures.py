@@ -113,6 +113,11 @@ def unanswered() -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, "did not answer for this candidate")
 
 
+def unsupported() -> Failure:
+    """The failure of a judge that judges none of the criteria."""
+    return Failure(verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, "judges none of these criteria")
+
+
 def abstain_all(
     judge: str, role: Role, failure: Failure, criteria: Sequence[str], identity: Identity | None
 ) -> Assessment:

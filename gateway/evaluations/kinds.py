@@ -16,6 +16,7 @@ from gateway.evaluations.pairs.kind import PairsKind
 from gateway.evaluations.scripts.kind import ScriptsKind
 from gateway.evaluations.simulations.kind import SimulationsKind
 from gateway.evaluations.summary import KindSummary
+from gateway.evaluations.texts.kind import TextsKind
 
 KINDS: Sequence[EvaluationKind] = (
     ScriptsKind(),
@@ -24,6 +25,7 @@ KINDS: Sequence[EvaluationKind] = (
     DecisionsKind(),
     SimulationsKind(),
     DialoguesKind(),
+    TextsKind(),
 )
 """All kinds."""
 

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from dramaturg.api.common.v1.script_pb2 import Script
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     EvaluateScriptsResponse,
     GoldAnswer,
     ScriptsResult,
 )
+from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion
 from dramaturg.judge import text_pool
+from dramaturg.judge.batches import encode_candidate
+from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.protocols import USES_REFERENCE
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.usage import total_usage
+from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.metrics import Judgement
-from gateway.evaluations.scripts.assessments import Assessor, FindGoldAnswer
+from gateway.evaluations.panels import decide
 from gateway.evaluations.scripts.gold_answer import find_gold_answer
-from gateway.evaluations.scripts.panels import decide
 from gateway.evaluations.scripts.plan import ScriptsPlan
 from gateway.evaluations.streams import Emit, Evaluation
+from gateway.evaluations.verdict_normalization import expected_criteria, requested_criteria
 from gateway.judges.directory import JudgeDirectory
+
+FindGoldAnswer = Callable[[], Awaitable[GoldAnswer | None]]
+"""Waits for the gold answer; None where none is wanted."""
 
 
 class ScriptsEvaluation(Evaluation):
@@ -78,10 +89,33 @@ class ScriptsEvaluation(Evaluation):
 
     async def _assess_all(self, find: FindGoldAnswer, emit: Emit) -> Sequence[Sequence[CandidateAssessment]]:
         """The assessments by judge, then by candidate."""
-        assessor = Assessor(self._plan, self._readings, self._directory, self._timeouts)
+        request = self._plan.request
+        candidates = [
+            encode_candidate(candidate, read)
+            for candidate, read in zip(request.candidates, self._readings, strict=True)
+        ]
+        assessor = Assessor(request.task, candidates, request, self._directory, self._timeouts)
+
+        async def find_reference(role: JudgeRole, identity: Identity | None) -> Script | None:
+            if not (role.compares or (identity is not None and USES_REFERENCE in identity.capabilities)):
+                return None
+            answer = await find()
+            return answer.script if answer is not None and answer.script.steps else None
+
         return await gather_all(
-            [assessor.assess(assignment, find, emit) for assignment in self._plan.assignments]
+            [
+                assessor.assess(assignment, self._ask, find_reference, emit)
+                for assignment in self._plan.assignments
+            ]
         )
+
+    def _ask(self, role: JudgeRole, identity: Identity | None) -> AskedCriteria:
+        expected = expected_criteria(role, identity, self._plan.role_criteria)
+        requested = [
+            Criterion(id=criterion, definition=role.definitions.get(criterion, ""))
+            for criterion in requested_criteria(expected, identity)
+        ]
+        return AskedCriteria(expected, requested)
 
     def _result(
         self, gold_answer: GoldAnswer | None, assessments: Sequence[Sequence[CandidateAssessment]]
@@ -102,7 +136,7 @@ class ScriptsEvaluation(Evaluation):
             made = result.candidates.add(
                 candidate_id=candidate.id,
                 model=candidate.model,
-                verdicts=decide(row),
+                verdicts=decide(row, ABSEVAL),
                 assessments=row,
                 reading=reading.reading,
             )

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import grpc
 
-from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.common.v1.script_pb2 import Script, Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, GoldAnswer
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import (
     Criterion,
+    CriterionScale,
     JudgeCandidate,
     JudgeRequest,
     JudgeResponse,
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
-from dramaturg.judge.batches import encode_candidate
 from dramaturg.judge.client import request_for, result_of
-from dramaturg.judge.protocols import USES_POOL, USES_REFERENCE
+from dramaturg.judge.protocols import USES_POOL
 from dramaturg.judge.roles import JudgeRole
-from dramaturg.judge.steps import ParsedCandidate
 from dramaturg.judge.streams import MAX_REQUEST_BYTES, collect_responses, split_by_size
 from dramaturg.service.errors import ServiceError
-from gateway.evaluations.calls import Timeouts, judge_options, read_judge, record_answer
+from gateway.evaluations.calls import Request, Timeouts, judge_options, read_judge, record_answer
 from gateway.evaluations.concurrency import gather_all
-from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered
+from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered, unsupported
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
-from gateway.evaluations.scripts.plan import ScriptsPlan
-from gateway.evaluations.scripts.verdict_normalization import (
-    expected_criteria,
-    normalize,
-    requested_criteria,
-)
 from gateway.evaluations.streams import Emit
+from gateway.evaluations.verdict_normalization import normalize
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -44,38 +39,52 @@ from gateway.judges.selection import JudgeAssignment
 MAX_CANDIDATES = 200
 """The most candidates of one call (``judging.v1.JudgeRequest``)."""
 
-FindGoldAnswer = Callable[[], Awaitable[GoldAnswer | None]]
-"""Waits for the gold answer; None where none is wanted."""
+
+@dataclass(frozen=True)
+class AskedCriteria:
+    """The criteria of one judge."""
+
+    expected: Sequence[str]
+    """The criteria that it answers for, in the order of its verdicts."""
+    requested: Sequence[Criterion] | None
+    """The criteria that the request names. Empty: all of the judge. None: it judges none of them."""
+    scales: Mapping[str, CriterionScale] = field(default_factory=dict)
+    """The scales of the criteria that are scored."""
+
+
+Ask = Callable[[JudgeRole, Identity | None], AskedCriteria]
+"""The criteria of a judge of a role, by its identity where that is known."""
+FindReference = Callable[[JudgeRole, Identity | None], Awaitable[Script | None]]
+"""Waits for the reference of a judge; None where it gets none."""
 
 
 class Assessor:
     """Has judges assess the candidates of one task.
 
     Args:
-        plan: The evaluation.
-        readings: The candidates as they were read, in order.
+        task: The task.
+        candidates: The candidates, with the steps as they were read.
+        request: Has the options of the judges.
         directory: The identities of judges.
         timeouts: How long to wait for judges.
     """
 
     def __init__(
         self,
-        plan: ScriptsPlan,
-        readings: Sequence[ParsedCandidate],
+        task: Task,
+        candidates: Sequence[JudgeCandidate],
+        request: Request,
         directory: JudgeDirectory,
         timeouts: Timeouts,
     ) -> None:
-        self._plan = plan
+        self._task = task
+        self._candidates = candidates
+        self._request = request
         self._directory = directory
         self._timeouts = timeouts
-        self._step_counts = {read.id: len(read.steps) for read in readings}
-        self._candidates = [
-            encode_candidate(candidate, read)
-            for candidate, read in zip(plan.request.candidates, readings, strict=True)
-        ]
 
     async def assess(
-        self, assignment: JudgeAssignment, find_gold_answer: FindGoldAnswer, emit: Emit
+        self, assignment: JudgeAssignment, ask: Ask, find_reference: FindReference, emit: Emit
     ) -> Sequence[CandidateAssessment]:
         """The assessments of all candidates by one judge, in their order.
 
@@ -84,39 +93,24 @@ class Assessor:
 
         Args:
             assignment: The judge.
-            find_gold_answer: Waits for the gold answer; called where the judge compares.
+            ask: The criteria of the judge.
+            find_reference: Waits for the reference.
             emit: Hands on events.
         """
         role = assignment.role
         assert isinstance(role, JudgeRole)
         identity = assignment.judge.identity.known or await self._identity(assignment.judge)
-        capabilities = () if identity is None else identity.capabilities
-        reference: Script | None = None
-        if role.compares or USES_REFERENCE in capabilities:
-            answer = await find_gold_answer()
-            reference = answer.script if answer is not None and answer.script.steps else None
-        expected = expected_criteria(role, identity, self._plan.role_criteria)
+        asked = ask(role, identity)
         request = JudgeRequest(
-            task=self._plan.request.task,
-            reference=reference,
-            criteria=[
-                Criterion(id=criterion, definition=role.definitions.get(criterion, ""))
-                for criterion in requested_criteria(expected, identity)
-            ],
-            options=judge_options(assignment, self._plan.request),
+            task=self._task,
+            reference=await find_reference(role, identity),
+            criteria=asked.requested,
+            options=judge_options(assignment, self._request),
         )
         sizes = [candidate.ByteSize() for candidate in self._candidates]
         room = max(MAX_REQUEST_BYTES - request.ByteSize(), 0)
         calls = [
-            _Call(
-                assignment,
-                identity,
-                expected,
-                request,
-                [self._candidates[index] for index in part],
-                self._step_counts,
-                emit,
-            )
+            _Call(assignment, identity, asked, request, [self._candidates[index] for index in part], emit)
             for part in split_by_size(sizes, MAX_CANDIDATES, room)
         ]
         parts = await gather_all([call.assess(self._timeouts) for call in calls])
@@ -138,20 +132,19 @@ class _Call:
         self,
         assignment: JudgeAssignment,
         identity: Identity | None,
-        expected: Sequence[str],
+        asked: AskedCriteria,
         request: JudgeRequest,
         candidates: Sequence[JudgeCandidate],
-        step_counts: dict[str, int],
         emit: Emit,
     ) -> None:
         self._assignment = assignment
         self._identity = identity
-        self._expected = expected
+        self._asked = asked
         self._request = JudgeRequest()
         self._request.CopyFrom(request)
         self._request.candidates.extend(candidates)
         self._uses_pool = identity is not None and USES_POOL in identity.capabilities
-        self._step_counts = step_counts
+        self._step_counts = {candidate.id: len(candidate.script.steps) for candidate in candidates}
         self._emit = emit
         self._begun = time.perf_counter()
         self._assessed: dict[str, CandidateAssessment] = {}
@@ -159,6 +152,10 @@ class _Call:
     async def assess(self, timeouts: Timeouts) -> Sequence[CandidateAssessment]:
         """The assessments of its candidates, in their order."""
         ids = [candidate.id for candidate in self._request.candidates]
+        if self._asked.requested is None:
+            for candidate_id in ids:
+                self._fail(candidate_id, unsupported())
+            return [self._assessed[candidate_id] for candidate_id in ids]
         judge = self._assignment.judge
         left = timeouts.left()
         stub = JudgeServiceStub(judge.channel)
@@ -193,14 +190,15 @@ class _Call:
             return
         record_answer(self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
-        assessment = normalize(result, self._expected, self._identity, steps)
+        asked = self._asked
+        assessment = normalize(result, asked.expected, self._identity, steps, asked.scales)
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
         judge = self._assignment.judge
         record_answer(judge, failure, self._begun)
-        assessment = abstain_all(judge.name, judge.role, failure, self._expected, self._identity)
+        assessment = abstain_all(judge.name, judge.role, failure, self._asked.expected, self._identity)
         self._add(candidate_id, assessment)
 
     def _add(self, candidate_id: str, assessment: Assessment) -> None:

@@ -7,19 +7,24 @@ invalid verdict becomes an abstention with its reason.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import lt
+from types import MappingProxyType
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Finding, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
 from gateway.evaluations.judge_answers import add_corrections
 
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
+_SCORED = (verdict_pb2.OUTCOME_SCORED,)
+_UNIT = CriterionScale(lowest=0, highest=1)
+"""The scale of scores beside an outcome."""
 
 
 def expected_criteria(
@@ -51,7 +56,11 @@ def requested_criteria(expected: Sequence[str], identity: Identity | None) -> Se
 
 
 def normalize(
-    assessment: Assessment, expected: Sequence[str], identity: Identity | None, step_count: int
+    assessment: Assessment,
+    expected: Sequence[str],
+    identity: Identity | None,
+    step_count: int,
+    scales: Mapping[str, CriterionScale] = MappingProxyType({}),
 ) -> Assessment:
     """Corrects an assessment.
 
@@ -60,6 +69,7 @@ def normalize(
         expected: The criteria that the judge answers for, in order.
         identity: The identity of the judge. None: unknown.
         step_count: The number of steps of the candidate; findings refer to these alone.
+        scales: The scales of the criteria that are scored.
 
     Returns:
         The assessment with one verdict for each expected criterion, in order. The provenance's parameter
@@ -69,7 +79,7 @@ def normalize(
     """
     verdicts = assessment.verdicts
     if [verdict.criterion for verdict in verdicts] == list(expected) and all(
-        _is_sound(verdict, step_count) for verdict in verdicts
+        _is_sound(verdict, step_count, scales.get(verdict.criterion)) for verdict in verdicts
     ):
         return assessment
     given: defaultdict[str, list[Verdict]] = defaultdict(list)
@@ -78,20 +88,25 @@ def normalize(
     corrections: list[str] = []
     settled = Assessment(provenance=assessment.provenance, reading=assessment.reading)
     for criterion in expected:
-        settled.verdicts.append(_choose(criterion, given.pop(criterion, []), identity))
-        corrections.extend(_correct(settled.verdicts[-1], step_count))
+        scale = scales.get(criterion)
+        settled.verdicts.append(_choose(criterion, given.pop(criterion, []), identity, scale))
+        corrections.extend(_correct(settled.verdicts[-1], step_count, scale or _UNIT))
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
     if corrections:
         add_corrections(settled.provenance, corrections)
     return settled
 
 
-def _is_sound(verdict: Verdict, step_count: int) -> bool:
+def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -> bool:
     """Whether a verdict is valid and needs no correction."""
     reasoned = verdict.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
-    if verdict.outcome not in (_DECIDED if not reasoned else (verdict_pb2.OUTCOME_ABSTAIN,)):
+    decided = _DECIDED if scale is None else _SCORED
+    if verdict.outcome not in (decided if not reasoned else (verdict_pb2.OUTCOME_ABSTAIN,)):
         return False
-    if not (0.0 <= verdict.score <= 1.0 and 0.0 <= verdict.confidence <= 1.0):
+    if scale is not None and not reasoned and not verdict.HasField("score"):
+        return False
+    score_scale = _UNIT if scale is None or reasoned else scale
+    if not (_is_on(score_scale, verdict.score) and _is_on(_UNIT, verdict.confidence)):
         return False
     if verdict.findings and verdict.outcome == verdict_pb2.OUTCOME_PASS:
         return False
@@ -103,7 +118,13 @@ def _are_steps(indices: Sequence[int], step_count: int) -> bool:
     return all(map(lt, indices, [*indices[1:], step_count]))
 
 
-def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | None) -> Verdict:
+def _is_on(scale: CriterionScale, score: float) -> bool:
+    return scale.lowest <= score <= scale.highest  # also false for NaN
+
+
+def _choose(
+    criterion: str, verdicts: Sequence[Verdict], identity: Identity | None, scale: CriterionScale | None
+) -> Verdict:
     """The verdict on a criterion, or the abstention that replaces none or several."""
     if not verdicts:
         if identity is not None and not judges(identity, criterion):
@@ -113,7 +134,7 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
                 "This judge does not judge this criterion.",
             )
         return _unclear(criterion, "The judge's answer has no verdict on this criterion.")
-    if len({(verdict.outcome, verdict.abstain_reason) for verdict in verdicts}) > 1:
+    if len({(verdict.outcome, verdict.abstain_reason, scale and verdict.score) for verdict in verdicts}) > 1:
         return abstained(
             criterion,
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
@@ -121,7 +142,8 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
         )
     first = verdicts[0]
     reasoned = first.abstain_reason != verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
-    if first.outcome in _DECIDED and reasoned:
+    decided = _DECIDED if scale is None else _SCORED
+    if first.outcome in decided and reasoned:
         return abstained(
             criterion,
             verdict_pb2.ABSTAIN_REASON_CONTRADICTORY,
@@ -136,8 +158,15 @@ def _choose(criterion: str, verdicts: Sequence[Verdict], identity: Identity | No
         )
     if first.outcome == verdict_pb2.OUTCOME_ABSTAIN and not reasoned:
         return _unclear(criterion, f"The judge abstained without a reason. {first.rationale}".rstrip())
-    if first.outcome not in (*_DECIDED, verdict_pb2.OUTCOME_ABSTAIN):
-        return _unclear(criterion, f"The judge's verdict has no outcome. {first.rationale}".rstrip())
+    if first.outcome not in (*decided, verdict_pb2.OUTCOME_ABSTAIN):
+        missing = "no outcome" if scale is None else "no score"
+        return _unclear(criterion, f"The judge's verdict has {missing}. {first.rationale}".rstrip())
+    if scale is not None and first.outcome == verdict_pb2.OUTCOME_SCORED:
+        if not first.HasField("score"):
+            return _unclear(criterion, f"The judge's verdict has no score. {first.rationale}".rstrip())
+        if not _is_on(scale, first.score):
+            off = f"The judge's score {first.score:g} is not from {scale.lowest} to {scale.highest}."
+            return _unclear(criterion, f"{off} {first.rationale}".rstrip())
     return first
 
 
@@ -150,21 +179,24 @@ def _unclear(criterion: str, rationale: str) -> Verdict:
     return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, rationale)
 
 
-def _correct(verdict: Verdict, step_count: int) -> Iterator[str]:
+def _correct(verdict: Verdict, step_count: int, scale: CriterionScale) -> Iterator[str]:
     """Removes invalid values from a verdict; yields a description of each."""
-    for field in ("score", "confidence"):
-        if not verdict.HasField(field):
-            continue
-        value = getattr(verdict, field)
-        if not 0.0 <= value <= 1.0:
-            verdict.ClearField(field)
-            yield f"dropped the {field} {value} of {verdict.criterion}, which is not in [0, 1]"
+    if verdict.HasField("score") and not _is_on(scale, verdict.score):
+        yield _dropped("score", verdict.score, verdict.criterion, scale)
+        verdict.ClearField("score")
+    if verdict.HasField("confidence") and not _is_on(_UNIT, verdict.confidence):
+        yield _dropped("confidence", verdict.confidence, verdict.criterion, _UNIT)
+        verdict.ClearField("confidence")
     for finding in verdict.findings:
         if strangers := _drop_strangers(finding, step_count):
             yield (
                 f"dropped the steps {strangers} from a finding of {verdict.criterion}: the candidate has "
                 f"{step_count}"
             )
+
+
+def _dropped(field: str, value: float, criterion: str, scale: CriterionScale) -> str:
+    return f"dropped the {field} {value} of {criterion}, which is not in [{scale.lowest}, {scale.highest}]"
 
 
 def _drop_strangers(finding: Finding, step_count: int) -> Sequence[int]:

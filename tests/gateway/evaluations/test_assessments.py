@@ -23,7 +23,7 @@ from dramaturg.judge.streams import MAX_ATTEMPTS
 from dramaturg.judge.verdicts import failed, finding, passed
 from dramaturg.service.contract import Contract
 from dramaturg.testing import serve
-from gateway.evaluations.scripts import assessments
+from gateway.evaluations import assessments
 from tests.support.gateway import Fake, agents, evaluate, evaluate_result, gateway_client, scripts_request
 
 Respond = Callable[[int, JudgeRequest], AsyncIterator[JudgeResponse]]

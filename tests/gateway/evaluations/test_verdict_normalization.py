@@ -14,7 +14,7 @@ from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import COMMONSENSE, CRITIC
 from dramaturg.judge.verdicts import passed
 from gateway.evaluations.judge_answers import CORRECTIONS
-from gateway.evaluations.scripts.verdict_normalization import expected_criteria, normalize
+from gateway.evaluations.verdict_normalization import expected_criteria, normalize
 
 STEPS = 3
 UNSPECIFIED = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED

@@ -1,0 +1,63 @@
+"""The results of texts judged by a rubric: a row for each verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
+from dramaturg.results.kind import ResultKind
+from dramaturg.results.row_parts import set_abstention
+
+
+def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
+    scales = {one.id: one.scale for one in result.criteria if one.HasField("scale")}
+    for text in result.texts:
+        alone = text.assessments[0] if len(text.assessments) == 1 else None
+        for verdict in text.verdicts:
+            row = RunResult(model=text.model, candidate_id=text.text_id, measure=verdict.criterion)
+            _set_value(row, verdict, scales.get(verdict.criterion))
+            if verdict.HasField("confidence"):
+                row.confidence = verdict.confidence
+            if alone is not None:
+                row.role, row.judge = alone.role, alone.judge
+            if texts:
+                row.rationale = verdict.rationale
+                row.findings.extend(verdict.findings)
+                if alone is not None:
+                    row.provenance.CopyFrom(alone.assessment.provenance)
+            yield row
+
+
+def _set_value(row: RunResult, verdict: Verdict, scale: CriterionScale | None) -> None:
+    if verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN:
+        set_abstention(row, verdict.abstain_reason)
+    elif scale is None:
+        row.outcome = verdict.outcome
+        row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
+    elif scale.lowest >= scale.highest:  # results of other origin are not checked
+        set_abstention(row, verdict_pb2.ABSTAIN_REASON_UNPARSABLE)
+    else:
+        row.value = (verdict.score - scale.lowest) / (scale.highest - scale.lowest)
+        row.label = score_label(verdict.score, scale)
+
+
+def score_label(score: float, scale: CriterionScale) -> str:
+    """A score with its scale, for example "4 of 1 to 5"."""
+    return f"{score:.4g} of {scale.lowest} to {scale.highest}"
+
+
+def _groups(result: TextsResult) -> Mapping[str, str]:
+    return {"topic": result.task.topic} if result.task.topic else {}
+
+
+TEXTS = ResultKind(
+    name="texts",
+    json_member="texts",
+    rows=_rows,
+    ranking="By the mean over all criteria: 1 for PASS, 0 for FAIL, a score by its place on the scale.",
+    groups=_groups,
+)

@@ -1,0 +1,1 @@
+"""Evaluations of texts by rubrics."""

@@ -1,0 +1,50 @@
+"""The kind ``texts``: any texts, judged by a rubric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, TextsResult
+from dramaturg.judge.roles import RUBRIC_JUDGE
+from dramaturg.results.texts import TEXTS
+from dramaturg.service.errors import Violation
+from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.evaluations.texts.evaluation import TextsEvaluation
+from gateway.evaluations.texts.plan import check_rubric, plan_texts
+from gateway.evaluations.texts.summary import TextsKindSummary
+
+
+class TextsKind(RunKind):
+    method = "EvaluateTexts"
+    request_type = EvaluateTextsRequest
+    name = "texts"
+    results = TEXTS
+    summary = TextsKindSummary()
+    roles = (RUBRIC_JUDGE,)
+
+    def plan(self, request: EvaluateTextsRequest, context: EvaluationContext) -> TextsEvaluation:
+        return TextsEvaluation(plan_texts(request, context.registry), context.directory, context.timeouts)
+
+    def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
+        if models:
+            yield Violation("models", "must be empty for texts: the row names the author of each text")
+        yield from super().check_models(models)
+
+    def check_spec(self, spec: RunSpec) -> Iterator[Violation]:
+        for found in check_rubric(spec.texts.criteria):
+            yield Violation(f"texts.{found.field}", found.description)
+
+    def written_fields(self, spec: RunSpec) -> Sequence[str]:
+        return ("criteria",) if spec.texts.criteria else ()
+
+    def _apply_options(self, request: EvaluateTextsRequest, spec: RunSpec) -> None:
+        if spec.texts.criteria:
+            del request.criteria[:]
+            request.criteria.extend(spec.texts.criteria)
+
+    def model_provenances(self, result: TextsResult) -> Iterator[tuple[str, Provenance]]:
+        for text in result.texts:
+            for assessed in text.assessments:
+                yield text.model, assessed.assessment.provenance

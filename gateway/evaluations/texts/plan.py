@@ -1,0 +1,102 @@
+"""The plan of an evaluation of texts: the rubric and its judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
+from dramaturg.api.evaluation.v1.texts_pb2 import EvaluatedText, EvaluateTextsRequest, RubricCriterion
+from dramaturg.api.judging.v1.judge_service_pb2 import Criterion, CriterionScale
+from dramaturg.judge.roles import RUBRIC_JUDGE
+from dramaturg.judge.scales import scale_problem
+from dramaturg.judge.steps import is_blank
+from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.checks import check_distinct
+from gateway.judges.registry import Registry
+from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+
+
+@dataclass(frozen=True)
+class TextsPlan:
+    """A valid request and its judges."""
+
+    request: EvaluateTextsRequest
+    assignments: tuple[JudgeAssignment, ...]
+    """The judges, as selected."""
+
+    @cached_property
+    def criteria(self) -> Mapping[str, Criterion]:
+        """The criteria as judges get them, by id, in the order of the rubric."""
+        return {one.id: encode_criterion(one) for one in self.request.criteria}
+
+    @cached_property
+    def scales(self) -> Mapping[str, CriterionScale]:
+        """The scales of the criteria that are scored."""
+        return {one.id: one.scale for one in self.request.criteria if one.HasField("scale")}
+
+    @cached_property
+    def judged(self) -> Sequence[EvaluatedText]:
+        """The texts that judges get: those with content."""
+        return [one for one in self.request.texts if not is_blank(one.text)]
+
+    def accepted(self) -> EvaluationAccepted:
+        """The event that states the plan."""
+        return EvaluationAccepted(
+            judges=[assignment.describe() for assignment in self.assignments],
+            assessment_count=len(self.assignments) * len(self.judged),
+        )
+
+
+def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
+    """Plans the evaluation of a request that is within the contract's limits.
+
+    Args:
+        request: The request.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or with ERROR_REASON_JUDGE_UNKNOWN;
+            FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
+    """
+    wanted = (RUBRIC_JUDGE,)
+    violations = [
+        *check_distinct("texts", [one.id for one in request.texts]),
+        *check_rubric(request.criteria),
+        *check_selections(request.judges, wanted, registry.roles),
+    ]
+    if violations:
+        raise invalid_fields(violations)
+    return TextsPlan(request, select_judges(request.judges, wanted, registry, request.options.model))
+
+
+def check_rubric(criteria: Sequence[RubricCriterion]) -> Iterator[Violation]:
+    """Finds invalid and repeated criteria, at the path "criteria"."""
+    yield from check_distinct("criteria", [one.id for one in criteria])
+    for index, one in enumerate(criteria):
+        path = f"criteria[{index}]"
+        if not one.HasField("scale"):
+            if is_blank(one.passes):
+                yield Violation(f"{path}.passes", "must not be blank unless the criterion has a scale")
+            continue
+        for name in ("passes", "fails"):
+            if getattr(one, name):
+                yield Violation(f"{path}.{name}", "must be empty: the criterion has a scale")
+        if is_blank(one.description) and not one.scale.anchors:
+            yield Violation(f"{path}.description", "must not be blank: the scale has no anchors")
+        if problem := scale_problem(one.scale):
+            yield Violation(f"{path}.scale", problem)
+
+
+def encode_criterion(one: RubricCriterion) -> Criterion:
+    """A criterion as judges get it: its texts are the definition."""
+    parts = (
+        one.description.strip(),
+        f"Pass: {one.passes.strip()}" if one.passes else "",
+        f"Fail: {one.fails.strip()}" if one.fails else "",
+    )
+    encoded = Criterion(id=one.id, definition="\n".join(part for part in parts if part))
+    if one.HasField("scale"):
+        encoded.scale.CopyFrom(one.scale)
+    return encoded

@@ -1,0 +1,167 @@
+"""Figures of texts judged by a rubric."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_SCORED, Verdict
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.texts_pb2 import TextResult
+from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
+from dramaturg.results.means import mean_of_sums
+from dramaturg.results.names import abstention_name
+from dramaturg.results.sums import SumAccumulator
+from gateway.evaluations.scripts.summary import TOPIC
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
+from gateway.evaluations.verdict_figures import VerdictCounter, answers_of
+
+
+class JudgedText(NamedTuple):
+    """One text with the scales of the rubric."""
+
+    text: TextResult
+    scales: Mapping[str, CriterionScale]
+
+
+class TextsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedText]]:
+        result = sample.texts
+        scales = {one.id: one.scale for one in result.criteria if one.HasField("scale")}
+        for text in result.texts:
+            yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
+
+    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
+        del rows
+        for text in sample.texts.texts:
+            yield from answers_of(text.assessments)
+
+    def figures(self, options: SummaryOptions) -> TextsFigures:
+        del options
+        return TextsFigures()
+
+
+@dataclass
+class _Scores:
+    verdicts: int = 0
+    abstentions: Counter[str] = field(default_factory=Counter)
+    sums: SumAccumulator = field(default_factory=SumAccumulator)
+
+
+@dataclass
+class _Panels:
+    texts: int = 0
+    differing: int = 0
+    scored: int = 0
+    differences: float = 0.0
+
+
+ScoreKey = tuple[str | None, str, int, int]
+"""The model, None for all; the criterion; the lowest and the highest score of its scale."""
+
+
+class TextsFigures(KindFigures):
+    """Verdicts and scores by model and criterion, and the agreement of panels."""
+
+    def __init__(self) -> None:
+        self._texts = 0
+        self._verdicts = VerdictCounter()
+        self._scores: defaultdict[ScoreKey, _Scores] = defaultdict(_Scores)
+        self._panels: defaultdict[str, _Panels] = defaultdict(_Panels)
+
+    def add(self, parts: Sequence[JudgedText]) -> None:
+        self._texts += len(parts)
+        self._verdicts.add(
+            (part.text.model, verdict)
+            for part in parts
+            for verdict in part.text.verdicts
+            if verdict.criterion not in part.scales
+        )
+        values: defaultdict[ScoreKey, list[float]] = defaultdict(list)
+        for part in parts:
+            for verdict in part.text.verdicts:
+                scale = part.scales.get(verdict.criterion)
+                if scale is None:
+                    continue
+                for model in (part.text.model, None):
+                    key = model, verdict.criterion, scale.lowest, scale.highest
+                    counted = self._scores[key]
+                    counted.verdicts += 1
+                    if verdict.outcome == OUTCOME_SCORED:
+                        values[key].append(verdict.score)
+                    else:
+                        counted.abstentions[abstention_name(verdict.abstain_reason)] += 1
+            self._add_panel(part.text)
+        for key, some in values.items():
+            self._scores[key].sums.add_values(some)
+
+    def _add_panel(self, text: TextResult) -> None:
+        given = sorted(
+            (
+                verdict
+                for assessed in text.assessments
+                for verdict in assessed.assessment.verdicts
+                if verdict.outcome != OUTCOME_ABSTAIN
+            ),
+            key=lambda verdict: verdict.criterion,
+        )
+        for criterion, some in groupby(given, key=lambda verdict: verdict.criterion):
+            verdicts = list(some)
+            if len(verdicts) < 2:
+                continue
+            counted = self._panels[criterion]
+            counted.texts += 1
+            counted.differing += len({_answer(verdict) for verdict in verdicts}) > 1
+            scores = [verdict.score for verdict in verdicts if verdict.outcome == OUTCOME_SCORED]
+            if scores:
+                counted.scored += 1
+                counted.differences += max(scores) - min(scores)
+
+    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
+        written = summary.texts
+        if not tags:
+            written.text_count = self._texts
+        written.verdicts.extend(self._verdicts.figures(tags))
+        written.scores.extend(self._score_figures(tags))
+        for criterion, counted in sorted(self._panels.items()):
+            panel = PanelFigures(
+                tags=tags,
+                criterion=criterion,
+                text_count=counted.texts,
+                differing_count=counted.differing,
+                differing_share=counted.differing / counted.texts,
+            )
+            if counted.scored:
+                panel.mean_difference = counted.differences / counted.scored
+            written.panels.append(panel)
+
+    def _score_figures(self, tags: Mapping[str, str]) -> Iterator[ScoreFigures]:
+        for (model, criterion, lowest, highest), counted in sorted(
+            self._scores.items(), key=lambda one: (one[0][0] is None, one[0][0] or "", one[0][1:])
+        ):
+            sums, abstained = counted.sums, counted.abstentions.total()
+            mean = mean_of_sums(sums.sums("", ""), lowest, highest)
+            yield ScoreFigures(
+                tags=tags,
+                model=model or "",
+                all_models=model is None,
+                criterion=criterion,
+                lowest=lowest,
+                highest=highest,
+                verdict_count=counted.verdicts,
+                score_count=sums.judged,
+                abstentions_by_reason=counted.abstentions,
+                mean=estimate_of(mean, counted.verdicts, (lowest, highest)),
+                mean_lowest=(sums.total + abstained * lowest) / counted.verdicts,
+                mean_highest=(sums.total + abstained * highest) / counted.verdicts,
+            )
+
+
+def _answer(verdict: Verdict) -> float | int:
+    return verdict.score if verdict.outcome == OUTCOME_SCORED else verdict.outcome

@@ -1,0 +1,1 @@
+"""Judges texts by the criteria of the request: a rubric."""

@@ -1,0 +1,154 @@
+"""The rubric judge with a language model: one call for each text, on all criteria."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.judge import VERSION
+from dramaturg.judge.answers import VerdictsForm
+from dramaturg.judge.batches import JudgeBatch, JudgeItem
+from dramaturg.judge.excerpts import (
+    Excerpt,
+    ExcerptLimits,
+    constraints_excerpt,
+    goal_excerpt,
+    notices,
+)
+from dramaturg.judge.fence import fence, visible
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker, Question
+from dramaturg.judge.prompts import Prompt, PromptLibrary
+from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
+from dramaturg.judge.verdicts import abstained
+from dramaturg.service.errors import ServiceError
+from services.judging.rubrics.form import rubric_form
+
+CRITERIA = "criteria"
+"""The placeholder of the rubric. The caller's criteria are instructions, not material."""
+GOAL, CONSTRAINTS, REFERENCE, TEXT = "goal", "constraints", "reference", "text"
+"""The placeholders of the parts of a request."""
+
+_ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*")
+_NAMELESS = "The id of this criterion is not in lower snake case."
+
+
+def load_rubric_prompt(library: PromptLibrary) -> Prompt:
+    """Loads the prompt.
+
+    Raises:
+        PromptError: The prompt cannot be used.
+    """
+    return library.load(
+        "judge_by_rubric",
+        fixed=(CRITERIA, ANSWER_PLACEHOLDER),
+        content=(GOAL, CONSTRAINTS, REFERENCE, TEXT),
+    )
+
+
+class LlmRubricJudge:
+    """Asks a model for one verdict or score on each criterion (``BatchJudge``).
+
+    One call to GenerationService covers all texts of a request. A failed question or an unusable answer is an
+    abstention from every criterion of that text, with the reason.
+
+    Args:
+        asker: Asks the model.
+        prompt: The prompt.
+        limits: The maximum lengths of the parts of a request in the prompt.
+    """
+
+    name: str = "llm-rubric-judge"
+    version: str = VERSION
+    description: str = "Has a language model judge texts by the criteria of the request."
+    criteria: Sequence[str] = ()
+    capabilities: Sequence[str] = (CALLS_MODELS, ANY_CRITERION)
+
+    def __init__(self, asker: Asker, prompt: Prompt, limits: ExcerptLimits) -> None:
+        self._asker = asker
+        self._prompt = prompt
+        self._limits = limits
+
+    async def judge_batch(
+        self, items: Sequence[JudgeItem]
+    ) -> AsyncGenerator[tuple[JudgeItem, Assessment | ServiceError]]:
+        """Judges texts with one model call each."""
+        batch = items[0].batch
+        asked = [name for name in batch.criteria if _ID.fullmatch(name)]
+        if not asked:
+            for item in items:
+                yield item, _assessment(batch, [], Provenance())
+            return
+        questions = self._questions(items, asked)
+        async with aclosing(self._asker.ask_all(questions, batch.options)) as answers:
+            async for index, answer in answers:
+                if isinstance(answer, ServiceError):
+                    yield items[index], answer
+                else:
+                    yield (
+                        items[index],
+                        _assessment(batch, _verdicts(questions[index], answer), answer.provenance),
+                    )
+
+    def _questions(
+        self, items: Sequence[JudgeItem], asked: Sequence[str]
+    ) -> Sequence[Question[list[Verdict]]]:
+        batch, limits = items[0].batch, self._limits
+        scales = [batch.scales.get(name) for name in asked]
+        form = rubric_form(asked, [scale and (scale.lowest, scale.highest) for scale in scales])
+        shared = {
+            GOAL: goal_excerpt(batch.task, limits),
+            CONSTRAINTS: constraints_excerpt(batch.task, limits),
+            REFERENCE: _reference(batch, limits),
+        }
+        values = {CRITERIA: "\n\n".join(_definition(batch, name) for name in asked)}
+        return [
+            Question(
+                self._prompt,
+                {**shared, TEXT: Excerpt((fence("text", item.candidate.text, limit=limits.candidate),))},
+                form,
+                values,
+            )
+            for item in items
+        ]
+
+
+def _reference(batch: JudgeBatch, limits: ExcerptLimits) -> Excerpt:
+    text = "\n".join(step.text for step in batch.reference.steps)
+    return Excerpt((fence("reference", text, limit=limits.reference),)) if text else Excerpt(())
+
+
+def _definition(batch: JudgeBatch, criterion: str) -> str:
+    """A criterion in the prompt; its further lines are indented, so that none looks like a criterion."""
+    lines = [f"{criterion}: {batch.definitions.get(criterion) or criterion.replace('_', ' ')}"]
+    scale = batch.scales.get(criterion)
+    if scale is not None:
+        lines.append(f"Score from {scale.lowest} (worst) to {scale.highest} (best).")
+        ordered = sorted(scale.anchors, key=lambda anchor: -anchor.value)
+        lines += [f"{anchor.value}: {anchor.meaning}" for anchor in ordered]
+    return visible("\n".join(lines))[0].replace("\n", "\n  ")
+
+
+def _verdicts(question: Question[list[Verdict]], answer: Answer[list[Verdict]]) -> Sequence[Verdict]:
+    if answer.abstention is not None:
+        assert isinstance(question.form, VerdictsForm)
+        return [abstained(name, *answer.abstention) for name in question.form.sections]
+    verdicts = answer.value or []
+    if notice := notices(question.shown):
+        for verdict in verdicts:
+            verdict.rationale = f"{verdict.rationale} {notice}".strip()
+    return verdicts
+
+
+def _assessment(batch: JudgeBatch, verdicts: Sequence[Verdict], provenance: Provenance) -> Assessment:
+    return Assessment(verdicts=[*verdicts, *_nameless(batch)], provenance=provenance)
+
+
+def _nameless(batch: JudgeBatch) -> Iterator[Verdict]:
+    """Abstains from criteria whose ids cannot be members of an answer."""
+    for name in batch.criteria:
+        if not _ID.fullmatch(name):
+            yield abstained(name, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, _NAMELESS)
