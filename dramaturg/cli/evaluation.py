@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,6 +98,8 @@ class Evaluation(Generic[Request]):
     """The requests that are made of a row, always equally many. None: the row's own."""
     spread_count: int = 1
     """How many those are."""
+    filled: Collection[str] = ()
+    """Required fields that rows may leave out, because ``apply`` fills them."""
 
 
 def default_folder() -> Path:
@@ -114,7 +116,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     """
     folder = job.out or default_folder()
     coverage, summary = CoverageCounter(), Summary()
-    with checked_rows(job.file, evaluation.request, job.limit, job.format) as (rows, total):
+    checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
+    with checked as (rows, total):
         try:
             run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
         except ModelsUnavailableError as error:

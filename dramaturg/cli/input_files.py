@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -23,6 +23,7 @@ def checked_rows(
     request: type[Request],
     limit: int | None = None,
     format: Format | None = None,  # noqa: A002 - the contract's name for it
+    filled: Collection[str] = (),
 ) -> Iterator[tuple[RowFile[Request], int]]:
     """The rows of a file, all of them valid, and how many there are: at least one.
 
@@ -31,13 +32,14 @@ def checked_rows(
         request: The type of request that each row is.
         limit: Only the first N rows count. None: all.
         format: How the rows are written. None: as the end of the name tells, else JSON Lines.
+        filled: Required fields that rows may leave out, because the command fills them.
 
     Raises:
         typer.Exit: 2 with a message that names every bad row, or says why the file cannot be read.
     """
     with ExitStack() as stack:
         try:
-            rows = stack.enter_context(open_rows(source, request, limit, format))
+            rows = stack.enter_context(open_rows(source, request, limit, format, filled))
             count = rows.check()
         except (OSError, RowsError) as error:
             refuse(source, error)

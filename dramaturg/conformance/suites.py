@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dramaturg.conformance.judges import JUDGES
 from dramaturg.conformance.kit import Check, Outcome, run_checks
@@ -20,6 +21,9 @@ def checks_of(role: Role) -> Sequence[Check]:
 JUDGE = "judge"
 """The name under which a judge of texts is checked for no role in particular."""
 
+EXAMPLE_CRITERIA = ("answers_the_task", "easy_to_follow")
+"""The criteria that judges of any criterion are checked with, where none are named."""
+
 CHECKED_ROLES: Sequence[str] = [JUDGE, *(name for name, role in ROLES.items() if checks_of(role))]
 """What can be checked: "judge", and the built-in roles whose contracts have checks."""
 
@@ -29,7 +33,7 @@ def checked_role(name: str, criteria: Sequence[str] = ()) -> Role:
 
     Args:
         name: One of ``CHECKED_ROLES``.
-        criteria: The criteria of a role that is not built in. Only with the name "judge".
+        criteria: The criteria of a role that has none built in: "judge" and "rubric-judge".
 
     Raises:
         ValueError: There is no such role to check, or its criteria are built in.
@@ -38,9 +42,12 @@ def checked_role(name: str, criteria: Sequence[str] = ()) -> Role:
         raise ValueError(f"{name!r} has no checks; there are those of {', '.join(CHECKED_ROLES)}")
     if name == JUDGE:
         return JudgeRole(name=JUDGE, criteria=tuple(criteria))
+    role = ROLES[name]
+    if isinstance(role, JudgeRole) and not role.criteria:
+        return replace(role, criteria=tuple(criteria) or EXAMPLE_CRITERIA)
     if criteria:
         raise ValueError(f"the criteria of {name!r} are built in; name criteria with {JUDGE!r}")
-    return ROLES[name]
+    return role
 
 
 async def run(

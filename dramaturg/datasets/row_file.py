@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
 
@@ -62,6 +62,7 @@ class RowFile(Generic[Request]):
         request: The type of request that each row is.
         limit: The number of rows to read. None: all.
         format: How the rows are written.
+        filled: Required fields that rows may leave out, because the caller fills them.
     """
 
     def __init__(
@@ -70,11 +71,13 @@ class RowFile(Generic[Request]):
         request: type[Request],
         limit: int | None = None,
         format: Format = Format.JSONL,  # noqa: A002 - the contract's name for it
+        filled: Collection[str] = (),
     ) -> None:
         self._file = file
         self._request = request
         self._limit = limit
         self._format = format
+        self._filled = filled
 
     def check(self) -> int:
         """Reads every row; returns how many there are.
@@ -113,7 +116,9 @@ class RowFile(Generic[Request]):
 
     def _read(self) -> Iterator[Row[Request] | InvalidRow]:
         self._file.seek(0)
-        return iter(DatasetReader(self._file, self._request, self._format, row_limit=self._limit))
+        return iter(
+            DatasetReader(self._file, self._request, self._format, row_limit=self._limit, filled=self._filled)
+        )
 
 
 @contextmanager
@@ -122,6 +127,7 @@ def open_rows(
     request: type[Request],
     limit: int | None = None,
     format: Format | None = None,  # noqa: A002 - the contract's name for it
+    filled: Collection[str] = (),
 ) -> Iterator[RowFile[Request]]:
     """Opens a file of rows.
 
@@ -131,6 +137,7 @@ def open_rows(
         request: The type of request that each row is.
         limit: The number of rows to read. None: all.
         format: How the rows are written. None: as the end of the name tells, else JSON Lines.
+        filled: Required fields that rows may leave out, because the caller fills them.
 
     Raises:
         OSError: The file cannot be read.
@@ -140,11 +147,11 @@ def open_rows(
     if source == STANDARD_INPUT:
         stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO()
         with spooled(cast("BinaryIO", stdin)) as kept:
-            yield RowFile(kept, request, limit, form)
+            yield RowFile(kept, request, limit, form, filled)
         return
     try:
         with open_source(source, seekable=True) as file:
-            yield RowFile(file, request, limit, form)
+            yield RowFile(file, request, limit, form, filled)
     except DatasetError as error:
         raise RowsError([Problem(error.line, str(error))], 1) from error
 

@@ -154,7 +154,7 @@ class _Call:
         ids = [candidate.id for candidate in self._request.candidates]
         if self._asked.requested is None:
             for candidate_id in ids:
-                self._fail(candidate_id, unsupported())
+                self._abstain(candidate_id, unsupported())
             return [self._assessed[candidate_id] for candidate_id in ids]
         judge = self._assignment.judge
         left = timeouts.left()
@@ -196,8 +196,11 @@ class _Call:
         self._add(candidate_id, assessment)
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
+        record_answer(self._assignment.judge, failure, self._begun)
+        self._abstain(candidate_id, failure)
+
+    def _abstain(self, candidate_id: str, failure: Failure) -> None:
         judge = self._assignment.judge
-        record_answer(judge, failure, self._begun)
         assessment = abstain_all(judge.name, judge.role, failure, self._asked.expected, self._identity)
         self._add(candidate_id, assessment)
 

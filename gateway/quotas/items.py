@@ -16,6 +16,7 @@ ITEM_FIELDS: Mapping[str, tuple[str, ...]] = {
     "EvaluateGraphsRequest": ("models", "graphs"),
     "EvaluateDecisionsRequest": ("models",),
     "EvaluateDialoguesRequest": ("models", "replies", "pairs"),
+    "EvaluateTextsRequest": ("texts",),
     "JudgeRequest": ("candidates",),
     "GenerateBatchRequest": ("requests",),
     "ScoreTextsRequest": ("texts",),

@@ -61,8 +61,11 @@ PROMISES: Mapping[str, Callable[[Rendering], bool]] = {
     "monitoring": lambda found: has(found, ("ServiceMonitor", "dramaturg"), ("PrometheusRule", "dramaturg")),
     "mtls": lambda found: every_service(found, encrypted),
     "offline": lambda found: (
-        judge_file(found, "00-agents.toml").count('name = "offline"') == 4
-        and all("calls-generation" not in pod_of(found, name).labels for name in ("critic", "execute"))
+        judge_file(found, "00-agents.toml").count('name = "offline"') == 5
+        and all(
+            "calls-generation" not in pod_of(found, name).labels
+            for name in ("critic", "execute", "rubric-judge")
+        )
     ),
     "postgres": lambda found: (
         has(found, ("Cluster", "store"))

@@ -210,7 +210,7 @@ def test_the_whole_picture(tmp_path: Path) -> None:
     """Written out once, as in the design: the gateway asks all, those with a model ask generation."""
     arrows = let_through(folder("base"), "egress")
     asked = {"synthesize", "critic", "execute", "commonsense", "script-judge"}
-    asked |= {"pair-judge", "rating-judge", "challenge-judge", "roles"}
+    asked |= {"pair-judge", "rating-judge", "rubric-judge", "challenge-judge", "roles"}
     assert {arrow[0] for arrow in arrows if arrow[1] == "generation"} == asked | {"gateway"}
     assert {arrow[0] for arrow in arrows if arrow[1] == "embedding"} == {"roles", "alignment", "gateway"}
     assert not {arrow for arrow in arrows if arrow[1] == "gateway"}

@@ -141,6 +141,7 @@ def test_every_role_is_played_by_a_service_that_is_deployed(path: str, tmp_path:
                 ("critic", "offline"),
                 ("execute", "offline"),
                 ("commonsense", "offline"),
+                ("rubric-judge", "offline"),
             },
         ),
         ("components/edges", {("edges", "trained")}),

@@ -144,8 +144,9 @@ def _create(
         labels=parse_labels(label or ()),
         unusable_outputs_abstain=unusable_outputs_abstain,
     )
-    # The models under test write the candidates.
-    check_rows(file, spec.dataset, type(own), ("candidates",) if evaluation == "scripts" and model else ())
+    # The models under test write the candidates; what the command sets need not stand in rows.
+    written = ["candidates"] if evaluation == "scripts" and model else []
+    check_rows(file, spec.dataset, type(own), [*written, *(field.name for field, _ in own.ListFields())])
     getattr(spec, evaluation).SetInParent()
     _copy_shared(own, getattr(spec, evaluation))
     sampling = Sampling(

@@ -1,0 +1,125 @@
+"""``dramaturg evaluate texts``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.evaluation.v1.texts_pb2 import (
+    EvaluateTextsRequest,
+    EvaluateTextsResponse,
+    RubricCriterion,
+)
+from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
+from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
+from dramaturg.cli.option_groups import takes_groups
+from dramaturg.cli.options import GroupBy, JudgeModels, Judges
+from dramaturg.cli.platform import fail
+from dramaturg.cli.progress import JudgementCount
+from dramaturg.cli.summaries import summary_options
+from dramaturg.formats.rubric import RubricError, read_rubric
+
+Criteria = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        dir_okay=False,
+        help="The rubric, a TOML file (docs/texts.md). Default: that of each row.",
+    ),
+]
+
+
+@takes_groups
+def texts(
+    job: Job,
+    criteria: Criteria = None,
+    judge: Judges = None,
+    model: JudgeModels = None,
+    offline: Annotated[
+        bool,
+        typer.Option(
+            "--offline", help="Judge without a model: only lengths and quoted words (docs/texts.md)."
+        ),
+    ] = False,
+    group_by: GroupBy = None,
+) -> None:
+    """Evaluates any texts by a rubric: criteria of your own that pass, fail or have a scale.
+
+    Each row is an EvaluateTextsRequest: a task and the texts written for it (docs/texts.md). All rows are
+    checked before the first call. DIR/results.jsonl gets one TextsResult a line and DIR/errors.jsonl the
+    samples that failed, both in the order of the rows. The role of judges is rubric-judge.
+
+    Exit codes: 0 all samples have a result, 1 some failed or nothing was judged, 2 wrong usage or rows,
+    4 fewer than 0.9 of the judgements were made, 130 interrupted.
+
+    For example:
+
+        dramaturg evaluate texts answers.jsonl --criteria rubric.toml
+
+        dramaturg evaluate texts answers.csv --judge rubric-judge=llm --judge rubric-judge=ours
+    """
+    try:
+        judges, models = parse_judges(judge or ()), parse_models("--model", model or ())
+    except ValueError as error:
+        fail(str(error))
+    if offline:
+        if judges or models:
+            fail("--offline names the judge; leave out --judge and --model")
+        judges = (("rubric-judge", "offline"),)
+    rubric = rubric_of(criteria)
+    of_all = models.pop("", "")
+
+    def apply(request: EvaluateTextsRequest) -> None:
+        set_rubric(request, rubric)
+        set_judges(request.judges, judges, models)
+        if of_all:
+            request.options.model = of_all
+
+    evaluate_file(
+        job,
+        Evaluation(
+            request=EvaluateTextsRequest,
+            roles=("rubric-judge",),
+            evaluate=lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
+            apply=apply,
+            noun="verdicts",
+            judged=_verdicts_judged,
+            options=summary_options(group_by),
+            judges=judges,
+            filled=("criteria",) if rubric else (),
+        ),
+    )
+
+
+def rubric_of(file: Path | None) -> Sequence[RubricCriterion]:
+    """The criteria of a file; none without a file.
+
+    Raises:
+        typer.Exit: 2 with a message where the file is no rubric.
+    """
+    if file is None:
+        return ()
+    try:
+        return read_rubric(file)
+    except RubricError as error:
+        fail(f"{file}: {error}")
+    except OSError as error:
+        fail(f"{file}: {error.strerror or error}")
+
+
+def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion]) -> None:
+    """Puts a rubric in place of that of a row. An empty one leaves the row's."""
+    if rubric:
+        del request.criteria[:]
+        request.criteria.extend(rubric)
+
+
+def _verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
+    verdicts = event.assessment.assessment.verdicts
+    return JudgementCount(
+        len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)
+    )

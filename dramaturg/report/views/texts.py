@@ -1,0 +1,72 @@
+"""The view of texts judged by a rubric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
+from dramaturg.report.views.common import number, provenances, truncate, verdict
+from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.results.names import reason_name
+from dramaturg.results.texts import score_label
+
+
+def view(index: int, result: TextsResult) -> SampleView:
+    """The task, the rubric, and each text with its verdicts."""
+    task = result.task
+    facts = [("topic", task.topic)] if task.topic else []
+    facts += [("constraint", constraint) for constraint in task.constraints]
+    return SampleView(
+        index=index,
+        title=task.goal,
+        sample_id=task.id,
+        facts=facts,
+        blocks=[Block("Rubric", steps=[StepView(_criterion(one)) for one in result.criteria])],
+        subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
+        tags=sorted(set(result.tags.items()) - set(facts)),
+    )
+
+
+def _criterion(one: RubricCriterion) -> str:
+    parts = [one.description]
+    parts += [f"{word}: {text}" for word, text in (("Pass", one.passes), ("Fail", one.fails)) if text]
+    if one.HasField("scale"):
+        parts.append(f"From {one.scale.lowest} to {one.scale.highest}.")
+        parts += [f"{anchor.value}: {anchor.meaning}" for anchor in one.scale.anchors]
+    return f"{one.id}: {' '.join(part for part in parts if part)}"
+
+
+def _text(text: TextResult, rubric: Mapping[str, RubricCriterion]) -> SubjectView:
+    judges = ", ".join(assessed.judge for assessed in text.assessments)
+    votes = [
+        f"{assessed.judge} on {item.criterion}: {_judgement(item, rubric).label}"
+        + (f" {reason_name(item.abstain_reason)}" if item.abstain_reason else "")
+        + (f" - {item.rationale}" if item.rationale else "")
+        for assessed in text.assessments
+        for item in assessed.assessment.verdicts
+        if len(text.assessments) > 1
+    ]
+    failure = [f"failure of the model: {reason_name(text.failure_reason)}"] if text.failure_reason else []
+    return SubjectView(
+        title=text.text_id,
+        model=text.model,
+        text=truncate(text.text),
+        notes=[*failure, *votes],
+        judgements=[_judgement(item, rubric, judges) for item in text.verdicts],
+        provenances=provenances(assessed.assessment.provenance for assessed in text.assessments),
+    )
+
+
+def _judgement(item: Verdict, rubric: Mapping[str, RubricCriterion], judge: str = "") -> JudgementView:
+    if item.outcome != verdict_pb2.OUTCOME_SCORED or item.criterion not in rubric:
+        return verdict(item, judge)
+    return JudgementView(
+        measure=item.criterion,
+        outcome="number",
+        label=score_label(item.score, rubric[item.criterion].scale),
+        judge=judge,
+        confidence=number(item.confidence) if item.HasField("confidence") else "",
+        rationale=truncate(item.rationale),
+    )

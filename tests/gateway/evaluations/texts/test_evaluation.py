@@ -1,0 +1,190 @@
+"""EvaluateTexts over real gRPC."""
+
+from __future__ import annotations
+
+import math
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
+from dramaturg.client import ServiceError
+from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from tests.support.texts import (
+    CLEAR,
+    POLITE,
+    QUESTION,
+    judge,
+    texts_client,
+    texts_events,
+    texts_request,
+    texts_result,
+)
+
+LOW = verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
+
+
+def panel(*names: str) -> list[JudgeSelection]:
+    return [JudgeSelection(role="rubric-judge", judge=name) for name in names]
+
+
+async def test_a_judge_gets_the_task_the_texts_and_the_rubric_in_one_call() -> None:
+    fake = judge()
+    request = texts_request(
+        reference="It left on Monday.", options=JudgeOptions(model="m/1"), tags={"level": "easy"}
+    )
+    async with texts_client(fake) as client:
+        events = await texts_events(client, request)
+    (asked,) = fake.requests
+    assert asked.task.goal == QUESTION
+    assert asked.options.model == "m/1"
+    assert [step.text for step in asked.reference.steps] == ["It left on Monday."]
+    assert [(one.id, one.text, len(one.script.steps)) for one in asked.candidates] == [
+        ("a0", "Hello! It ships tomorrow.", 0),
+        ("a1", "Tomorrow.", 0),
+    ]
+    assert "model-0" not in str(asked)
+    assert [(one.id, one.definition) for one in asked.criteria] == [
+        ("polite", "Pass: The answer greets the customer.\nFail: It is rude."),
+        ("clear", "How easy the answer is to follow."),
+    ]
+    assert [one.HasField("scale") for one in asked.criteria] == [False, True]
+    assert asked.criteria[1].scale == CLEAR.scale
+    named = [event.WhichOneof("event") for event in events]
+    assert named == ["accepted", "assessment", "assessment", "result"]
+    assert events[0].accepted.assessment_count == 2
+    result = events[-1].result
+    assert [(text.text_id, text.model, text.text) for text in result.texts] == [
+        ("a0", "model-0", "Hello! It ships tomorrow."),
+        ("a1", "model-1", "Tomorrow."),
+    ]
+    assert [(one.criterion, one.outcome) for one in result.texts[0].verdicts] == [
+        ("polite", verdict_pb2.OUTCOME_PASS),
+        ("clear", verdict_pb2.OUTCOME_SCORED),
+    ]
+    assert result.texts[0].verdicts[1].score == 5
+    assert result.texts[0].assessments[0].judge == "judge-0"
+    assert list(result.criteria) == [POLITE, CLEAR]
+    assert dict(result.tags) == {"level": "easy"}
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED, score=6),
+        Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED, score=0.9),
+        Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED, score=math.nan),
+        Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED),
+        Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_PASS, score=4),
+        Verdict(criterion="clear", score=4),
+    ],
+)
+async def test_an_answer_without_a_score_on_the_scale_abstains(verdict: Verdict) -> None:
+    async with texts_client(judge(lambda *_: [passed("polite"), verdict])) as client:
+        result = await texts_result(client, texts_request("Hello."))
+    first, second = result.texts[0].verdicts
+    assert first.outcome == verdict_pb2.OUTCOME_PASS
+    assert second.outcome == verdict_pb2.OUTCOME_ABSTAIN
+    assert second.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    assert not second.HasField("score")
+
+
+async def test_a_score_for_a_criterion_without_a_scale_abstains() -> None:
+    async with texts_client(judge(lambda *_: [scored("polite", 1), scored("clear", 2.5)])) as client:
+        result = await texts_result(client, texts_request("Hello."))
+    first, second = result.texts[0].verdicts
+    assert first.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+    assert second.score == 2.5  # judges may score between whole numbers
+
+
+async def test_a_panel_votes_and_averages() -> None:
+    judges = [
+        judge(lambda *_: [passed("polite"), scored("clear", 5)]),
+        judge(lambda *_: [failed("polite"), abstained("clear", LOW)]),
+        judge(lambda *_: [passed("polite"), scored("clear", 2)]),
+    ]
+    async with texts_client(*judges) as client:
+        result = await texts_result(
+            client, texts_request("Hello.", judges=panel("judge-0", "judge-1", "judge-2"))
+        )
+    polite, clear = result.texts[0].verdicts
+    assert polite.outcome == verdict_pb2.OUTCOME_PASS
+    assert (clear.outcome, clear.score) == (verdict_pb2.OUTCOME_SCORED, 3.5)
+    assert clear.rationale == "Panel: judge-0 5, judge-1 ABSTAIN, judge-2 2."
+    assert [one.judge for one in result.texts[0].assessments] == ["judge-0", "judge-1", "judge-2"]
+
+
+async def test_a_panel_that_splits_abstains() -> None:
+    judges = [judge(lambda *_: [passed("polite")]), judge(lambda *_: [failed("polite")])]
+    async with texts_client(*judges) as client:
+        result = await texts_result(
+            client, texts_request("Hello.", criteria=[POLITE], judges=panel("judge-0", "judge-1"))
+        )
+    assert result.texts[0].verdicts[0].abstain_reason == verdict_pb2.ABSTAIN_REASON_PANEL_SPLIT
+
+
+async def test_a_judge_that_fails_abstains_and_others_are_kept() -> None:
+    def refuse(request: JudgeRequest, candidate: JudgeCandidate) -> ServiceError:
+        return ServiceError(
+            grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, "no provider"
+        )
+
+    async with texts_client(judge(refuse), judge()) as client:
+        result = await texts_result(client, texts_request("Hello.", judges=panel("judge-0", "judge-1")))
+    (text,) = result.texts
+    assert [one.outcome for one in text.verdicts] == [verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_SCORED]
+    reasons = {one.abstain_reason for one in text.assessments[0].assessment.verdicts}
+    assert reasons == {verdict_pb2.ABSTAIN_REASON_PROVIDER_UNAVAILABLE}
+
+
+async def test_a_text_without_content_is_a_failure_of_its_model() -> None:
+    fake = judge()
+    async with texts_client(fake) as client:
+        result = await texts_result(client, texts_request(" \n", "Hello."))
+    assert [one.id for one in fake.requests[0].candidates] == ["a1"]
+    empty = result.texts[0]
+    assert empty.failure_reason == verdict_pb2.ABSTAIN_REASON_EMPTY
+    assert [one.outcome for one in empty.verdicts] == [verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_SCORED]
+    assert empty.verdicts[1].score == 1
+    assert not empty.assessments
+
+
+async def test_a_text_without_content_abstains_where_the_request_says_so() -> None:
+    fake = judge()
+    async with texts_client(fake) as client:
+        result = await texts_result(client, texts_request("", unusable_outputs_abstain=True))
+    assert not fake.requests
+    assert {one.abstain_reason for one in result.texts[0].verdicts} == {verdict_pb2.ABSTAIN_REASON_EMPTY}
+    assert not result.texts[0].failure_reason
+
+
+async def test_a_judge_with_criteria_of_its_own_judges_those() -> None:
+    own = judge(
+        lambda request, _: [passed(one.id) for one in request.criteria], capabilities=(), criteria=["polite"]
+    )
+    async with texts_client(own) as client:
+        result = await texts_result(client, texts_request("Hello."))
+    assert [one.id for one in own.requests[0].criteria] == ["polite"]
+    polite, clear = result.texts[0].verdicts
+    assert polite.outcome == verdict_pb2.OUTCOME_PASS
+    assert clear.abstain_reason == verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED
+
+
+async def test_a_judge_of_none_of_the_criteria_is_not_called() -> None:
+    stranger = judge(capabilities=(), criteria=["funny"])
+    async with texts_client(stranger) as client:
+        result = await texts_result(client, texts_request("Hello."))
+    assert not stranger.requests
+    reasons = {one.abstain_reason for one in result.texts[0].verdicts}
+    assert reasons == {verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED}
+
+
+async def test_without_a_judge_the_role_is_unbound() -> None:
+    async with texts_client() as client:
+        with pytest.raises(ServiceError) as raised:
+            await texts_result(client, texts_request("Hello."))
+    assert raised.value.reason == error_reason_pb2.ERROR_REASON_ROLE_UNBOUND
