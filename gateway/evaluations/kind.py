@@ -44,6 +44,8 @@ class EvaluationKind(ABC):
     """The name of the method."""
     request_type: ClassVar[type[Message]]
     """The type of its request."""
+    items: ClassVar[Sequence[str]] = ()
+    """The fields of the request whose elements count against quotas. Empty: a request is one item."""
 
     @abstractmethod
     def plan(self, request: Any, context: EvaluationContext) -> Evaluation:

@@ -5,18 +5,15 @@ Items count against quotas and against ``server.max_concurrent_calls`` before th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dramaturg.service.contract import Contract
+from gateway.evaluations.kinds import KINDS
 
-ITEM_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "EvaluateScriptsRequest": ("candidates",),
-    "EvaluateGraphsRequest": ("models", "graphs"),
-    "EvaluateDecisionsRequest": ("models",),
-    "EvaluateDialoguesRequest": ("models", "replies", "pairs"),
-    "EvaluateTextsRequest": ("texts",),
+ITEM_FIELDS: Mapping[str, Sequence[str]] = {
+    **{kind.request_type.DESCRIPTOR.name: kind.items for kind in KINDS if kind.items},
     "JudgeRequest": ("candidates",),
     "GenerateBatchRequest": ("requests",),
     "ScoreTextsRequest": ("texts",),

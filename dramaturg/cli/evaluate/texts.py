@@ -41,9 +41,7 @@ def texts(
     model: JudgeModels = None,
     offline: Annotated[
         bool,
-        typer.Option(
-            "--offline", help="Judge without a model: only lengths and quoted words (docs/texts.md)."
-        ),
+        typer.Option("--offline", help="Judge only lengths and quoted words, without a model."),
     ] = False,
     group_by: GroupBy = None,
 ) -> None:

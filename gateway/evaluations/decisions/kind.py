@@ -18,6 +18,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 class DecisionsKind(RunKind):
     method = "EvaluateDecisions"
     request_type = EvaluateDecisionsRequest
+    items = ("models",)
     name = "decisions"
     results = DECISIONS
     summary = DecisionsKindSummary()

@@ -19,6 +19,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 class DialoguesKind(RunKind):
     method = "EvaluateDialogues"
     request_type = EvaluateDialoguesRequest
+    items = ("models", "replies", "pairs")
     name = "dialogues"
     results = DIALOGUES
     summary = DialoguesKindSummary()

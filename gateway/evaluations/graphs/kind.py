@@ -18,6 +18,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 class GraphsKind(RunKind):
     method = "EvaluateGraphs"
     request_type = EvaluateGraphsRequest
+    items = ("models", "graphs")
     name = "graphs"
     results = GRAPHS
     summary = GraphsKindSummary()

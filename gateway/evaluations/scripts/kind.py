@@ -25,6 +25,7 @@ from gateway.evaluations.scripts.summary import ScriptsKindSummary
 class ScriptsKind(RunKind):
     method = "EvaluateScripts"
     request_type = EvaluateScriptsRequest
+    items = ("candidates",)
     name = "scripts"
     results = SCRIPTS
     summary = ScriptsKindSummary()

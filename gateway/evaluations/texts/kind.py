@@ -19,6 +19,7 @@ from gateway.evaluations.texts.summary import TextsKindSummary
 class TextsKind(RunKind):
     method = "EvaluateTexts"
     request_type = EvaluateTextsRequest
+    items = ("texts",)
     name = "texts"
     results = TEXTS
     summary = TextsKindSummary()
