@@ -22,6 +22,7 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
             _set_value(row, verdict, scales.get(verdict.criterion))
             if verdict.HasField("confidence"):
                 row.confidence = verdict.confidence
+            row.failure_reason = text.failure_reason
             if alone is not None:
                 row.role, row.judge = alone.role, alone.judge
             if texts:

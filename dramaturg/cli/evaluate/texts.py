@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, JudgeModels, Judges
+from dramaturg.cli.options import GroupBy, JudgeModels, Judges, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -43,6 +43,7 @@ def texts(
         bool,
         typer.Option("--offline", help="Judge only lengths and quoted words, without a model."),
     ] = False,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates any texts by a rubric: criteria of your own that pass, fail or have a scale.
@@ -74,6 +75,8 @@ def texts(
     def apply(request: EvaluateTextsRequest) -> None:
         set_rubric(request, rubric)
         set_judges(request.judges, judges, models)
+        if unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
         if of_all:
             request.options.model = of_all
 

@@ -11,9 +11,11 @@ from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.client import ServiceError
 from dramaturg.judge.verdicts import abstained, failed, passed, scored
+from dramaturg.results.rows import flatten
 from tests.support.texts import (
     CLEAR,
     POLITE,
@@ -151,6 +153,11 @@ async def test_a_text_without_content_is_a_failure_of_its_model() -> None:
     assert [one.outcome for one in empty.verdicts] == [verdict_pb2.OUTCOME_FAIL, verdict_pb2.OUTCOME_SCORED]
     assert empty.verdicts[1].score == 1
     assert not empty.assessments
+    rows = flatten(RunSample(texts=result))
+    assert [(row.failure_reason, row.value) for row in rows[:2]] == [
+        (verdict_pb2.ABSTAIN_REASON_EMPTY, 0)
+    ] * 2
+    assert not rows[2].failure_reason
 
 
 async def test_a_text_without_content_abstains_where_the_request_says_so() -> None:
