@@ -65,10 +65,10 @@ def test_only_shared_files_list_the_kinds() -> None:
     found = set()
     for path in modules():
         named = words(path)
-        # A kind has a request, a result and options. Names of members are also plain words: four are a list,
+        # A kind has a request, a result and options. Names of members are also plain words: five are a list,
         # but not in services, which know no kinds.
         listed = 0 if "services" in path.parts else sum(not named.isdisjoint(names) for names in members)
-        if len(named & messages) > 4 or len(named & methods) > 2 or listed > 3:
+        if len(named & messages) > 4 or len(named & methods) > 2 or listed > 4:
             found.add(path.relative_to(ROOT).as_posix())
     assert found - PENDING <= SHARED
     assert found >= PENDING, "remove what names kinds no more from PENDING"
