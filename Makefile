@@ -33,7 +33,7 @@ test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
 	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers"
 
 SERVERS := .tools/servers
-test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock ## Installs servers of other projects and tests the providers against them.
+test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock $(SERVERS)/.transformers ## Installs servers of other projects and tests the providers against them.
 	@$(BIN)/python -m pytest -q -n 0 -m real_servers tests/providers
 
 $(SERVERS)/.litellm:
@@ -43,6 +43,12 @@ $(SERVERS)/.litellm:
 
 $(SERVERS)/.aimock:
 	@npm install --silent --prefix $(SERVERS)/aimock @copilotkit/aimock
+	@touch $@
+
+$(SERVERS)/.transformers:
+	@$(PYTHON) -m venv $(SERVERS)/transformers
+	@$(SERVERS)/transformers/bin/pip install -q torch==2.13.0
+	@$(SERVERS)/transformers/bin/pip install -q 'transformers[serving]'
 	@touch $@
 
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.

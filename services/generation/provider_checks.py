@@ -171,7 +171,7 @@ async def _model_unknown(provider: Provider, model: str, deadline: Deadline) -> 
     """The refusal of a model that the provider does not list, by a request without messages."""
     try:
         async with asyncio.timeout(timeout(deadline)):
-            await provider.complete(Call(model, ()), deadline)
+            await _complete(provider, Call(model, ()), deadline)
     except ProviderError as fault:
         return fault if fault.kind is FailureKind.MODEL_UNKNOWN else None
     except (TimeoutError, NotRecordedError):
@@ -185,7 +185,7 @@ async def _unlisted(provider: Provider, model: str, fault: ProviderError, deadli
         return _failed(Feature.CONNECTION, fault)
     try:
         async with asyncio.timeout(timeout(deadline)):
-            await provider.complete(Call(model, ()), deadline)
+            await _complete(provider, Call(model, ()), deadline)
     except TimeoutError:
         return _late(Feature.CONNECTION)
     except ProviderError as empty:
@@ -199,7 +199,7 @@ async def _feature(
 ) -> Finding:
     try:
         async with asyncio.timeout(timeout(deadline)):
-            answer = await provider.complete(call, deadline)
+            answer = await _complete(provider, call, deadline)
     except TimeoutError:
         return _late(feature)
     except ProviderError as fault:
@@ -223,6 +223,20 @@ async def _feature(
         latency=answer.latency,
         purchases=(purchase,),
     )
+
+
+async def _complete(provider: Provider, call: Call, deadline: Deadline) -> Answer:
+    """Completes a call of a server that has answered before.
+
+    Servers built on Starlette close a connection after a response with status 500 and do not say so. The next
+    request on that connection fails; the one after it has a new connection.
+    """
+    try:
+        return await provider.complete(call, deadline)
+    except ProviderError as fault:
+        if fault.status or fault.kind is not FailureKind.TRANSIENT:
+            raise
+    return await provider.complete(call, deadline)
 
 
 def _late(feature: Feature) -> Finding:

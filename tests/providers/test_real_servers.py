@@ -1,7 +1,8 @@
 """Every kind of evaluation, through servers of other projects.
 
 ``make test-servers`` installs the servers under ``.tools/servers`` and runs this module. A server that is not
-installed is skipped. Behind LiteLLM's proxy and behind aimock stands ``tests.support.openai_server``.
+installed is skipped. Behind LiteLLM's proxy and behind aimock stands ``tests.support.openai_server``;
+transformers serves a model of random weights (``tests.support.tiny_model``).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ SERVERS = Path(__file__).resolve().parents[2] / ".tools" / "servers"
 SAMPLES = 3
 MOST_CALLS_A_NEEDED = 1.3
 START_SECONDS = 120.0
+TINY_MODEL = Path(__file__).resolve().parents[1] / "support" / "tiny_model.py"
+POST = "POST /v1/chat/completions"
 LITELLM_KEY = "sk-for-this-test-alone-0123456789abcdef"
 
 
@@ -209,6 +212,47 @@ def aimock(upstream: OpenAIServer, tmp_path_factory: pytest.TempPathFactory) -> 
         f"http://127.0.0.1:{port}/v1/models",
     ):
         yield f"http://127.0.0.1:{port}/v1"
+
+
+@pytest.fixture(scope="module")
+def transformers_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """The address of transformers' server, its model, and its log."""
+    program, python = installed("transformers", "bin/transformers"), installed("transformers", "bin/python")
+    folder, port = tmp_path_factory.mktemp("transformers"), free_port()
+    model, log = folder / "model", folder / "log"
+    subprocess.run([python, TINY_MODEL, model], check=True, capture_output=True)
+    arguments: list[str | Path] = [
+        program,
+        "serve",
+        model,
+        "--port",
+        str(port),
+        "--host",
+        "127.0.0.1",
+        "--device",
+        "cpu",
+    ]
+    with process(arguments, log, f"http://127.0.0.1:{port}/health", HF_HUB_OFFLINE="1"):
+        yield f"http://127.0.0.1:{port}/v1", str(model), log
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_of_random_weights_are_accounted_for(
+    kind: str, transformers_log: tuple[str, str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, model, log = transformers_log
+    monkeypatch.setenv("OPENAI_BASE_URL", address)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    monkeypatch.setenv("MODEL", model)
+    monkeypatch.setenv("DRAMATURG_GENERATION_LEDGER", ":memory:")
+    before = log.read_text().count(POST)
+    summary = evaluate(kind, model, tmp_path)
+    bought = log.read_text().count(POST) - before
+    usage = summary["usage"]
+    assert usage["provider_call_count"] == bought
+    assert bought <= MOST_CALLS_A_NEEDED * (bought - usage["retried_call_count"])
+    assert summary["judgement_count"] >= SAMPLES
+    assert set(summary["abstentions_by_reason"]) <= {"UNPARSABLE", "TRUNCATED", "EMPTY"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

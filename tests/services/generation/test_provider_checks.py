@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -133,6 +134,31 @@ async def test_a_dead_host_is_found() -> None:
     assert found.features[0].status == pb.FEATURE_STATUS_FAILED
     assert "cannot be reached" in found.features[0].detail
     assert "base_url" in found.features[0].remedy
+
+
+async def test_a_connection_that_closes_after_an_error_is_made_again() -> None:
+    connections = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        first = connections == 1
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = b"500 Internal Server Error" if head.startswith(b"GET") else b"400 Bad Request"
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        if first:
+            # The next request arrives on a connection that closes.
+            await reader.read(1)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    provider = {"base_url": f"http://127.0.0.1:{port}/v1", "default_model": "m"}
+    async with server, generation_service(providers={"p": provider}) as service:
+        found = (await service.generation.CheckProvider(pb.CheckProviderRequest(), timeout=20)).check
+    assert statuses(found) == {"CONNECTION": "OK"}, found.features[0].detail
+    assert connections > 1
 
 
 async def test_the_price_is_told(tmp_path: Any) -> None:
