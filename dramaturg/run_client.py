@@ -25,6 +25,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
 from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
+from dramaturg.results.frames import ResultStream
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
 ENDED = frozenset(
@@ -200,15 +201,15 @@ class RunClient:
                 for sample in page.samples:
                     yield sample
 
-    async def results(
+    def results(
         self,
         run_id: str,
         where: pb.ResultFilter | None = None,
         *,
         numbers_only: bool = False,
         page_size: int = 0,
-    ) -> AsyncGenerator[RunResult]:
-        """Yields judgements by sample.
+    ) -> ResultStream:
+        """Returns the judgements by sample, for ``async for``, ``await to_arrow()`` or ``await to_pandas()``.
 
         Args:
             run_id: The run.
@@ -219,6 +220,9 @@ class RunClient:
         request = pb.ListResultsRequest(
             run_id=run_id, filter=where, numbers_only=numbers_only, page_size=page_size
         )
+        return ResultStream(self._results(request))
+
+    async def _results(self, request: pb.ListResultsRequest) -> AsyncGenerator[RunResult]:
         async with aclosing(pages(self._stub.ListResults, request)) as found:
             async for page in found:
                 for result in page.results:

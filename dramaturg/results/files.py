@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
@@ -15,10 +15,17 @@ from google.protobuf.message import Message
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets import Row, sample_id
 from dramaturg.datasets.json_lines import LineError, json_objects
 from dramaturg.kinds import KINDS
+from dramaturg.results.frames import ResultRow, arrow_table, pandas_frame
+from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 RESULTS = "results.jsonl"
 """The file of results: one message a line, such as ``evaluation.v1.ScriptsResult``, in protobuf's JSON."""
@@ -41,6 +48,43 @@ def read_results(path: Path) -> Iterator[RunSample]:
     if errors.is_file():
         for position, (_, record) in enumerate(json_objects(errors)):
             yield _failed(record, count + position)
+
+
+class FileResults(Iterable[ResultRow]):
+    """Judgements of a file of results, which is read anew each time.
+
+    Args:
+        path: The folder or file (``dramaturg.results.files.read_results``).
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+
+    def __iter__(self) -> Iterator[ResultRow]:
+        """The judgements, in order.
+
+        Raises:
+            LineError: A line is not a result.
+            OSError: The file cannot be read.
+        """
+        return (ResultRow(row) for row in self._messages())
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The judgements as a table.
+
+        Raises:
+            ImportError: pyarrow is not installed. The message names the extra.
+            LineError: A line is not a result.
+            OSError: The file cannot be read.
+        """
+        return arrow_table(self._messages())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The judgements as a frame. Errors are those of ``to_arrow``, for pandas too."""
+        return pandas_frame(self._messages())
+
+    def _messages(self) -> Iterator[RunResult]:
+        return (row for sample in read_results(self._path) for row in flatten(sample))
 
 
 def _succeeded(record: dict[str, Any], index: int, file: Path, line: int) -> RunSample:

@@ -114,7 +114,7 @@ async def _take(
         runs.results(run_id, where, numbers_only=numbers_only, page_size=page_size)
     ) as listed:
         async for result in listed:
-            found.append(result)
+            found.append(result.message)
             if len(found) > limit:
                 break
     return found

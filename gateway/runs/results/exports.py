@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,7 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import csv_record
-from dramaturg.results.names import outcome_name, reason_name
+from dramaturg.results.columns import arrow_schema, compact_json, header, table_row
 
 PIECE_BYTES = 256 << 10
 """The approximate size of a piece."""
@@ -24,38 +23,15 @@ class ExtraMissingError(RuntimeError):
     """The library of a format is not installed. The message names the extra that provides it."""
 
 
-COLUMNS: Mapping[str, Callable[[RunResult], Any]] = {
-    "sample_index": lambda result: result.sample_index,
-    "sample_id": lambda result: result.sample_id,
-    "model": lambda result: result.model,
-    "candidate_id": lambda result: result.candidate_id,
-    "measure": lambda result: result.measure,
-    "outcome": lambda result: outcome_name(result.outcome) or None,
-    "abstain_reason": lambda result: reason_name(result.abstain_reason) or None,
-    "failure_reason": lambda result: reason_name(result.failure_reason) or None,
-    "value": lambda result: result.value if result.HasField("value") else None,
-    "confidence": lambda result: result.confidence if result.HasField("confidence") else None,
-    "label": lambda result: result.label,
-    "role": lambda result: result.role,
-    "judge": lambda result: result.judge,
-    "rationale": lambda result: result.rationale,
-    "findings": lambda result: _json([MessageToDict(finding) for finding in result.findings] or None),
-    "provenance": lambda result: _json(
-        MessageToDict(result.provenance) if result.HasField("provenance") else None
-    ),
-}
-"""The columns of a table of judgements before those of tags, with their values. None: an empty cell."""
-
-
 def as_json_lines(results: Iterable[RunResult]) -> Iterator[bytes]:
     """One ``RunResult`` per line, in the JSON form of protobuf."""
-    return in_pieces(f"{_json(MessageToDict(result))}\n".encode() for result in results)
+    return in_pieces(f"{compact_json(MessageToDict(result))}\n".encode() for result in results)
 
 
 def samples_as_json_lines(samples: Iterable[RunSample]) -> Iterator[bytes]:
     """The result of each sample that has one, one per line, as the evaluate commands write them."""
     return in_pieces(
-        f"{_json(MessageToDict(getattr(sample, kind)))}\n".encode()
+        f"{compact_json(MessageToDict(getattr(sample, kind)))}\n".encode()
         for sample in samples
         if (kind := sample.WhichOneof("result")) is not None
     )
@@ -89,15 +65,6 @@ def as_parquet(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[by
     return in_pieces(_parquet_groups(pa, pq, results, tags))
 
 
-def table_row(result: RunResult, tags: Sequence[str]) -> list[Any]:
-    """The cells of a judgement: those of COLUMNS, then one for each tag."""
-    return [*(cell(result) for cell in COLUMNS.values()), *(result.tags.get(tag) for tag in tags)]
-
-
-def header(tags: Sequence[str]) -> list[str]:
-    return [*COLUMNS, *(f"tags.{tag}" for tag in tags)]
-
-
 def in_pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
     """The same bytes in pieces of a useful size."""
     waiting: list[bytes] = []
@@ -123,13 +90,8 @@ def _csv_lines(results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[by
         yield csv_record(table_row(result, tags)).encode()
 
 
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def _parquet_groups(pa: Any, pq: Any, results: Iterable[RunResult], tags: Sequence[str]) -> Iterator[bytes]:
-    numbers = {"sample_index": pa.uint64(), "value": pa.float64(), "confidence": pa.float64()}
-    schema = pa.schema([(name, numbers.get(name, pa.string())) for name in header(tags)])
+    schema = arrow_schema(pa, tags)
     sink = _Sink()
     with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
         for group in _groups(results):

@@ -386,11 +386,14 @@ async def test_failures_of_a_model_lower_its_mean_and_are_no_abstentions(
     for sample, result in zip(some, FAILING[kind], strict=True):
         getattr(sample, kind).CopyFrom(result)
     store_run(address_of(tmp_path), "run", some)
+    measures = 2 if kind == "graphs" else 1
     async with client(tmp_path, "alignment", "graph") as gateway:
         found = await gateway.summarize(some)
         of_run = await gateway.runs.summary("run")
         await assert_consumers_agree(gateway, tmp_path, some, found)
         stored = [row async for row in gateway.runs.results("run", numbers_only=True)]
+        table = await gateway.runs.results("run").to_arrow()
+    assert table["failure_reason"].to_pylist() == ([None] * measures + ["REFUSED"] * measures) * 3
     assert str(of_run.summary) == str(found)
     assert not found.problems
     good, shy = found.leaderboard
@@ -398,7 +401,6 @@ async def test_failures_of_a_model_lower_its_mean_and_are_no_abstentions(
     assert (shy.mean, shy.mean_lowest, shy.mean_highest, shy.coverage) == (worst, worst, worst, 1)
     assert not found.abstentions_by_reason
     (failures,) = found.model_failures
-    measures = 2 if kind == "graphs" else 1
     assert failures == ModelFailures(model="shy", reason="REFUSED", judgement_count=3 * measures)
     assert {(row.model, row.abstain_reason, row.failure_reason) for row in stored} == {
         ("good", 0, 0),

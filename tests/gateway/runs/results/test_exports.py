@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1.verdict_pb2 import Finding
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.datasets.spreadsheet import unescape_cell
+from dramaturg.results.columns import header, table_row
 from gateway.runs.results.exports import (
     PIECE_BYTES,
     as_csv,
     as_json_lines,
     as_parquet,
-    header,
     in_pieces,
-    table_row,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
