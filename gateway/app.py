@@ -16,10 +16,12 @@ from dramaturg.api.evaluation.v1 import (
 from dramaturg.service.contract import Contract
 from dramaturg.service.health import ContractHealth
 from gateway.evaluations.calls import Timeouts
+from gateway.evaluations.contract_checks import ContractChecks
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity_checks import IdentityChecks
+from gateway.judges.quarantine import QuarantineRules
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
 from gateway.proxy import proxy_contracts
@@ -76,6 +78,11 @@ class App:
                 poll_seconds=settings.judges_poll_seconds,
                 identity_ttl=settings.identity_ttl_seconds,
                 identity_timeout=settings.identity_timeout_seconds,
+                quarantine=QuarantineRules(
+                    settings.quarantine_breaches,
+                    settings.quarantine_window_seconds,
+                    settings.quarantine_check_seconds,
+                ),
             ) as registry,
             AsyncExitStack() as stack,
         ):
@@ -94,6 +101,7 @@ class App:
             health = ContractHealth()
             checks = IdentityChecks(registry, directory, health)
             await stack.enter_async_context(checks.repeated(settings.identity_check_seconds))
+            await stack.enter_async_context(ContractChecks(registry, directory, timeouts.judge).repeated())
             evaluation = Contract.make(
                 evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                 evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,

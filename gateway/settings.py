@@ -206,6 +206,14 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     none."""
     max_registered_judges: int = Field(default=50, ge=0, le=10_000)
     """The most judges that a tenant may register."""
+    quarantine_breaches: int = Field(default=10, ge=0)
+    """The number of answers within ``quarantine_window_seconds``, more than half of all, that break a judge's
+    contract, after which it is in quarantine: it is not called until a check succeeds. 0: never."""
+    quarantine_window_seconds: float = Field(default=60, gt=0, le=3600)
+    """The period in which breaches of the contract are counted."""
+    quarantine_check_seconds: float = Field(default=30, gt=0)
+    """The time to the first check of a judge in quarantine; doubled by each check that fails, up to an
+    hour."""
     judge_timeout_seconds: float = Field(default=300, gt=0)
     """The timeout of a judge, from the call to its first answer and from each answer to the next, at most the
     deadline of the caller."""

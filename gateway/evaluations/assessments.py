@@ -31,7 +31,7 @@ from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.failures import Failure, abstain_all, of_error, too_large, unanswered, unsupported
 from gateway.evaluations.judge_answers import limit_answer, mark_version, states_other
 from gateway.evaluations.streams import Emit
-from gateway.evaluations.verdict_normalization import normalize
+from gateway.evaluations.verdict_normalization import breach_of, normalize
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
@@ -174,6 +174,8 @@ class _Call:
         failure = await read_judge(judge, stream, self._take, left=left, longest=timeouts.judge)
         for candidate_id in ids:
             if candidate_id not in self._assessed:
+                if failure is None:
+                    judge.quarantine.record("it did not answer for a candidate")
                 self._fail(candidate_id, failure or unanswered())
         return [self._assessed[candidate_id] for candidate_id in ids]
 
@@ -186,12 +188,14 @@ class _Call:
         if states_other(result.provenance, self._identity):
             self._assignment.judge.identity.doubt()
         if not limit_answer(result, self._identity):
+            self._assignment.judge.quarantine.record("its answer is too large")
             self._fail(candidate_id, too_large())
             return
         record_answer(self._assignment.judge, None, self._begun)
         steps = self._step_counts[candidate_id]
         asked = self._asked
         assessment = normalize(result, asked.expected, self._identity, steps, asked.scales)
+        self._assignment.judge.quarantine.record(breach_of(result, assessment))
         mark_version(assessment.provenance, self._assignment.judge.deviation)
         self._add(candidate_id, assessment)
 

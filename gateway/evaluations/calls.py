@@ -17,7 +17,15 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.service import context
 from dramaturg.service.errors import from_rpc_error
-from gateway.evaluations.failures import Failure, of_error, timed_out, too_large, unidentified, wrong_version
+from gateway.evaluations.failures import (
+    Failure,
+    of_error,
+    quarantined,
+    timed_out,
+    too_large,
+    unidentified,
+    wrong_version,
+)
 from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
 from gateway.evaluations.metrics import count_judge_call
 from gateway.judges.registry import Judge
@@ -155,6 +163,8 @@ async def call_judge(
                 judge.identity.doubt()
             mark_version(provenance, judge.deviation)
         fits = limit_response(answer, judge.role, identity)
+        if not fits:
+            judge.quarantine.record("its answer is too large")
         _note_usage(answer)
         return answer if fits else too_large()
 
@@ -252,6 +262,8 @@ async def _in_slot(
 
 async def _refusal(judge: Judge) -> Failure | None:
     """Why a judge is not called; None where it may be. Notes its identity."""
+    if judge.quarantine.reason:
+        return quarantined(judge.quarantine.reason)
     seen, expected = _seen.get(), judge.entry.expect_version
     if seen is None and not expected:
         return None

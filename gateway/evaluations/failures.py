@@ -93,6 +93,15 @@ def too_large() -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"answered with more than {MAX_ANSWER_BYTES} bytes")
 
 
+def quarantined(reason: str) -> Failure:
+    """The failure of a judge in quarantine.
+
+    Args:
+        reason: Why it is there, with the judge as "it".
+    """
+    return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"is in quarantine: {reason}")
+
+
 def wrong_version(deviation: str) -> Failure:
     """The failure of a judge that is not called for its version.
 

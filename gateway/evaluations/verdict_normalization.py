@@ -19,8 +19,9 @@ from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.judge.protocols import ANY_CRITERION
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.verdicts import abstained
-from gateway.evaluations.judge_answers import add_corrections
+from gateway.evaluations.judge_answers import CORRECTIONS, add_corrections
 
+_INVALID = (verdict_pb2.ABSTAIN_REASON_UNPARSABLE, verdict_pb2.ABSTAIN_REASON_CONTRADICTORY)
 _DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 _SCORED = (verdict_pb2.OUTCOME_SCORED,)
 _UNIT = CriterionScale(lowest=0, highest=1)
@@ -95,6 +96,24 @@ def normalize(
     if corrections:
         add_corrections(settled.provenance, corrections)
     return settled
+
+
+def breach_of(given: Assessment, normalized: Assessment) -> str:
+    """The rule of the contract that an answer breaks, as text. Empty: none.
+
+    Verdicts that nobody asked for, and usage that no model call accounts for, are corrected and no breach.
+
+    Args:
+        given: The answer of the judge, within the limits of ``judge_answers``.
+        normalized: The same after ``normalize``.
+    """
+    stated = {verdict.criterion: verdict.abstain_reason for verdict in given.verdicts}
+    for verdict in normalized.verdicts:
+        replaced = stated.get(verdict.criterion) != verdict.abstain_reason
+        if replaced and verdict.abstain_reason in _INVALID:
+            return f"{verdict.criterion}: {verdict.rationale}"
+    corrections = normalized.provenance.parameters.get(CORRECTIONS, "").split("; ")
+    return next((one for one in corrections if one.startswith(("dropped the ", "cut "))), "")
 
 
 def _is_sound(verdict: Verdict, step_count: int, scale: CriterionScale | None) -> bool:

@@ -195,6 +195,8 @@ def _classify(
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
     if isinstance(identity, Identity) and (deviates := deviation(judge.entry.expect_version, identity)):
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_WRONG_VERSION, f"it {deviates}")
+    if judge.quarantine.reason:
+        return Finding(judge_directory_service_pb2.JUDGE_HEALTH_QUARANTINED, judge.quarantine.reason)
     # A server that answers with its identity and has no health service is serving.
     return Finding(judge_directory_service_pb2.JUDGE_HEALTH_SERVING)
 

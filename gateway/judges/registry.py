@@ -20,6 +20,7 @@ from gateway.judges.call_gate import CallGate
 from gateway.judges.files import JudgeFiles
 from gateway.judges.identity import JudgeIdentity, deviation
 from gateway.judges.pending_calls import noted
+from gateway.judges.quarantine import Quarantine, QuarantineRules
 from gateway.settings import JudgeEntry, JudgeTables
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,8 @@ class Judge:
     """Fetches and caches its identity."""
     entry: JudgeEntry = field(repr=False)
     """Its settings."""
+    quarantine: Quarantine = field(default_factory=Quarantine, repr=False)
+    """Whether it is excluded for breaches of its contract."""
     tenant: str | None = None
     """The tenant that registered it. None: it is configured, and all tenants see it."""
 
@@ -124,8 +127,12 @@ class Registry:
             elif (judge := self._pool.make_registered(tenant, entry, self.roles)) is not None:
                 registered.setdefault(tenant, {})[key] = judge
         self._registered = registered
-        own = [judge for judges in registered.values() for judge in judges.values()]
-        self._pool.retire([*self._judges.values(), *own])
+        self._pool.retire(self.every())
+
+    def every(self) -> Sequence[Judge]:
+        """The judges of the configuration and of all tenants."""
+        own = [judge for judges in self._registered.values() for judge in judges.values()]
+        return [*self._judges.values(), *own]
 
     def is_configured(self, role: str, name: str) -> bool:
         """Whether the configuration has a judge of a role and name."""
@@ -148,6 +155,12 @@ class Registry:
         return [
             role for name, role in self.roles.items() if name not in ROLES and isinstance(role, JudgeRole)
         ]
+
+    @property
+    def criteria(self) -> frozenset[str]:
+        """The criteria of all roles, built-in and configured."""
+        roles = (role for role in self.roles.values() if isinstance(role, JudgeRole))
+        return frozenset(criterion for role in roles for criterion in role.criteria)
 
     def of_role(self, role: str) -> Sequence[Judge]:
         """The judges of a role that the current tenant sees, in configuration order, then its own."""
@@ -175,6 +188,7 @@ class JudgePool:
         connect: Opens a channel to a target.
         identity_ttl: The lifetime of a fetched identity, in seconds.
         identity_timeout: The timeout of a request for an identity, in seconds.
+        quarantine: When judges are excluded for breaches of their contract.
     """
 
     def __init__(
@@ -184,11 +198,13 @@ class JudgePool:
         *,
         identity_ttl: float = 60.0,
         identity_timeout: float = 5.0,
+        quarantine: QuarantineRules | None = None,
     ) -> None:
         self._calls_per_judge = calls_per_judge
         self._connect = connect
         self._identity_ttl = identity_ttl
         self._identity_timeout = identity_timeout
+        self._quarantine = quarantine
         self._channels: dict[_ChannelKey, grpc.aio.Channel] = {}
         self._made: dict[_JudgeKey, Judge] = {}
         self._unused: dict[_ChannelKey, float] = {}
@@ -274,6 +290,9 @@ class JudgePool:
             identity=identity
             or JudgeIdentity(channel, role.contract, ttl=self._identity_ttl, timeout=self._identity_timeout),
             entry=entry,
+            quarantine=kept.quarantine
+            if kept is not None and kept.entry == entry
+            else Quarantine(f"{entry.role}={entry.name}", self._quarantine),
             tenant=tenant,
         )
         return judge
@@ -322,6 +341,7 @@ async def open_registry(
     poll_seconds: float = 5,
     identity_ttl: float = 60,
     identity_timeout: float = 5,
+    quarantine: QuarantineRules | None = None,
 ) -> AsyncIterator[Registry]:
     """Opens a channel to each target of the configured judges, and closes the channels on exit.
 
@@ -334,6 +354,7 @@ async def open_registry(
         poll_seconds: The interval at which the files are checked.
         identity_ttl: The lifetime of a fetched identity, in seconds.
         identity_timeout: The timeout of a request for an identity, in seconds.
+        quarantine: When judges are excluded for breaches of their contract.
 
     Yields:
         The registry of the judges.
@@ -341,7 +362,13 @@ async def open_registry(
     Raises:
         SettingsError: The files of a judge's connection cannot be used.
     """
-    pool = JudgePool(calls_per_judge, connect, identity_ttl=identity_ttl, identity_timeout=identity_timeout)
+    pool = JudgePool(
+        calls_per_judge,
+        connect,
+        identity_ttl=identity_ttl,
+        identity_timeout=identity_timeout,
+        quarantine=quarantine,
+    )
     table = role_table(roles)
     watcher: asyncio.Task[None] | None = None
     try:

@@ -60,9 +60,12 @@ async def compare_pair(
         if identity is not None:
             provenance.name, provenance.version = identity.name, identity.version
         answer = _abstain(assignment, question, answer, provenance)
-    elif fault := _fault(answer, roles):
-        failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
-        answer = _abstain(assignment, question, failure, answer.provenance)
+    else:
+        fault = _fault(answer, roles)
+        assignment.judge.quarantine.record(fault)
+        if fault:
+            failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
+            answer = _abstain(assignment, question, failure, answer.provenance)
     answer.provenance.registered_name = assignment.judge.name
     return answer
 

@@ -83,12 +83,7 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
         source=source,
         synthesizer=next((assignment for assignment in assignments if assignment.role is SYNTHESIZE), None),
         assignments=tuple(assignment for assignment in assignments if isinstance(assignment.role, JudgeRole)),
-        role_criteria=frozenset(
-            criterion
-            for role in registry.roles.values()
-            if isinstance(role, JudgeRole)
-            for criterion in role.criteria
-        ),
+        role_criteria=registry.criteria,
     )
 
 

@@ -107,14 +107,18 @@ def fields_of(error: ServiceError) -> list[str]:
 
 async def test_a_judge_is_registered_used_changed_and_removed(store_url: str) -> None:
     asked: list[Any] = []
+    broken = False
 
     async def note(request: Any) -> Any:
         asked.append(request)
-        return await Fake("critic").respond(request)
+        answer = await Fake("critic").respond(request)
+        if broken:
+            del answer.verdicts[:]
+        return answer
 
     async with (
         serve(Fake("critic", note).contract()) as theirs,
-        gateway(store_url) as target,
+        gateway(store_url, quarantine_breaches=2) as target,
         DramaturgClient(target) as client,
     ):
         wanted = JudgeRegistration(
@@ -144,6 +148,14 @@ async def test_a_judge_is_registered_used_changed_and_removed(store_url: str) ->
         assert changed.registration == JudgeRegistration(
             role="critic", name="theirs", target=theirs.target, version_policy=VERSION_POLICY_PAUSE
         )
+        assert changed.health == JudgeHealth.JUDGE_HEALTH_SERVING
+
+        broken = True
+        for _ in range(2):
+            await evaluate_result(client, request)
+        listed = await client.check_judge("critic", "theirs")
+        assert listed.health == JudgeHealth.JUDGE_HEALTH_QUARANTINED
+        changed = await client.update_judge(JudgeRegistration(role="critic", name="theirs", owner="b"))
         assert changed.health == JudgeHealth.JUDGE_HEALTH_SERVING
 
         await client.remove_judge("critic", "theirs")

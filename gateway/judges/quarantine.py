@@ -1,0 +1,99 @@
+"""Excludes judges that break their contract repeatedly."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
+
+MAX_CHECK_SECONDS = 3600.0
+"""The longest time between two checks of a judge in quarantine."""
+
+
+@dataclass(frozen=True)
+class QuarantineRules:
+    """When a judge is put into quarantine, and how often it is checked there."""
+
+    breaches: int = 10
+    """The least number of answers within the window that break the contract. 0: no quarantine."""
+    window_seconds: float = 60.0
+    check_seconds: float = 30.0
+    """The time to the first check; doubled by each check that fails, up to ``MAX_CHECK_SECONDS``."""
+
+
+@dataclass
+class _Second:
+    answers: int = 0
+    breaches: int = 0
+
+
+class Quarantine:
+    """The state of one judge.
+
+    A judge is put into quarantine when at least ``breaches`` of its answers within the window, and more than
+    half of all, break its contract. Calls are then refused until a check succeeds, or the judge is changed.
+
+    Args:
+        judge: The judge, for the log.
+        rules: The rules.
+    """
+
+    def __init__(self, judge: str = "", rules: QuarantineRules | None = None) -> None:
+        self._judge = judge
+        self._rules = rules or QuarantineRules()
+        self._seconds: OrderedDict[int, _Second] = OrderedDict()
+        self._reason = ""
+        self._wait = 0.0
+        self._check_at = 0.0
+
+    @property
+    def reason(self) -> str:
+        """Why the judge is in quarantine. Empty: it is not."""
+        return self._reason
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the judge is in quarantine and to be checked now."""
+        return bool(self._reason) and time.monotonic() >= self._check_at
+
+    def record(self, breach: str) -> None:
+        """Records an answer.
+
+        Args:
+            breach: The rule of the contract that it breaks. Empty: none.
+        """
+        if not self._rules.breaches or self._reason:
+            return
+        now = time.monotonic()
+        second = self._seconds.setdefault(int(now), _Second())
+        second.answers += 1
+        if not breach:
+            return
+        second.breaches += 1
+        while next(iter(self._seconds)) < now - self._rules.window_seconds:
+            self._seconds.popitem(last=False)
+        answers = sum(one.answers for one in self._seconds.values())
+        breaches = sum(one.breaches for one in self._seconds.values())
+        if breaches >= self._rules.breaches and 2 * breaches > answers:
+            self._reason = (
+                f"{breaches} of its last {answers} answers broke the contract, the last one: {breach}"
+            )
+            self._wait = self._rules.check_seconds
+            self._check_at = now + self._wait
+            logger.error("the judge %s is in quarantine: %s", self._judge, self._reason)
+
+    def fail_check(self, fault: str) -> None:
+        """Records a check that failed: the judge stays in quarantine."""
+        self._wait = min(2 * self._wait, MAX_CHECK_SECONDS)
+        self._check_at = time.monotonic() + self._wait
+        logger.warning("the judge %s stays in quarantine: %s", self._judge, fault)
+
+    def release(self) -> None:
+        """Ends the quarantine."""
+        if self._reason:
+            logger.warning("the judge %s is no longer in quarantine", self._judge)
+        self._reason = ""
+        self._seconds.clear()

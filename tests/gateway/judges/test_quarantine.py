@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from gateway.judges import quarantine
+from gateway.judges.quarantine import MAX_CHECK_SECONDS, Quarantine, QuarantineRules
+from tests.support.clocks import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(quarantine, "time", clock)
+    return clock
+
+
+RULES = QuarantineRules(breaches=3, window_seconds=60, check_seconds=30)
+
+
+def reason(judge: Quarantine) -> str:
+    return judge.reason
+
+
+def due(judge: Quarantine) -> bool:
+    return judge.is_due
+
+
+def record(judge: Quarantine, breaches: int, sound: int = 0) -> None:
+    for _ in range(sound):
+        judge.record("")
+    for _ in range(breaches):
+        judge.record("it passes what it faults")
+
+
+def test_breaches_within_the_window_count(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    record(judge, 2)
+    clock.now += 61.5
+    record(judge, 2)
+    assert not reason(judge)
+    record(judge, 1)
+    assert reason(judge) == (
+        "3 of its last 3 answers broke the contract, the last one: it passes what it faults"
+    )
+
+
+def test_a_judge_that_is_mostly_sound_is_kept(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    record(judge, 5, sound=5)
+    assert not reason(judge)
+    record(judge, 1)
+    assert reason(judge)
+
+
+def test_checks_become_rarer_until_one_succeeds(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    record(judge, 3)
+    assert not due(judge)
+    clock.now += 30
+    assert due(judge)
+    judge.fail_check("it is as before")
+    clock.now += 59
+    assert not due(judge)
+    clock.now += 1
+    assert due(judge)
+    for _ in range(20):
+        judge.fail_check("it is as before")
+    clock.now += MAX_CHECK_SECONDS
+    assert due(judge)
+    judge.release()
+    assert not reason(judge)
+    assert not due(judge)
+    record(judge, 2)
+    assert not reason(judge)
+
+
+def test_it_can_be_switched_off(clock: Clock) -> None:
+    judge = Quarantine("critic=a", QuarantineRules(breaches=0))
+    record(judge, 100)
+    assert not reason(judge)
