@@ -101,7 +101,8 @@ def normalize(
 def breach_of(given: Assessment, normalized: Assessment) -> str:
     """The rule of the contract that an answer breaks, as text. Empty: none.
 
-    Verdicts that the request does not name, and usage that no model call accounts for, are corrected and no breach.
+    Verdicts that the request does not name, and usage that no model call accounts for, are corrected and are
+    no breach.
 
     Args:
         given: The answer of the judge, within the limits of ``judge_answers``.
