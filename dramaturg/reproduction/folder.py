@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def write_folder(folder: Path, made: Reproduction, runs: Sequence[RunRecord]) ->
         for figure in made.figures:
             write_figure(figure, folder)
     for record in runs:
-        file = folder / f"summary-{record.name}.json"
+        # Names of models are parts of names of runs.
+        file = folder / f"summary-{re.sub(r'[^A-Za-z0-9._-]', '_', record.name)}.json"
         file.write_text(MessageToJson(record.summary, indent=2) + "\n", encoding="utf-8")
     (folder / INDEX).write_text("\n".join(_index(made, runs, drawn=drawn)) + "\n", encoding="utf-8")
 

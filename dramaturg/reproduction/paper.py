@@ -20,6 +20,7 @@ class PaperName(StrEnum):
     """The papers, by the name of their module here."""
 
     CHOICE75 = "choice75"
+    DRPE = "drpe"
     PROSCRIPT = "proscript"
     SIMULBENCH = "simulbench"
 

@@ -78,7 +78,7 @@ def reproduce(
         fail(f"{out}: {error.strerror or error}")
     module = find_paper(paper)
 
-    store = None if offline or target is not None else (out / STORE).absolute()
+    store = None if target is not None else (out / STORE).absolute()
 
     async def work() -> tuple[Reproduction, Session]:
         async with (

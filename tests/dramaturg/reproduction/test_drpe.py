@@ -1,0 +1,135 @@
+"""The tables of DRPE from the released study, against figures that are calculated here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from pathlib import Path
+from statistics import correlation, fmean
+
+import pytest
+
+from tests.support.openai_server import Body
+from tests.support.readers import entries, prompt_of, shown
+from tests.support.reproductions import read_csv, reproduce, reproduce_with
+
+pytestmark = pytest.mark.data
+
+LIMIT = 12
+CHOICES = ("best_summary", "worst_summary")
+READERS = (
+    "Reader driver",
+    "Reader teacher",
+    "Reader senator",
+    "Reader farmer",
+    "Reader nurse",
+    "Reader banker",
+)
+
+
+def preferred(method: str, texts: tuple[str, str]) -> str:
+    """The text that a method of the scripted model prefers, in either order: mostly the longer one."""
+    one, other = sorted(texts, key=len, reverse=True)
+    draw = hashlib.sha256(f"{method}/{one}/{other}".encode()).digest()[0]
+    return one if draw % 10 < {"readers": 9, "objective": 7, "alone": 5}[method] else other
+
+
+def scripted(body: Body) -> Body:
+    prompt = prompt_of(body)
+    properties = body["response_format"]["json_schema"]["schema"]["properties"]
+    if not properties.keys() & {"vote", "votes"}:
+        counts = {kind: int(number) for number, kind in re.findall(r"(\d+) (coarse|fine)", prompt)}
+        names = iter(READERS)
+        return {
+            kind: [
+                {"type": name, "description": f"{name} reads to learn of {kind} {name}."}
+                for name in (next(names) for _ in range(number))
+            ]
+            for kind, number in counts.items()
+        }
+    seen = shown(body)
+    method = "alone"
+    if seen.roles:
+        method = "readers" if any(role.startswith("Reader") for role in seen.roles) else "objective"
+    vote = "1" if preferred(method, (seen.text_1, seen.text_2)) == seen.text_1 else "2"
+    if not seen.roles:
+        return {"reason": "I say so.", "vote": vote}
+    return {"votes": entries(seen, lambda *_: vote)}
+
+
+def released(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
+    """Each pair in the order shown, and whether the first is the better one."""
+    pairs = []
+    for key, article in json.loads(file.read_text()).items():
+        chosen = []
+        for choice in CHOICES:
+            votes = [one[choice][0] for one in article["annotators"]]
+            chosen += [system for system in set(votes) if votes.count(system) >= 2]
+        if len(chosen) < 2 or chosen[0] == chosen[1]:
+            continue
+        best, worst = (article[system]["text"] for system in chosen)
+        first = random.Random(f"{seed}/{key}").random() < 0.5
+        pairs.append((best, worst, True) if first else (worst, best, False))
+    return pairs
+
+
+def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: Path) -> None:
+    everything = released(data_dir / "drpe" / "cnn_human.json")
+    assert len(everything) == 81
+    kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]
+    human = [float(first) for _, _, first in kept]
+
+    def pearson(method: str) -> float:
+        scores = [float(preferred(method, (one, other)) == one) for one, other, _ in kept]
+        return correlation(scores, human)
+
+    options = ("--model", "a", "--limit", str(LIMIT))
+    finished, server = reproduce_with(scripted, "drpe", data_dir, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    (row, *printed) = read_csv(tmp_path / "out" / "table-1.csv")
+    assert row["Metrics"] == "CNN, a"
+    expected = {"LLM": "alone", "MDRPE": "objective", "DRPE": "readers"}
+    for column, method in expected.items():
+        assert float(row[column]) == pytest.approx(pearson(method), abs=1e-9), column
+    assert (row["LLM (paper)"], row["BertScore"], row["BertScore (paper)"]) == ("0.58", "", "0.55")
+    assert [one["DRPE"] for one in printed] == ["0.9", "0.87"]
+    methods = {
+        (one["Model"], one["Method"]): one for one in read_csv(tmp_path / "out" / "table-1-methods.csv")
+    }
+    for count, method in ((0, "objective"), (2, "readers"), (4, "readers"), (5, "readers"), (6, "readers")):
+        assert float(methods["a", f"roles k={count}"]["Pearson"]) == pytest.approx(pearson(method), abs=1e-9)
+    right = fmean((preferred("readers", (one, other)) == one) == first for one, other, first in kept)
+    found = methods["a", "roles k=5"]
+    assert float(found["Accuracy"]) == pytest.approx(right)
+    # The scripted votes do not depend on the order.
+    assert (float(found["First shown"]), float(found["Orders differ"])) == (0.5, 0)
+    longer = fmean(
+        len(preferred("readers", (one, other))) == max(len(one), len(other)) for one, other, _ in kept
+    )
+    assert float(found["Longer"]) == pytest.approx(longer)
+    assert {"rouge-l", "longer", "meteor"} <= {name for model, name in methods if not model}
+    assert ("a, manual", "roles k=2") in methods
+    assert set(server.calls.values()) == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(540)
+def test_without_a_model_the_study_and_the_metrics_are_reproduced(data_dir: Path, tmp_path: Path) -> None:
+    finished = reproduce("drpe", data_dir, tmp_path, "--offline")
+    assert finished.code == 0, finished.err
+    study = {row["Figure"]: row for row in read_csv(tmp_path / "section-4-1.csv")}
+    assert study["pairs"]["best"] == "81"
+    assert [
+        float(study[f"{name} chosen by two or more, in percent"]["best"]) for name in ("brio", "t0", "gpt3")
+    ] == [
+        36,
+        8,
+        58,
+    ]
+    methods = {row["Method"]: row for row in read_csv(tmp_path / "table-1-methods.csv")}
+    pairs = released(data_dir / "drpe" / "cnn_human.json")
+    longer = fmean((len(one) > len(other)) == first for one, other, first in pairs)
+    assert float(methods["longer"]["Accuracy"]) == pytest.approx(longer)
+    assert longer == pytest.approx(0.864, abs=0.0005)
