@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
 from gateway.runs.store.base import StoreError
 from gateway.threads import TenantThreads, ThreadPool
@@ -23,7 +24,8 @@ FIRST_WAIT_SECONDS = 0.1
 MAX_WAIT_SECONDS = 5.0
 """The longest wait between attempts of a ``RetryingCaller``."""
 
-_READ_THREADS = 16
+_READ_THREADS = 8
+_READ_THREADS_PER_TENANT = 4
 _RETRY_AFTER_SECONDS = 2.0
 
 
@@ -61,7 +63,7 @@ class ServiceCaller:
     """
 
     def __init__(self, heavy_threads: TenantThreads) -> None:
-        self._threads = ThreadPool(_READ_THREADS)
+        self._threads = TenantThreads(_READ_THREADS, _READ_THREADS_PER_TENANT)
         self._heavy_threads = heavy_threads
 
     def close(self) -> None:
@@ -71,13 +73,13 @@ class ServiceCaller:
     async def call(
         self, function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
     ) -> Result:
-        """Returns the result of a short blocking call.
+        """Returns the result of a short blocking call, in the fair turn of the caller's tenant.
 
         Raises:
             ServiceError: UNAVAILABLE, ERROR_REASON_STORE_UNAVAILABLE, for a StoreError.
         """
         try:
-            return await self._threads(function, *args, **kwargs)
+            return await self._threads(current().tenant, function, *args, **kwargs)
         except StoreError as error:
             raise store_unavailable(error) from error
 

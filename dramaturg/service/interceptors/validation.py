@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -17,6 +18,9 @@ from dramaturg.service.validation import validate
 LARGE_BYTES = 256 * 1024
 """A larger message is checked in a thread: with hundreds of thousands of elements that takes a second, in
 which the event loop would answer no other call, nor a probe."""
+
+_THREADS = 2
+_pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="validation")
 
 
 class Validation:
@@ -44,7 +48,7 @@ async def _check(message: object, size: int) -> None:
     if not isinstance(message, Message):
         return
     if size > LARGE_BYTES:
-        await asyncio.to_thread(validate, message, size)
+        await asyncio.get_running_loop().run_in_executor(_pool, validate, message, size)
     else:
         validate(message, size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from dramaturg.api.common.v1.script_pb2 import Script
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
     EvaluateScriptsResponse,
@@ -65,9 +65,7 @@ class ScriptsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""
-        candidates = self._plan.request.candidates
-        length = sum(len(candidate.text) for candidate in candidates)
-        self._readings = await text_pool.parse(length, lambda: [*map(parse_candidate, candidates)])
+        self._readings = await _read(self._plan.request.candidates)
         if self._plan.synthesizer is None:
             answer = await self._find_gold_answer(emit)  # needs no call
 
@@ -144,3 +142,26 @@ class ScriptsEvaluation(Evaluation):
             for text in reading.steps:
                 made.script.steps.add(text=text)
         return result
+
+
+async def _read(candidates: Sequence[Candidate]) -> Sequence[ParsedCandidate]:
+    """Reads the candidates of a request: short ones here, others in threads, one turn for each.
+
+    The threads serve all requests. One request with many long candidates delays another by one of them.
+    """
+    if sum(len(candidate.text) for candidate in candidates) <= text_pool.MAX_INLINE_LENGTH:
+        return _read_all(candidates)
+    readings: list[ParsedCandidate] = []
+    part: list[Candidate] = []
+    length = 0
+    for candidate in candidates:
+        part.append(candidate)
+        length += len(candidate.text)
+        if length > text_pool.MAX_INLINE_LENGTH:
+            readings += await text_pool.parse(length, _read_all, part)
+            part, length = [], 0
+    return [*readings, *_read_all(part)]
+
+
+def _read_all(candidates: Sequence[Candidate]) -> Sequence[ParsedCandidate]:
+    return [*map(parse_candidate, candidates)]

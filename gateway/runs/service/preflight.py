@@ -19,7 +19,6 @@ from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
-from gateway.fair_semaphore import FairSemaphore
 from gateway.judges.registry import Judge
 from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
 from gateway.runs.dataset_process import DatasetProcessError, sample_reader
@@ -27,6 +26,7 @@ from gateway.runs.records import NewSample
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import ready_dataset
+from gateway.threads import TenantThreads
 
 PLANNED_ROWS = 20
 """The first valid rows that are planned."""
@@ -71,7 +71,7 @@ class Preflight:
         self._store = store
         self._access = access
         self._limits = limits
-        self._turns = FairSemaphore(_CONCURRENT_READS)
+        self._threads = TenantThreads(_CONCURRENT_READS, per_tenant=1)
 
     async def check(self, spec: RunSpec) -> None:
         """Plans the first rows of a spec that carries them, and checks its models. Buys nothing.
@@ -97,11 +97,10 @@ class Preflight:
 
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
-        async with self._turns.single(current().tenant):
-            try:
-                rows = await asyncio.to_thread(self._first_rows, spec)
-            except StoreError as error:
-                raise store_unavailable(error) from error
+        try:
+            rows = await self._threads(current().tenant, self._first_rows, spec)
+        except StoreError as error:
+            raise store_unavailable(error) from error
         return list(dict.fromkeys([*self._named(spec), *self._planned(spec, rows)]))
 
     def _first_rows(self, spec: RunSpec) -> Sequence[NewSample]:
