@@ -17,6 +17,7 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulateDialogueRequest,
     SimulateDialogueResponse,
 )
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest, EstimateRunResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, EvaluateGraphsResponse
@@ -32,12 +33,12 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, EvaluateTextsResponse
 from dramaturg.dataset_client import DatasetClient
-from dramaturg.run_client import RunClient
+from dramaturg.run_client import RunClient, answer
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
 from dramaturg.service.settings import ChannelSettings
@@ -214,6 +215,24 @@ class DramaturgClient:
             ServiceError: The request was refused, or the gateway failed.
         """
         return _events(self._evaluations.EvaluateTexts, request, timeout)
+
+    async def estimate_run(
+        self, spec: RunSpec, *, pilot_sample_count: int = 0, timeout: float | None = None
+    ) -> EstimateRunResponse:
+        """Estimates the calls, tokens, cost and duration of a run.
+
+        Args:
+            spec: The specification of the run.
+            pilot_sample_count: The number of samples to evaluate, which are bought and whose usage is
+                measured. 0: nothing is bought.
+            timeout: The timeout of the call, in seconds.
+
+        Raises:
+            ServiceError: The run cannot be evaluated; or, before a pilot, it exceeds its budget
+                (ERROR_REASON_BUDGET_EXHAUSTED).
+        """
+        request = EstimateRunRequest(spec=spec, pilot_sample_count=pilot_sample_count)
+        return await answer(self._evaluations.EstimateRun(request, timeout=timeout))
 
     @property
     def runs(self) -> RunClient:

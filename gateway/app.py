@@ -28,6 +28,7 @@ from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
 from gateway.quotas.items import with_items
 from gateway.quotas.settings import QuotaSettings
+from gateway.runs.estimator import Estimator
 from gateway.runs.settings import RunsSettings
 from gateway.servicer import JudgeDirectoryServicer, evaluation_servicer
 from gateway.settings import GatewaySettings
@@ -91,12 +92,13 @@ class App:
             evaluations = Evaluations(registry, directory, timeouts, threads)
             quotas = Quotas(self._quotas)
             registrations = JudgeRegistrations(registry, settings)
+            estimator = Estimator(evaluations.context, self._runs.dataset_access, self._runs.dataset_limits)
             runs: Sequence[Contract] = ()
             if self._runs.enabled:
                 # Imported here: loading the engine takes longer than most commands.
                 from gateway.runs.app import serve_runs
 
-                serving = serve_runs(self._runs, evaluations, quotas, registrations)
+                serving = serve_runs(self._runs, evaluations, quotas, registrations, estimator)
                 runs = await stack.enter_async_context(serving)
             health = ContractHealth()
             checks = IdentityChecks(registry, directory, health)
@@ -105,7 +107,7 @@ class App:
             evaluation = Contract.make(
                 evaluation_service_pb2.DESCRIPTOR.services_by_name["EvaluationService"],
                 evaluation_service_pb2_grpc.add_EvaluationServiceServicer_to_server,
-                evaluation_servicer(evaluations),
+                evaluation_servicer(evaluations, estimator.estimate),
                 name="gateway",
                 version=version("dramaturg"),
                 description="Evaluates the output of language models through registered judges.",

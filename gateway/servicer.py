@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2_grpc
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest, EstimateRunResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2 import SummarizeRequest, SummarizeResponse
 from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceServicer
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
@@ -44,7 +45,11 @@ MAX_SUMMARIZED_SAMPLES = 1_000_000
 """The most samples of one call of ``Summarize``. Decisions and pairs keep a label of each in memory."""
 
 
-def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
+Estimate = Callable[[EstimateRunRequest, str], Awaitable[EstimateRunResponse]]
+"""Estimates a run of a tenant."""
+
+
+def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> EvaluationServiceServicer:
     """``evaluation.v1.EvaluationService``: the method of each kind streams the events of an evaluation."""
 
     async def evaluate(servicer: Any, request: Any, context: ServicerContext) -> AsyncGenerator[Any]:
@@ -77,7 +82,14 @@ def evaluation_servicer(evaluations: Evaluations) -> EvaluationServiceServicer:
         statistics = Statistics(evaluations.registry, evaluations.threads, tenant)
         return SummarizeResponse(summary=await summarizer.summary(statistics))
 
-    methods = {kind.method: evaluate for kind in KINDS} | {"Summarize": summarize}
+    async def estimate_run(
+        servicer: Any, request: EstimateRunRequest, context: ServicerContext
+    ) -> EstimateRunResponse:
+        del servicer
+        return await estimate(request, tenant_of(context))
+
+    methods: dict[str, Any] = {kind.method: evaluate for kind in KINDS}
+    methods |= {"Summarize": summarize, "EstimateRun": estimate_run}
     servicer: EvaluationServiceServicer = type("EvaluationServicer", (EvaluationServiceServicer,), methods)()
     return servicer
 

@@ -19,7 +19,9 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.cli.estimates import DryRun, Pilot, print_estimate, spec_of_rows
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
 from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
@@ -64,6 +66,10 @@ class Job(SamplingOptions):
     """The maximum number of concurrent samples."""
     timeout: Timeout = 600.0
     """Timeout of one sample, in seconds."""
+    dry_run: DryRun = False
+    """Whether the calls and their cost are estimated, and nothing is evaluated."""
+    pilot: Pilot = 0
+    """The number of samples that a dry run evaluates."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,9 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     coverage, summary = CoverageCounter(), Summary()
     checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
     with checked as (rows, total):
+        if job.dry_run:
+            estimate = run(_estimate(job, evaluation, rows))
+            raise typer.Exit(print_estimate(estimate, as_json=job.as_json))
         try:
             run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
         except ModelsUnavailableError as error:
@@ -139,6 +148,24 @@ def _conclude(coverage: CoverageCounter) -> int:
     if coverage.failures or share == 0:
         return 1
     return PARTIAL if share is not None and share < DEFAULT_MIN_COVERAGE else 0
+
+
+async def _estimate(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> EstimateRunResponse:
+    def requests() -> Iterator[Request]:
+        for row in rows if evaluation.spread is None else _spread(rows, evaluation.spread):
+            evaluation.apply(row.request)
+            job.apply(row.request)
+            yield row.request
+
+    spec = spec_of_rows(requests(), job.concurrency)
+    async with (
+        gateway(job.target, evaluation.roles, quiet=True) as address,
+        DramaturgClient(address) as client,
+    ):
+        try:
+            return await client.estimate_run(spec, pilot_sample_count=job.pilot, timeout=job.timeout)
+        except ServiceError as error:
+            raise UsageError(error.message) from error
 
 
 async def _evaluate(

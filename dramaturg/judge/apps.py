@@ -54,7 +54,9 @@ class JudgeApp(ABC, Generic[SettingsT]):
                 max_output_tokens=settings.max_output_tokens,
                 temperature=settings.temperature,
             )
-            yield [replace(self.llm(asker, library), models=asker)]
+            contract = self.llm(asker, library)
+            contract.identity.prompt_token_counts.update(library.token_counts)
+            yield [replace(contract, models=asker)]
 
     @abstractmethod
     def llm(self, asker: Asker, library: PromptLibrary) -> Contract:

@@ -27,6 +27,8 @@ SUFFIX = ".md"
 """The suffix of prompt files."""
 SHARED_PROMPTS = Path(__file__).parent / "shared_prompts"
 """The folder of files that the prompts of all services use."""
+CHARACTERS_PER_TOKEN = 4
+"""The characters that are counted as a token where no tokenizer is known."""
 CRITERIA = "criteria"
 """The shared file with the definitions of ABSEval's criteria."""
 
@@ -115,6 +117,7 @@ class PromptLibrary:
     """
 
     def __init__(self, defaults: Path, overrides: Path | None = None, *, service: str = "") -> None:
+        self._token_counts: dict[str, int] = {}
         self._files = _files(SHARED_PROMPTS) | _files(defaults)
         if overrides is None:
             return
@@ -125,6 +128,11 @@ class PromptLibrary:
             known = ", ".join(f"{known}{SUFFIX}" for known in sorted(self._files))
             raise PromptError(f"{own[name]}: there is no such prompt to replace; there are {known}")
         self._files |= own
+
+    @property
+    def token_counts(self) -> Mapping[str, int]:
+        """The tokens of each loaded prompt without content, by name. A token is counted as 4 characters."""
+        return self._token_counts
 
     def load(
         self,
@@ -164,6 +172,8 @@ class PromptLibrary:
             raise PromptError(f"{file}: placeholder {exposed[0]!r} is allowed in '# user' only")
         if "{{" in _PLACEHOLDER.sub("", "".join(messages.values())) or "{{" in "".join(found.values()):
             raise PromptError(f"{file}: a '{{{{' begins no placeholder")
+        fixed_texts = "".join((*messages.values(), *(found[part] for part in parts)))
+        self._token_counts[name] = -(-len(_PLACEHOLDER.sub("", fixed_texts)) // CHARACTERS_PER_TOKEN)
         digest = hashlib.sha256(text.encode()).hexdigest()
         return Prompt(name, digest, messages, {part: found[part] for part in parts})
 

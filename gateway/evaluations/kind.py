@@ -21,6 +21,7 @@ from dramaturg.results.kind import ResultKind
 from dramaturg.service.errors import Violation
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.checks import check_distinct
+from gateway.evaluations.estimates import PlannedCalls
 from gateway.evaluations.run_options import set_judge_options, set_judges
 from gateway.evaluations.streams import Evaluation
 from gateway.evaluations.summary import KindSummary
@@ -120,6 +121,17 @@ class RunKind(EvaluationKind):
         """
         del spec
         return self.plan(request, context)
+
+    def planned_calls(
+        self, request: Any, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls] | None:
+        """The model calls of a row to which the spec was applied. None: they depend on answers of models.
+
+        Raises:
+            ServiceError: The row is invalid.
+        """
+        self.plan_row(request, spec, context)
+        return None
 
     async def evaluate(
         self, request: Any, spec: RunSpec, repeat_offset: int, context: EvaluationContext

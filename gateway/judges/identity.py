@@ -22,6 +22,8 @@ MAX_CRITERIA = 50
 """The most criteria and capabilities of an identity that count, as in ``JudgeRequest.criteria``."""
 MAX_NAME_CHARACTERS = 100
 """The most characters of a criterion or capability. Longer ones do not count."""
+MAX_PROMPT_TOKENS = 1_000_000
+"""The most tokens of a prompt that an identity states."""
 MAX_TEXT_CHARACTERS = 500
 """The most characters of the other texts of an identity; the rest is cut."""
 
@@ -104,6 +106,8 @@ def limited(identity: Identity) -> Identity:
     )
     for name in _names(identity.limits):
         kept.limits[name] = identity.limits[name]
+    for name in _names(identity.prompt_token_counts):
+        kept.prompt_token_counts[name] = min(identity.prompt_token_counts[name], MAX_PROMPT_TOKENS)
     return kept
 
 

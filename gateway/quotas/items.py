@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunRequest
 from dramaturg.service.contract import Contract
 from gateway.evaluations.kinds import KINDS
 
@@ -23,6 +24,8 @@ ITEM_FIELDS: Mapping[str, Sequence[str]] = {
 
 def count_items(request: Any) -> int:
     """The number of items in a request, at least 1."""
+    if isinstance(request, EstimateRunRequest):
+        return max(1, request.pilot_sample_count)
     return max(1, sum(len(getattr(request, name)) for name in ITEM_FIELDS[request.DESCRIPTOR.name]))
 
 
@@ -31,6 +34,6 @@ def with_items(contract: Contract) -> Contract:
     weights = {
         method.name: count_items
         for method in contract.descriptor.methods
-        if method.input_type.name in ITEM_FIELDS
+        if method.input_type.name in {*ITEM_FIELDS, EstimateRunRequest.DESCRIPTOR.name}
     }
     return replace(contract, weights=weights)

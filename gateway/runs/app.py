@@ -22,6 +22,7 @@ from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
+from gateway.runs.estimator import Estimator
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.service.datasets import DatasetServicer
 from gateway.runs.service.preflight import Preflight
@@ -32,7 +33,11 @@ from gateway.runs.store import StoreError, open_store
 
 @asynccontextmanager
 async def serve_runs(
-    settings: RunsSettings, evaluations: Evaluations, quotas: Quotas, registrations: JudgeRegistrations
+    settings: RunsSettings,
+    evaluations: Evaluations,
+    quotas: Quotas,
+    registrations: JudgeRegistrations,
+    estimator: Estimator,
 ) -> AsyncIterator[Sequence[Contract]]:
     """Opens the store and the engine, yields the contracts, and closes them in reverse order.
 
@@ -43,6 +48,7 @@ async def serve_runs(
         store = await asyncio.to_thread(open_store, settings.url)
     except StoreError as error:
         raise SettingsError(f"runs.url: {error}") from error
+    estimator.store = store
     notifier = ChangeNotifier()
     engine = RunEngine(settings, store, evaluations, notifier)
     preflight = Preflight(evaluations.context, settings.dataset_access, settings.dataset_limits, store)

@@ -54,7 +54,7 @@ def dataset_not_found(dataset_id: str) -> ServiceError:
 
 @contextmanager
 def as_file(
-    spec: RunSpec, tenant: str, store: RunStore, access: DatasetAccess
+    spec: RunSpec, tenant: str, store: RunStore | None, access: DatasetAccess
 ) -> Iterator[tuple[RunSpec, DatasetAccess]]:
     """A spec whose dataset is a local file with the content of the uploaded one, and the access to that file.
 
@@ -66,6 +66,8 @@ def as_file(
     if spec.dataset.WhichOneof("source") != "dataset_id":
         yield spec, access
         return
+    if store is None:
+        raise DatasetError("cannot be read: there is no run store")
     try:
         dataset = ready_dataset(store, spec.dataset.dataset_id, tenant)
     except ServiceError as error:

@@ -98,6 +98,9 @@ class App:
                     capabilities=[CALLS_MODELS],
                 ),
             ]
+            # Both authors load their prompts from one library.
+            for contract in contracts[1:]:
+                contract.identity.prompt_token_counts.update(prompts.token_counts)
             yield [replace(contract, models=servicer) for contract in contracts]
 
 

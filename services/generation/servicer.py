@@ -15,7 +15,7 @@ from services.generation.codec import decode_features, encode_check, encode_ledg
 from services.generation.deadlines import Until
 from services.generation.generator import Generator
 from services.generation.ledger import Ledger
-from services.generation.provider_checks import ProviderChecker
+from services.generation.provider_checks import ProviderCheck, ProviderChecker
 from services.generation.registry import Registry
 from services.generation.statuses import DOMAIN_ERRORS, service_error
 
@@ -115,7 +115,14 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
             configured, name = self._registry.resolve(model)
         except DOMAIN_ERRORS as error:
             raise service_error(error) from error
-        return pb.ProviderCheck(provider=configured.provider.name, model=name)
+        check = ProviderCheck(
+            configured.provider.name,
+            name,
+            address="",
+            price=configured.prices.price(name),
+            price_source=configured.prices.source(name),
+        )
+        return encode_check(check)
 
     async def _check(self, model: str, features: Sequence[pb.ProviderFeature.ValueType]) -> pb.ProviderCheck:
         wanted = decode_features(features)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, EvaluateDialoguesRequest
@@ -13,6 +13,7 @@ from dramaturg.service.errors import Violation
 from gateway.evaluations.dialogues.evaluation import DialoguesEvaluation
 from gateway.evaluations.dialogues.plan import plan_dialogues
 from gateway.evaluations.dialogues.summary import DialoguesKindSummary
+from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 
 
@@ -27,6 +28,31 @@ class DialoguesKind(RunKind):
 
     def plan(self, request: EvaluateDialoguesRequest, context: EvaluationContext) -> DialoguesEvaluation:
         return DialoguesEvaluation(plan_dialogues(request, context.registry), context.timeouts)
+
+    def planned_calls(
+        self, request: EvaluateDialoguesRequest, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls]:
+        del spec
+        plan = plan_dialogues(request, context.registry)
+        script = text_length(request.script)
+        replies = [text_length(reply) for reply in request.replies]
+        mean = sum(replies) // len(replies) if replies else WRITTEN_CHARACTERS
+        count = len(request.models) + len(replies)
+        given = sum(replies) + len(request.models) * mean
+        written = [
+            PlannedCalls(plan.author.judge, model, 1, script, "reply")
+            for model in request.models
+            if plan.author is not None
+        ]
+        rated = [
+            PlannedCalls(one.judge, one.model, count, count * script + given) for one in plan.rating_judges
+        ]
+        # Each pair is judged in both orders.
+        pairs = 2 * len(request.pairs)
+        compared = [
+            PlannedCalls(one.judge, one.model, pairs, pairs * (script + 2 * mean)) for one in plan.pair_judges
+        ]
+        return [*written, *rated, *compared]
 
     def check_spec(self, spec: RunSpec) -> Iterator[Violation]:
         for index, pair in enumerate(spec.dialogues.pairs):

@@ -81,10 +81,7 @@ async def write_scripts(
         ServiceError: The role author is not served: INVALID_ARGUMENT, ERROR_REASON_JUDGE_UNKNOWN; or
             FAILED_PRECONDITION, ERROR_REASON_ROLE_UNBOUND.
     """
-    chosen = [selection for selection in spec.judges if selection.role == AUTHOR.name]
-    if violations := list(check_alone(chosen, (AUTHOR,))):
-        raise invalid_fields(violations)
-    (assignment,) = select_judges(chosen, (AUTHOR,), registry, "")
+    assignment = select_author(spec, registry)
     names = _candidate_ids(request, spec)
 
     async def write(model: str) -> WrittenScript:
@@ -97,6 +94,15 @@ async def write_scripts(
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
     return [task.result() for task in tasks]
+
+
+def select_author(spec: RunSpec, registry: Registry) -> JudgeAssignment:
+    """The author of the scripts of a run's models; the errors are those of ``write_scripts``."""
+    chosen = [selection for selection in spec.judges if selection.role == AUTHOR.name]
+    if violations := list(check_alone(chosen, (AUTHOR,))):
+        raise invalid_fields(violations)
+    (assignment,) = select_judges(chosen, (AUTHOR,), registry, "")
+    return assignment
 
 
 def placeholders(request: EvaluateScriptsRequest, spec: RunSpec) -> Sequence[Candidate]:

@@ -10,13 +10,21 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     GOLD_ANSWER_SOURCE_GIVEN,
+    GOLD_ANSWER_SOURCE_NONE,
+    GOLD_ANSWER_SOURCE_POOLED,
     EvaluateScriptsRequest,
     ScriptsResult,
 )
 from dramaturg.judge.roles import AUTHOR, COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE
 from dramaturg.results.scripts import SCRIPTS
+from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
-from gateway.evaluations.scripts.authorship import add_scripts, placeholders, write_scripts
+from gateway.evaluations.scripts.authorship import (
+    add_scripts,
+    placeholders,
+    select_author,
+    write_scripts,
+)
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
 from gateway.evaluations.scripts.plan import plan_scripts
 from gateway.evaluations.scripts.summary import ScriptsKindSummary
@@ -60,6 +68,31 @@ class ScriptsKind(RunKind):
         planned.CopyFrom(request)
         planned.candidates.extend(placeholders(request, spec))
         return self.plan(planned, context)
+
+    def planned_calls(
+        self, request: EvaluateScriptsRequest, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls]:
+        planned = EvaluateScriptsRequest()
+        planned.CopyFrom(request)
+        written = placeholders(request, spec) if spec.models else []
+        planned.candidates.extend(written)
+        plan = plan_scripts(planned, context.registry)
+        task = text_length(request.task)
+        given = [text_length(candidate) for candidate in request.candidates]
+        mean = sum(given) // len(given) if given else WRITTEN_CHARACTERS
+        scripts, count = sum(given) + len(written) * mean, len(planned.candidates)
+        reference = 0 if plan.source == GOLD_ANSWER_SOURCE_NONE else mean
+        calls = [
+            PlannedCalls(one.judge, one.model, count, scripts + count * (task + reference))
+            for one in plan.assignments
+        ]
+        if plan.synthesizer is not None:
+            pool = scripts if plan.source == GOLD_ANSWER_SOURCE_POOLED else 0
+            calls.append(PlannedCalls(plan.synthesizer.judge, plan.synthesizer.model, 1, task + pool))
+        if spec.models:
+            author = select_author(spec, context.registry).judge
+            calls += [PlannedCalls(author, model, 1, task, "write_script") for model in spec.models]
+        return calls
 
     async def evaluate(
         self, request: EvaluateScriptsRequest, spec: RunSpec, repeat_offset: int, context: EvaluationContext

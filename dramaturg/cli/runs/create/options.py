@@ -11,8 +11,10 @@ import typer
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.judging_pb2 import Sampling
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunSpec
 from dramaturg.cli.datasets import show_upload
+from dramaturg.cli.estimates import DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.options import (
     AsJson,
@@ -118,6 +120,8 @@ def _create(
         typer.Option(metavar="UUID", help="Makes the command idempotent: a repetition returns the same run."),
     ] = "",
     watch: Watch = False,
+    dry_run: DryRun = False,
+    pilot: Pilot = 0,
     as_json: AsJson = False,
 ) -> None:
     try:
@@ -160,6 +164,9 @@ def _create(
     if of_all := judge_models.pop("", ""):
         spec.options.model = of_all
     set_judges(spec.judges, judges, judge_models)
+    if dry_run:
+        estimate = ask_gateway(target, lambda client: _estimated(client, spec, file, pilot))
+        raise typer.Exit(print_estimate(estimate, as_json=as_json))
     run = ask_gateway(target, lambda client: _sent(client, spec, file, request_id))
     if watch:
         echo(run.id, err=as_json)
@@ -167,13 +174,23 @@ def _create(
     print_run(run, as_json=as_json)
 
 
+async def _estimated(client: DramaturgClient, spec: RunSpec, file: str, pilot: int) -> EstimateRunResponse:
+    await _upload(client, spec, file)
+    return await client.estimate_run(spec, pilot_sample_count=pilot)
+
+
 async def _sent(client: DramaturgClient, spec: RunSpec, file: str, request_id: str) -> Run:
+    await _upload(client, spec, file)
+    return await client.runs.create(spec, request_id=request_id)
+
+
+async def _upload(client: DramaturgClient, spec: RunSpec, file: str) -> None:
+    """Uploads a dataset that is too large for a request."""
     if spec.dataset.WhichOneof("source") is None:
         path = local_path(file)
         assert path is not None
         dataset = await client.datasets.upload(path, form=spec.dataset.format, on_progress=show_upload)
         spec.dataset.dataset_id = dataset.id
-    return await client.runs.create(spec, request_id=request_id)
 
 
 def command_of(evaluation: str) -> Callable[[Callable[..., Message]], Callable[..., None]]:

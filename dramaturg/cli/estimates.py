@@ -1,0 +1,141 @@
+"""The options of a dry run, and how its estimate is printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
+
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
+from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_JSONL, RunSpec
+from dramaturg.cli.cells import money
+from dramaturg.cli.platform import PARTIAL, UsageError, output
+from dramaturg.cli.runs.spec import INLINE_BYTES
+from dramaturg.cli.tables import Table, print_tables
+
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print the expected calls, tokens, cost and time, and end. Exit code 4: they exceed the budget.",
+    ),
+]
+Pilot = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=50,
+        metavar="N",
+        help="With --dry-run: measure N samples, which are bought.",
+    ),
+]
+NOT_KNOWN = "not known"
+
+
+def spec_of_rows(rows: Iterable[Message], concurrency: int) -> RunSpec:
+    """The run of requests, for an estimate.
+
+    Raises:
+        UsageError: The rows are too large for one request.
+    """
+    spec, content = RunSpec(), bytearray()
+    for row in rows:
+        if spec.WhichOneof("evaluation") is None:
+            kind = row.DESCRIPTOR.name.removeprefix("Evaluate").removesuffix("Request").lower()
+            getattr(spec, kind).SetInParent()
+        content += MessageToJson(row, indent=None, preserving_proto_field_name=True).encode() + b"\n"
+        if len(content) > INLINE_BYTES:
+            raise UsageError(
+                f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "
+                "--limit, or a run with `dramaturg runs create --dry-run`"
+            )
+    spec.dataset.content = bytes(content)
+    spec.dataset.format = DATASET_FORMAT_JSONL
+    spec.limits.max_concurrent_samples = concurrency
+    return spec
+
+
+def print_estimate(estimate: EstimateRunResponse, *, as_json: bool) -> int:
+    """Prints an estimate; returns the exit code."""
+    if as_json:
+        typer.echo(json.dumps(_describe(estimate), ensure_ascii=False))
+    else:
+        _print_tables(estimate)
+    return PARTIAL if estimate.budget_exceeded else 0
+
+
+def _describe(estimate: EstimateRunResponse) -> dict[str, Any]:
+    return {
+        "samples": estimate.sample_count,
+        "invalid_rows": estimate.invalid_row_count,
+        "model_calls": _known(estimate, "model_call_count"),
+        "prompt_tokens": _known(estimate, "prompt_token_count"),
+        "completion_tokens": _known(estimate, "completion_token_count"),
+        "cost_usd": _known(estimate, "cost_usd"),
+        "seconds": estimate.duration.ToNanoseconds() / 1e9 if estimate.HasField("duration") else None,
+        "models": [
+            {
+                "role": model.role,
+                "judge": model.judge,
+                "model": model.model or None,
+                "calls": model.call_count,
+                "prompt_tokens": _known(model, "prompt_token_count"),
+                "prompt_usd_per_million": _known(model, "prompt_usd_per_million"),
+                "completion_usd_per_million": _known(model, "completion_usd_per_million"),
+                "price_source": model.price_source or None,
+            }
+            for model in estimate.models
+        ],
+        "unknown": list(estimate.unknown),
+        "budget_exceeded": list(estimate.budget_exceeded),
+        "pilot_samples": estimate.pilot_sample_count,
+        "pilot_cost_usd": _known(estimate.usage, "cost_usd"),
+    }
+
+
+def _print_tables(estimate: EstimateRunResponse) -> None:
+    console = output()
+    described = _describe(estimate)
+    table = Table("expected", figures=("amount",))
+    table.add_row("samples", f"{estimate.sample_count:,}")
+    for label, key in (
+        ("model calls", "model_calls"),
+        ("tokens sent", "prompt_tokens"),
+        ("tokens received", "completion_tokens"),
+    ):
+        table.add_row(label, NOT_KNOWN if described[key] is None else f"{described[key]:,}")
+    table.add_row("cost", NOT_KNOWN if described["cost_usd"] is None else money(described["cost_usd"]))
+    table.add_row("seconds", NOT_KNOWN if described["seconds"] is None else f"{described['seconds']:,.0f}")
+    models = Table(
+        "role", "judge", texts=("model", "prices"), figures=("calls", "tokens sent", "USD per million")
+    )
+    for model in estimate.models:
+        models.add_row(
+            model.role,
+            model.judge,
+            model.model or NOT_KNOWN,
+            model.price_source,
+            f"{model.call_count:,}",
+            f"{model.prompt_token_count:,}" if model.HasField("prompt_token_count") else NOT_KNOWN,
+            f"{model.prompt_usd_per_million:g} / {model.completion_usd_per_million:g}"
+            if model.HasField("prompt_usd_per_million")
+            else NOT_KNOWN,
+        )
+    print_tables(console, table, models)
+    if estimate.pilot_sample_count:
+        cost = money(estimate.usage.cost_usd) if estimate.usage.HasField("cost_usd") else NOT_KNOWN
+        console.print(f"measured with {estimate.pilot_sample_count} samples, cost: {cost}", soft_wrap=True)
+    if estimate.invalid_row_count:
+        console.print(f"{estimate.invalid_row_count:,} rows are no valid requests", soft_wrap=True)
+    for sentence in estimate.unknown:
+        console.print(f"not included: {sentence}", soft_wrap=True)
+    for sentence in estimate.budget_exceeded:
+        console.print(sentence, style="red", soft_wrap=True)
+
+
+def _known(message: Any, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
