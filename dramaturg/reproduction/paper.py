@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class PaperName(StrEnum):
     """The papers, by the name of their module here."""
 
+    ABSEVAL = "abseval"
     CHOICE75 = "choice75"
     DRPE = "drpe"
     PROSCRIPT = "proscript"

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from tests.support.command_line import Finished, dramaturg
@@ -34,7 +35,8 @@ def reproduce_with(
     responder: Responder, paper: str, data: Path, out: Path, *options: str
 ) -> tuple[Finished, OpenAIServer]:
     """Runs the command against a model that answers as told; the server has counted its calls."""
-    with in_thread(OpenAIServer(responder, models=("a", "b", "judge"))) as server:
+    models = [value for name, value in pairwise(options) if name == "--model"]
+    with in_thread(OpenAIServer(responder, models=(*models, "judge"))) as server:
         finished = asyncio.run(
             dramaturg(
                 "reproduce", paper, "--data", data, "-o", out, *options, environment=environment(server, out)

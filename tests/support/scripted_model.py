@@ -40,12 +40,14 @@ def judge(body: Body) -> str:
         if criterion not in ABSEVAL:
             answer[criterion] = smallest_instance(shape)
         else:
-            answer[criterion] = _decide(f"{criterion}/{shown[0]}", shape["properties"], question, shown[0])
+            failed = hashlib.sha256(f"{criterion}/{shown[0]}".encode()).digest()[0] < 80
+            answer[criterion] = decide(not failed, shape["properties"], question, shown[0])
     return json.dumps(answer)
 
 
-def _decide(key: str, members: dict[str, Any], question: str, shown: str) -> dict[str, Any]:
-    verdict = "fail" if hashlib.sha256(key.encode()).digest()[0] < 80 else "pass"
+def decide(passed: bool, members: dict[str, Any], question: str, shown: str) -> dict[str, Any]:
+    """The answer to one criterion, in the form that its members ask for."""
+    verdict = "pass" if passed else "fail"
     for item, pattern, text in (("constraint", r"\nConstraint \d", question), ("step", r"\nStep \d", shown)):
         if f"{item}s" in members:
             verdicts = [verdict] + ["pass"] * (len(re.findall(pattern, text)) - 1)
