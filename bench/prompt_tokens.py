@@ -22,11 +22,13 @@ from google.protobuf.json_format import ParseDict
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Script, Step
+from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
 from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.formats.rubric import read_rubric
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.prompt_bench.answers import Connections, ask_all
@@ -34,6 +36,7 @@ from dramaturg.prompt_bench.cases import BenchSet
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve
+from gateway.evaluations.texts.plan import encode_criterion
 from services.agents.commonsense.app import App as CommonsenseApp
 from services.agents.commonsense.settings import CommonsenseSettings
 from services.agents.critic.app import App as CriticApp
@@ -50,6 +53,8 @@ from services.judging.pairs.app import App as PairJudgeApp
 from services.judging.pairs.settings import PairJudgeSettings
 from services.judging.ratings.app import App as RatingJudgeApp
 from services.judging.ratings.settings import RatingJudgeSettings
+from services.judging.rubrics.app import App as RubricJudgeApp
+from services.judging.rubrics.settings import RubricJudgeSettings
 from services.judging.settings import ScriptJudgeSettings
 from services.roles.app import App as RolesApp
 from services.roles.settings import RoleSettings
@@ -57,6 +62,7 @@ from tests.support.prompts import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "prompts.md"
+RUBRIC = ROOT / "examples" / "texts" / "rubric.toml"
 EXAMPLES = ROOT / "examples" / "scripts" / "tasks.jsonl"
 BEGIN, END = "<!-- tokens: python -m bench.prompt_tokens --write -->\n", "<!-- end of tokens -->\n"
 CHARACTERS_PER_TOKEN = 4
@@ -84,6 +90,7 @@ def apps(target: str) -> Mapping[str, App]:
         roles.SCRIPT_JUDGE.name: ScriptJudgeApp(ScriptJudgeSettings(generation_target=target)),
         roles.PAIR_JUDGE.name: PairJudgeApp(PairJudgeSettings(generation_target=target)),
         roles.RATING_JUDGE.name: RatingJudgeApp(RatingJudgeSettings(generation_target=target)),
+        roles.RUBRIC_JUDGE.name: RubricJudgeApp(RubricJudgeSettings(generation_target=target)),
         roles.CHALLENGE_JUDGE.name: ChallengeJudgeApp(ChallengeJudgeSettings(generation_target=target)),
         roles.ROLES_FINDER.name: RolesApp(RoleSettings(generation_target=target)),
     }
@@ -110,6 +117,13 @@ async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
         fake.requests.clear()
         await RoleServiceStub(channels["roles"]).GenerateRoles(GenerateRolesRequest(source="A text."))
         first["generate_roles"] = _taken(fake)[0]
+        asked = JudgeRequest(
+            task=Task(goal="Where is my order?"),
+            candidates=[JudgeCandidate(id="a", text="It ships tomorrow.")],
+            criteria=map(encode_criterion, read_rubric(RUBRIC)),
+        )
+        await judge_one(channels["rubric-judge"], asked, timeout=60)
+        first["judge_by_rubric"] = _taken(fake)[0]
         calls = {}
         rows = [ParseDict(row, EvaluateScriptsRequest()) for _, row in json_objects(EXAMPLES)]
         for row in rows:

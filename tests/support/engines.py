@@ -42,6 +42,8 @@ class Runs:
     async def create(self, spec: RunSpec, rows: Iterable[Message] | bytes, *, run_id: str = "") -> str:
         """Creates and starts a run of these rows; returns its id."""
         content = rows if isinstance(rows, bytes) else lines(rows)
+        if spec.dataset.WhichOneof("source") is None:
+            spec.dataset.content = b""  # as CreateRun stores it: the rows stand beside the spec
         record, _ = self.store.create_run(
             NewRun(id=run_id or str(uuid.uuid4()), tenant="", spec=spec, content=content)
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
 from dramaturg.cli.cells import named, number, percent
-from dramaturg.cli.summaries.cells import abstention_table, by_grouping, group_name, interval_cell, value_cell
+from dramaturg.cli.summaries.cells import Grouped, abstention_table, by_grouping, interval_cell, value_cell
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 
@@ -38,14 +39,14 @@ def show(console: Terminal, summary: Summary) -> None:
         )
     grouped = [one for one in found.verdicts if one.tags and one.all_models and not one.criterion]
     for names, rows in by_grouping(summary.options, grouped):
-        tables.append(_verdicts([", ".join(names)], rows, lambda one: [group_name(one.tags)]))
+        tables.append(_verdicts(names, rows, partial(_values, names)))
     grouped_scores = [one for one in found.scores if one.tags and one.all_models]
     for names, score_rows in by_grouping(summary.options, grouped_scores):
         tables.append(
             _scores(
-                [", ".join(names), "criterion", "scale"],
+                [*names, "criterion", "scale"],
                 score_rows,
-                lambda one: [group_name(one.tags), one.criterion, _scale(one)],
+                lambda one, names=names: [*_values(names, one), one.criterion, _scale(one)],  # type: ignore[misc]
             )
         )
     tables.append(_panels(one for one in found.panels if not one.tags))
@@ -91,6 +92,10 @@ def _scores(
             f"{one.mean_lowest:.2f} to {one.mean_highest:.2f}",
         )
     return table
+
+
+def _values(names: Sequence[str], one: Grouped) -> Sequence[str]:
+    return [named(one.tags[name]) for name in names]
 
 
 def _scale(one: ScoreFigures) -> str:

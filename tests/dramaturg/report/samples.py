@@ -144,7 +144,65 @@ GRAPHS = {
         {"model": "n", "abstainReason": "ABSTAIN_REASON_TRUNCATED"},
     ],
 }
-RESULTS = {"scripts": SCRIPTS, "pair": PAIR, "decision": DECISION, "dialogue": DIALOGUE, "graphs": GRAPHS}
+TEXTS = {
+    "task": {"id": "t1", "goal": "where is my order"},
+    "criteria": [
+        {"id": "polite", "passes": "It greets."},
+        {
+            "id": "clear",
+            "description": "How clear it is.",
+            "scale": {"lowest": 1, "highest": 5, "anchors": [{"value": 1, "meaning": "Confusing."}]},
+        },
+    ],
+    "texts": [
+        {
+            "textId": "a",
+            "model": "m",
+            "text": "It ships tomorrow.",
+            "verdicts": [
+                {"criterion": "polite", "outcome": "OUTCOME_FAIL", "rationale": "no greeting"},
+                {
+                    "criterion": "clear",
+                    "outcome": "OUTCOME_SCORED",
+                    "score": 3.5,
+                    "rationale": "rather short",
+                },
+            ],
+            "assessments": [
+                {
+                    "judge": "strict",
+                    "assessment": {
+                        "verdicts": [{"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 4}],
+                        "provenance": PROVENANCE,
+                    },
+                },
+                {
+                    "judge": "mild",
+                    "assessment": {
+                        "verdicts": [{"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 3}]
+                    },
+                },
+            ],
+        },
+        {
+            "textId": "b",
+            "model": "n",
+            "verdicts": [
+                {"criterion": "polite", "outcome": "OUTCOME_FAIL"},
+                {"criterion": "clear", "outcome": "OUTCOME_SCORED", "score": 1},
+            ],
+            "failureReason": "ABSTAIN_REASON_EMPTY",
+        },
+    ],
+}
+RESULTS = {
+    "scripts": SCRIPTS,
+    "pair": PAIR,
+    "decision": DECISION,
+    "dialogue": DIALOGUE,
+    "graphs": GRAPHS,
+    "texts": TEXTS,
+}
 
 
 def sample(kind: str, index: int = 0) -> RunSample:

@@ -35,6 +35,17 @@ SHOWN = {
     "pair": ["Editor", "it is clearer", "second text shown first", "FIRST", "share of the votes"],
     "decision": ["get home", "it snows", "OPTION_1", "REFUSED", "story"],
     "dialogue": ["act as a shell", "a.txt", "plausible", "UNPARSABLE", "against n"],
+    "texts": [
+        "where is my order",
+        "polite: Pass: It greets.",
+        "clear: How clear it is. From 1 to 5. 1: Confusing.",
+        "It ships tomorrow.",
+        "no greeting",
+        "3.5 of 1 to 5",
+        "strict on clear: 4 of 1 to 5",
+        "strict (llm-critic 1)",
+        "failure of the model: EMPTY",
+    ],
     "graphs": ["bake a cake", "missing edges: 1 → 2", "extra edges: 2 → 1", "TRUNCATED"],
 }
 

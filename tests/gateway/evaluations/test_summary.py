@@ -16,7 +16,12 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, Decision
-from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_REFUSED,
+    ABSTAIN_REASON_TIMED_OUT,
+    Assessment,
+    Verdict,
+)
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, DialogueScript, ModelReply, ReplyRating
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
@@ -39,7 +44,9 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
     CompareRunsRequest,
     ExportFormat,
 )
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import ModelFailures, Summary, SummaryOptions, TagGrouping
+from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeCounts, EdgeMeasures, EdgeScore
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
@@ -48,6 +55,7 @@ from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.cli.summaries import as_json
 from dramaturg.client import DramaturgClient
 from dramaturg.datasets.json_lines import json_objects
+from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from dramaturg.results.files import read_results
 from dramaturg.service.errors import ServiceError
 from dramaturg.testing import serve
@@ -61,6 +69,7 @@ from services.graph.app import App as GraphApp
 from tests.dramaturg.summaries.test_one_figure import DECISIONS, DIALOGUES, GRAPHS, outcome
 from tests.support.results import scripts_result
 from tests.support.runs import create, rows
+from tests.support.texts import CLEAR, POLITE
 
 
 def edge_score(shared: int) -> EdgeScore:
@@ -120,12 +129,38 @@ PAIRS = [
         ]
     )
 ]
+
+
+def judged_text(model: str, *judged: Sequence[Verdict]) -> TextResult:
+    """A text with the verdicts of each judge; those of the first count."""
+    assessments = [
+        CandidateAssessment(role="rubric-judge", judge=f"j{index}", assessment=Assessment(verdicts=verdicts))
+        for index, verdicts in enumerate(judged)
+    ]
+    return TextResult(text_id=model, model=model, verdicts=judged[0], assessments=assessments)
+
+
+TEXTS = [
+    TextsResult(
+        criteria=[POLITE, CLEAR],
+        texts=[
+            judged_text(
+                "a",
+                [passed("polite"), scored("clear", 2 + place)],
+                [failed("polite"), abstained("clear", ABSTAIN_REASON_REFUSED)],
+            ),
+            judged_text("b", [failed("polite"), abstained("clear", ABSTAIN_REASON_TIMED_OUT)]),
+        ],
+    )
+    for place in range(3)
+]
 RESULTS: dict[str, Sequence[Message]] = {
     "scripts": SCRIPTS,
     "pair": PAIRS,
     "graphs": GRAPHS,
     "decision": DECISIONS,
     "dialogue": DIALOGUES,
+    "texts": TEXTS,
 }
 KINDS = {"decision": "decisions", "dialogue": "dialogues", "pair": "pairs"}
 """Kinds by the member of the result, where the names differ."""

@@ -1,4 +1,4 @@
-"""The other evaluations as runs: texts, graphs and dialogues find what EvaluationService finds."""
+"""The other evaluations as runs: pairs, graphs, dialogues and texts find what EvaluationService finds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     GraphsRunOptions,
     PairsRunOptions,
     RunSpec,
+    TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
@@ -30,6 +31,7 @@ from gateway.settings import JudgeEntry
 from tests.support.engines import open_runs
 from tests.support.evaluations import CALL, contract
 from tests.support.graph_evaluations import serve_graph_service
+from tests.support.texts import CLEAR, POLITE, judge, texts_request
 
 
 async def reply(request: Any) -> Any:
@@ -145,3 +147,19 @@ async def test_graphs(sqlite_url: str) -> None:
     assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
     assert samples[1].graphs.graphs[0].score.exact_match
     assert run.counts.judgements > 0
+
+
+async def test_texts_are_judged_by_the_rubric_of_the_run(sqlite_url: str) -> None:
+    row = texts_request("Hello.", "", criteria=[])
+    spec = RunSpec(texts=TextsRunOptions(criteria=[POLITE, CLEAR]), unusable_outputs_abstain=True)
+    fake = judge()
+    async with serve(fake.contract()) as server:
+        entries = [JudgeEntry(role="rubric-judge", name="fake", target=server.target)]
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, [row] * 3))
+            samples = runs.samples(run.id)
+
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_PARTIAL, 3)  # half of the texts are empty
+    assert [one.criterion for one in samples[2].texts.texts[0].verdicts] == ["polite", "clear"]
+    assert run.counts.abstentions == 3 * 2  # the empty texts
+    assert len(fake.requests) == 3

@@ -1,0 +1,53 @@
+"""``dramaturg convert texts``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dramaturg.cli.output_files import write_messages
+from dramaturg.cli.platform import fail
+from dramaturg.cli.terminal import echo
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.formats import texts as table
+
+
+def texts(
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="A table of texts, CSV or JSON Lines.")],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="The file to write, JSON Lines.")],
+) -> None:
+    """Converts a table of texts, one a row, into rows of "evaluate texts".
+
+    The columns are task (or prompt), text and model, and optionally id, topic and reference; all others are
+    tags. Rows of the same id and task become the texts of one sample. Invalid rows are named on standard
+    error and left out; the exit code is then 1.
+
+    For example:
+
+        dramaturg convert texts answers.csv answers.jsonl
+
+        dramaturg evaluate texts answers.jsonl --criteria rubric.toml
+    """
+    try:
+        rows = table.read_table(source)
+    except OSError as error:
+        fail(f"{source}: {error.strerror or error}")
+    except LineError as error:
+        fail(str(error))
+    except table.TableError as error:
+        fail(f"{source}: {error}")
+    if not rows:
+        fail(f"{source}: there are no rows")
+    conversion = table.convert(rows)
+    write_messages(destination, conversion.requests)
+    for skipped in conversion.skipped:
+        echo(f"{source}: row {skipped.row}: {skipped.reason}", err=True)
+    count = sum(len(request.texts) for request in conversion.requests)
+    echo(
+        f"{len(conversion.requests)} tasks with {count} texts to {destination}; "
+        f"{len(conversion.skipped)} rows left out",
+        err=True,
+    )
+    raise typer.Exit(1 if conversion.skipped else 0)

@@ -1,0 +1,141 @@
+"""Figures of texts judged by a rubric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
+from dramaturg.report.figures.common import percent_of, ranking_lead
+from dramaturg.report.figures.verdicts import by_model_table, criteria_table
+from dramaturg.report.tables import (
+    Cell,
+    Section,
+    Table,
+    by_grouping,
+    columns,
+    count,
+    estimate_cell,
+    figure,
+    group_key,
+    group_rows,
+    interval_cell,
+    matrix,
+    name_cell,
+    percent,
+    samples_link,
+)
+
+show_mean = percent_of
+
+
+def lead(summary: Summary) -> str:
+    """The sentence that opens the report."""
+    return ranking_lead(
+        summary, lambda one: f"reaches {percent(one.mean)} over {one.judged_count:,} verdicts", percent
+    )
+
+
+def sections(summary: Summary) -> Iterator[Section]:
+    """Criteria that pass or fail, criteria with a scale, both by model and by group, and panels."""
+    found = summary.texts
+    verdicts = [one for one in found.verdicts if not one.tags]
+    if verdicts:
+        note = f"PASS among PASS and FAIL, over {found.text_count:,} texts of all models."
+        pooled = [one for one in verdicts if one.all_models]
+        models = list(dict.fromkeys(one.model for one in verdicts if not one.all_models))
+        yield Section("Criteria", [criteria_table(pooled), by_model_table(verdicts, models)], note)
+    scores = [one for one in found.scores if not one.tags]
+    if scores:
+        yield Section("Scores", [_scores(scores)], "Mean scores, each on the scale of its criterion.")
+    for names, rows in by_grouping(summary.options, found.verdicts):
+        yield _group(names, rows)
+    for names, some in by_grouping(summary.options, found.scores):
+        yield _group_scores(names, [one for one in some if one.all_models])
+    panels = [one for one in found.panels if not one.tags]
+    if panels:
+        note = "Texts that at least two judges of a panel judged. Difference: highest less lowest score."
+        yield Section("Panels", [_panels(panels)], note)
+
+
+def _scores(scores: Sequence[ScoreFigures]) -> Table:
+    rows = []
+    for one in scores:
+        scale = (float(one.lowest), float(one.highest))
+        model = {} if one.all_models else {"model": one.model}
+        link = samples_link(measure=one.criterion, **model)
+        rows.append(
+            [
+                Cell(one.criterion, link),
+                Cell("all models") if one.all_models else name_cell(one.model, link),
+                Cell(f"{one.lowest} to {one.highest}"),
+                count(one.score_count),
+                count(one.verdict_count - one.score_count),
+                estimate_cell(one.mean, scale=scale, heat=True, show=figure),
+                interval_cell(one.mean, scale, figure),
+                Cell(f"{figure(one.mean_lowest)}, {figure(one.mean_highest)}"),
+            ]
+        )
+    heads = (
+        "scored",
+        "ABSTAIN",
+        "mean",
+        "95 % interval, on the scale",
+        "if all abstentions were lowest, highest",
+    )
+    return Table("Scores", columns("criterion", "model", "scale", figures=heads), rows, heads=3)
+
+
+def _group(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Section:
+    pooled = {(group_key(one.tags, names), one.criterion): one for one in rows if one.all_models}
+    criteria = list(dict.fromkeys(criterion for _, criterion in pooled if criterion))
+
+    def cell(key: str, criterion: str) -> Cell | None:
+        one = pooled.get((key, criterion))
+        return one and estimate_cell(one.pass_rate, samples_link(one.tags, measure=criterion), heat=True)
+
+    title = ", ".join(names).capitalize()
+    table = matrix(
+        f"PASS of judged by {title.lower()} and criterion", names, group_rows(names, rows), criteria, cell
+    )
+    return Section(
+        f"{title} by criterion", [table], "The share of PASS among PASS and FAIL, over all models."
+    )
+
+
+def _group_scores(names: Sequence[str], rows: Sequence[ScoreFigures]) -> Section:
+    def column(one: ScoreFigures) -> str:
+        return f"{one.criterion} ({one.lowest} to {one.highest})"
+
+    found = {(group_key(one.tags, names), column(one)): one for one in rows}
+    heads = list(dict.fromkeys(column(one) for one in rows))
+
+    def cell(key: str, head: str) -> Cell | None:
+        one = found.get((key, head))
+        if one is None:
+            return None
+        scale = (float(one.lowest), float(one.highest))
+        link = samples_link(one.tags, measure=one.criterion)
+        return estimate_cell(one.mean, link, scale=scale, heat=True, show=figure)
+
+    title = ", ".join(names).capitalize()
+    table = matrix(
+        f"Mean score by {title.lower()} and criterion", names, group_rows(names, rows), heads, cell
+    )
+    return Section(
+        f"{title} by score", [table], "Mean scores over all models, on the scale of each criterion."
+    )
+
+
+def _panels(panels: Sequence[PanelFigures]) -> Table:
+    rows = [
+        [
+            Cell(one.criterion, samples_link(measure=one.criterion)),
+            count(one.text_count),
+            count(one.differing_count),
+            Cell(percent_of(one.differing_share if one.HasField("differing_share") else None)),
+            Cell(figure(one.mean_difference if one.HasField("mean_difference") else None)),
+        ]
+        for one in panels
+    ]
+    heads = ("texts", "judges differ", "share", "mean difference")
+    return Table("Agreement of panels", columns("criterion", figures=heads), rows)

@@ -1,0 +1,132 @@
+"""``dramaturg evaluate texts`` and ``runs create texts`` as processes, against a gateway over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dramaturg.judge.verdicts import failed, passed, scored
+from dramaturg.testing import serve_gateway
+from tests.support.command_line import Finished, dramaturg, read_jsonl
+from tests.support.texts import best, judge, registered
+
+EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "texts"
+RUBRIC = EXAMPLES / "rubric.toml"
+
+
+@pytest.fixture
+async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[str]:
+    """A gateway that keeps runs, with two judges: one praises all, one fails what "beta" says of refunds."""
+
+    def strict(request: object, candidate: object) -> object:
+        return [
+            scored(one.id, 2)
+            if one.HasField("scale")
+            else failed(one.id)
+            if "money" in candidate.text
+            else passed(one.id)  # type: ignore[attr-defined]
+            for one in request.criteria  # type: ignore[attr-defined]
+        ]
+
+    judges = registered(judge(best), judge(strict))
+    runs = {"enabled": True, "url": f"sqlite:///{tmp_path}/runs.sqlite3"}
+    async with serve_gateway(*judges, runs=runs) as server:
+        monkeypatch.setenv("DRAMATURG_TARGET", server.target)
+        yield server.target
+
+
+@pytest.fixture
+async def rows(tmp_path: Path) -> Path:
+    file = tmp_path / "answers.jsonl"
+    done = await dramaturg("convert", "texts", EXAMPLES / "answers.csv", file)
+    assert (done.code, done.err) == (0, f"3 tasks with 6 texts to {file}; 0 rows left out\n")
+    return file
+
+
+async def evaluate(
+    rows: Path, target: str, folder: Path, *options: str | Path, tables: bool = False
+) -> Finished:
+    shown = () if tables else ("--json",)
+    return await dramaturg(
+        "evaluate", "texts", rows, "--target", target, "--out", folder / "out", *shown, *options
+    )
+
+
+async def test_a_rubric_of_a_file_judges_every_row(target: str, rows: Path, tmp_path: Path) -> None:
+    done = await evaluate(rows, target, tmp_path, "--criteria", RUBRIC)
+    assert done.code == 0, done.err
+    found = done.json
+    assert (found["sample_count"], found["texts"]["text_count"]) == (3, 6)
+    pooled = {one["criterion"]: one for one in found["texts"]["verdicts"] if one["all_models"]}
+    step = pooled["names_the_next_step"]
+    assert (step["pass_count"], step["fail_count"]) == (5, 1)
+    (tone,) = [one for one in found["texts"]["scores"] if one["all_models"]]
+    assert (tone["score_count"], tone["mean"]["value"]) == (6, pytest.approx((5 * 5 + 1) / 6))
+    assert [one["model"] for one in found["leaderboard"]] == ["alpha", "beta"]
+    results = read_jsonl(tmp_path / "out" / "results.jsonl")
+    assert [one["task"]["id"] for one in results] == ["late-parcel", "broken-lamp", "late-refund"]
+    again = await dramaturg("summarize", tmp_path / "out", "--json")
+    assert again.json["texts"] == found["texts"]
+
+
+async def test_the_tables_name_models_criteria_scales_and_panels(
+    target: str, rows: Path, tmp_path: Path
+) -> None:
+    panel = ("--judge", "rubric-judge=judge-0", "--judge", "rubric-judge=judge-1")
+    options = ("--criteria", RUBRIC, *panel, "--group-by", "topic")
+    done = await evaluate(rows, target, tmp_path, *options, tables=True)
+    assert done.code == 4, done.err  # the panel splits
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert "tone 1 to 5 6 0 3.08 1.29 to 4.88 3.08 to 3.08" in lines
+    assert "PANEL_SPLIT 4" in lines
+    assert "tone 5 5 100.0% 3.00" in lines
+    assert any(line.startswith("delivery tone 1 to 5") for line in lines)
+
+
+async def test_a_run_has_the_figures_of_the_command(target: str, rows: Path, tmp_path: Path) -> None:
+    done = await dramaturg("runs", "create", "texts", rows, "--criteria", RUBRIC, "--watch", "--json")
+    assert done.code == 0, done.err
+    run = done.json
+    assert (run["state"], run["samples"]) == ("SUCCEEDED", 3)
+    summary = (await dramaturg("runs", "summary", run["id"], "--json")).json
+    command = await evaluate(rows, target, tmp_path, "--criteria", RUBRIC)
+    assert summary["texts"] == command.json["texts"]
+    assert summary["leaderboard"] == command.json["leaderboard"]
+    ranked = (await dramaturg("runs", "leaderboard", run["id"], "--json")).json
+    assert [one["model"] for one in ranked["models"]] == ["alpha", "beta"]
+    exported = tmp_path / "rows.jsonl"
+    assert (await dramaturg("runs", "export", run["id"], "-o", exported)).code == 0
+    labels = {row.get("label") for row in read_jsonl(exported) if row["measure"] == "tone"}
+    assert labels == {"5 of 1 to 5", "1 of 1 to 5"}
+
+
+async def test_without_a_model_lengths_are_judged(rows: Path, tmp_path: Path) -> None:
+    done = await dramaturg(
+        "evaluate", "texts", rows, "--criteria", RUBRIC, "--offline", "--out", tmp_path / "out", "--json"
+    )
+    verdicts = {one["criterion"]: one for one in done.json["texts"]["verdicts"] if one["all_models"]}
+    assert (verdicts["at_most_80_words"]["pass_count"], verdicts["at_most_80_words"]["fail_count"]) == (5, 1)
+    assert verdicts["names_the_next_step"]["abstentions_by_reason"] == {"NOT_SUPPORTED": 5}
+
+
+async def test_rows_without_a_rubric_need_one(target: str, rows: Path, tmp_path: Path) -> None:
+    done = await dramaturg("evaluate", "texts", rows, "--target", target, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "criteria" in done.err
+    broken = tmp_path / "rubric.toml"
+    broken.write_text("[[criteria]]\nid = 'A'\npasses = 'x'\n", encoding="utf-8")
+    done = await dramaturg("evaluate", "texts", rows, "--criteria", broken, "--target", target)
+    assert (done.code, "criteria[0].id" in done.err) == (2, True)
+
+
+async def test_a_row_may_have_a_rubric_of_its_own(target: str, rows: Path, tmp_path: Path) -> None:
+    own = {"criteria": [{"id": "kind", "passes": "It is kind."}]}
+    lines = [json.dumps({**row, **own}) + "\n" for row in read_jsonl(rows)]
+    await asyncio.to_thread(rows.write_text, "".join(lines))
+    done = await evaluate(rows, target, tmp_path)
+    assert done.code == 0, done.err
+    assert {one["criterion"] for one in done.json["texts"]["verdicts"]} == {"kind", ""}

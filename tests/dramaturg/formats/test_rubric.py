@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dramaturg.formats.rubric import RubricError, read_rubric
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "texts" / "rubric.toml"
+
+
+def test_the_example_has_verdicts_and_a_scale() -> None:
+    criteria = {one.id: one for one in read_rubric(EXAMPLE)}
+    assert criteria["at_most_80_words"].passes == "The answer has at most 80 words."
+    assert (criteria["tone"].scale.lowest, criteria["tone"].scale.highest) == (1, 5)
+    assert [anchor.value for anchor in criteria["tone"].scale.anchors] == [5, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[[criteria]", "is not TOML"),
+        ("", "has no [[criteria]]"),
+        ("[[criteria]]\nid = 'a'\npass = 'x'", "is no rubric"),
+        ("[[criteria]]\nid = 'Not snake'\npasses = 'x'", "criteria[0].id"),
+        ("[[criteria]]\nid = 'a'\nscale = 5", "is no rubric"),
+        ("\n".join(f"[[criteria]]\nid = 'c{index}'\npasses = 'x'" for index in range(51)), "criteria: "),
+    ],
+)
+def test_a_file_that_is_no_rubric_is_refused(text: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "rubric.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RubricError) as raised:
+        read_rubric(file)
+    assert problem in str(raised.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rubric.toml"
+    file.write_bytes(b"\xff")
+    with pytest.raises(RubricError, match="not UTF-8"):
+        read_rubric(file)
