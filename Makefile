@@ -17,7 +17,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-servers test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow test-servers test-typescript test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,11 +26,11 @@ demo: $(VENV)/.platform ## Sets up the environment and evaluates eight tasks wit
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev ## Sets up the environment and runs the tests, except the slow ones.
-	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers"
+	@$(PYTEST) -m "not slow and not k8s and not endurance and not alone and not real_servers and not typescript"
 	@$(BIN)/python -m pytest -q -m alone
 
 test-slow: $(VENV)/.dev ## Runs the slow tests: faults, bursts, processes.
-	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers"
+	@$(PYTEST) -m "slow and not k8s and not endurance and not real_servers and not typescript"
 
 SERVERS := .tools/servers
 test-servers: $(VENV)/.dev $(SERVERS)/.litellm $(SERVERS)/.aimock $(SERVERS)/.transformers ## Installs servers of other projects and tests the providers against them.
@@ -50,6 +50,10 @@ $(SERVERS)/.transformers:
 	@$(SERVERS)/transformers/bin/pip install -q torch==2.13.0
 	@$(SERVERS)/transformers/bin/pip install -q 'transformers[serving]'
 	@touch $@
+
+test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
+	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build
+	@$(BIN)/python -m pytest -q -n 0 -m typescript tests/sdk
 
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance
