@@ -31,10 +31,11 @@ def _rows(result: GraphsResult, texts: bool) -> Iterator[RunResult]:
     writes = result.task in {GRAPH_TASK_GENERATE, GRAPH_TASK_PIPELINE}
     scored = not writes or any(graph.HasField("score") for graph in result.graphs)
     compared = writes or any(graph.HasField("distance") for graph in result.graphs)
+    both = any(graph.HasField("text_distance") for graph in result.graphs)
     for graph in result.graphs:
         rows = [
             *(_scores(graph, result.reference, writes=writes) if scored else ()),
-            *(_distance(graph) if compared else ()),
+            *(_distance(graph, both=both) if compared else ()),
         ]
         for row in rows:
             row.model = graph.model
@@ -73,8 +74,13 @@ def _why_unscored(
     return ABSTAIN_REASON_JUDGE_UNAVAILABLE if same else ABSTAIN_REASON_NOT_APPLICABLE
 
 
-def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
-    """The cost of the best mapping found, and the lower bound: the true distance lies between the two."""
+def _distance(graph: MeasuredGraph, *, both: bool) -> Iterator[RunResult]:
+    """The cost of the best mapping found, and the lower bound: the true distance lies between the two.
+
+    Args:
+        graph: The graph.
+        both: Whether there is also a row for the distance by text.
+    """
     row, bound = RunResult(measure="edit_distance"), RunResult(measure="edit_distance/lower_bound")
     if not graph.HasField("distance"):
         for one in (row, bound):
@@ -88,6 +94,15 @@ def _distance(graph: MeasuredGraph) -> Iterator[RunResult]:
             row.rationale = "The distance lies between these bounds; neither was proven in time."
     yield row
     yield bound
+    if not both:
+        return
+    by_text = RunResult(measure="edit_distance/text")
+    same_events = graph.HasField("distance") and not graph.HasField("event_matches")
+    if graph.HasField("text_distance") or same_events:
+        by_text.value = (graph.distance if same_events else graph.text_distance).upper_bound
+    else:
+        set_abstention(by_text, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
+    yield by_text
 
 
 def _merge(provenances: Sequence[Provenance]) -> Provenance:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
+    EVENT_MATCHING_EMBEDDINGS,
+    EventMatching,
     GraphsResult,
     GraphTask,
     MeasuredGraph,
@@ -27,6 +29,8 @@ GROUP = "group"
 """The tag under which scores carry the value that they are grouped by."""
 
 
+TEXT = "text"
+"""The matching of events by equal texts or ids."""
 MEASURES = ("precision", "recall", "f1", "iou", "edge_difference", "extra_edges", "missing_edges")
 """The measures, in the order of the JSON."""
 
@@ -62,8 +66,12 @@ class Counts:
     """How many were to be compared reduced and could not, because a graph has a cycle."""
     unmeasured: int = 0
     """How many graphs miss a measure that was wanted."""
-    distances: defaultdict[str, DistanceSums] = field(default_factory=lambda: defaultdict(DistanceSums))
-    """The edit distances, by mode."""
+    event_count_mismatches: int = 0
+    """How many written graphs have another number of events than requested."""
+    distances: defaultdict[tuple[str, str], DistanceSums] = field(
+        default_factory=lambda: defaultdict(DistanceSums)
+    )
+    """The edit distances, by mode and matching."""
 
     def add(self, measured: MeasuredGraph) -> None:
         """Counts a graph."""
@@ -81,8 +89,13 @@ class Counts:
             self.checked += 1
             self.cyclic += not measured.report.acyclic
         self.unreduced += measured.score.unreduced
+        if measured.HasField("graph") and measured.requested_event_count:
+            self.event_count_mismatches += measured.requested_event_count != len(measured.graph.events)
         if measured.HasField("distance"):
-            self.distances[_mode_name(measured.distance.mode)].add(measured.distance)
+            matching = _matching_name(measured.event_matches.matching)
+            self.distances[_mode_name(measured.distance.mode), matching].add(measured.distance)
+        if measured.HasField("text_distance"):
+            self.distances[_mode_name(measured.text_distance.mode), TEXT].add(measured.text_distance)
 
     def describe(self) -> dict[str, Any]:
         """The counts as JSON."""
@@ -125,7 +138,10 @@ class Figures(NamedTuple):
                 **averages_entry(self.scores),
                 "macro_f1_abstentions_zero": self.f1_with_abstentions,
             }
-        distances = {mode: sums.describe() for mode, sums in self.counts.distances.items()}
+        distances = {
+            mode if matching == TEXT else f"{mode}, {matching}": sums.describe()
+            for (mode, matching), sums in self.counts.distances.items()
+        }
         return {**self.counts.describe(), "edges": edges, "distances": distances}
 
 
@@ -205,6 +221,10 @@ def task_name(task: GraphTask.ValueType) -> str:
 
 def _mode_name(mode: DistanceMode.ValueType) -> str:
     return DistanceMode.Name(mode).removeprefix("DISTANCE_MODE_").lower().replace("_", "-")
+
+
+def _matching_name(matching: EventMatching.ValueType) -> str:
+    return "embeddings" if matching == EVENT_MATCHING_EMBEDDINGS else TEXT
 
 
 def _rank(value: str) -> tuple[bool, float, str]:

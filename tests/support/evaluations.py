@@ -11,6 +11,7 @@ from typing import Any
 
 from dramaturg.api.common.v1.decision_pb2 import Decision
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
+from dramaturg.api.embedding.v1 import embedding_service_pb2, embedding_service_pb2_grpc
 from dramaturg.api.generation.v1 import (
     authoring_service_pb2,
     authoring_service_pb2_grpc,
@@ -54,6 +55,10 @@ _SERVICES: dict[str, tuple[Any, Callable[..., None]]] = {
     "author": (
         authoring_service_pb2.DESCRIPTOR.services_by_name["AuthoringService"],
         authoring_service_pb2_grpc.add_AuthoringServiceServicer_to_server,
+    ),
+    "embedding": (
+        embedding_service_pb2.DESCRIPTOR.services_by_name["EmbeddingService"],
+        embedding_service_pb2_grpc.add_EmbeddingServiceServicer_to_server,
     ),
     "edges": (
         edge_service_pb2.DESCRIPTOR.services_by_name["EdgeService"],

@@ -76,7 +76,11 @@ async def serve_graph_service() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def graphs_gateway(
-    graph: str, predict: Method | None = None, write: Method | None = None, **settings: Any
+    graph: str,
+    predict: Method | None = None,
+    write: Method | None = None,
+    embedding: str = "",
+    **settings: Any,
 ) -> AsyncIterator[str]:
     """The gateway with a running graph service, maybe an edge service and an author made of functions.
 
@@ -84,6 +88,7 @@ async def graphs_gateway(
         graph: The graph service's target.
         predict: What the edge service answers.
         write: What the author writes.
+        embedding: The target of an embedding service. Empty: none.
         settings: The gateway's other settings.
 
     Yields:
@@ -91,6 +96,8 @@ async def graphs_gateway(
     """
     fakes = [("edges", "PredictEdges", predict), ("author", "WriteScriptGraph", write)]
     judges = [JudgeEntry(role="graph", name="built-in", target=graph)]
+    if embedding:
+        judges.append(JudgeEntry(role="embedding", name="built-in", target=embedding))
     async with AsyncExitStack() as stack:
         for role, name, method in fakes:
             if method is not None:

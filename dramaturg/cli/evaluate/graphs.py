@@ -52,6 +52,22 @@ class DistanceModeName(StrEnum):
     LABEL_FREE = "label-free"
 
 
+class EventMatchingName(StrEnum):
+    """How written events are matched with the reference's (``evaluation.v1.EventMatching``)."""
+
+    TEXT = "text"
+    EMBEDDINGS = "embeddings"
+
+
+EventMatching = Annotated[
+    EventMatchingName | None,
+    typer.Option(help="Matching of written events in the distance. Default: embeddings, if they are served."),
+]
+MatchThreshold = Annotated[
+    float | None, typer.Option(min=-1, max=1, help="Least cosine of matched events. Default: 0.75.")
+]
+
+
 @dataclass(frozen=True)
 class GraphOverrides:
     """Settings of the command line for every row; absent ones keep the row's value."""
@@ -72,6 +88,10 @@ class GraphOverrides:
     """Whether graphs are reduced before they are compared."""
     unusable_outputs_abstain: bool = False
     """Whether unusable outputs of models abstain."""
+    event_matching: EventMatchingName | None = None
+    """How written events are matched."""
+    match_threshold: float | None = None
+    """The least cosine of matched events."""
 
     def apply(self, request: EvaluateGraphsRequest) -> None:
         """Sets them in a request."""
@@ -92,6 +112,11 @@ class GraphOverrides:
             request.reduce = self.reduce
         if self.unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
+        if self.event_matching is not None:
+            name = f"EVENT_MATCHING_{_constant(self.event_matching)}"
+            request.event_matching = graphs_pb2.EventMatching.Value(name)
+        if self.match_threshold is not None:
+            request.match_threshold = self.match_threshold
 
 
 @takes_groups
@@ -123,6 +148,8 @@ def graphs(
         bool | None,
         typer.Option("--reduce/--no-reduce", help="Compare transitive reductions. Default: that of the row."),
     ] = None,
+    event_matching: EventMatching = None,
+    match_threshold: MatchThreshold = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
@@ -158,12 +185,14 @@ def graphs(
         distance_mode,
         reduce,
         unusable_outputs_abstain,
+        event_matching,
+        match_threshold,
     )
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateGraphsRequest,
-            roles=("author", "edges", "graph"),
+            roles=("author", "edges", "graph", "embedding"),
             evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
             apply=overrides.apply,
             noun="graphs",

@@ -41,6 +41,12 @@ def _of_setup(title: str, rows: Sequence[GraphFigures]) -> Iterator[Table | str]
     for mode in dict.fromkeys(distances.mode for one in rows for distances in one.distances):
         yield _distances(rows, mode)
     for one in rows:
+        if not one.tags and one.event_count_mismatch_count:
+            yield (
+                f"{one.event_count_mismatch_count} of {one.graph_count} graphs have another number of events "
+                "than requested"
+            )
+    for one in rows:
         if not one.tags and one.abstentions_by_reason:
             yield _abstentions(one)
 
@@ -70,13 +76,13 @@ def _edges(rows: Sequence[GraphFigures]) -> Table:
 
 def _distances(rows: Sequence[GraphFigures], mode: str) -> Table:
     title = f"edit distance, {mode}, mean edits"
-    table = figures_table("proven", "distance", *_EDITS.values(), title=title)
+    table = figures_table("matching", "proven", "distance", *_EDITS.values(), title=title)
     for one in rows:
         for found in one.distances:
             if found.mode == mode:
                 edits = [number(found.mean_edits[edit], 2) for edit in _EDITS]
                 proven = f"{found.proven_count}/{found.measured_count}"
-                table.add_row(group_name(one.tags), proven, _mean(found), *edits)
+                table.add_row(group_name(one.tags), found.matching, proven, _mean(found), *edits)
     return table
 
 

@@ -158,6 +158,7 @@ def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
     rows = [
         [
             *_name(one),
+            Cell(found.matching),
             Cell(f"{found.proven_count:,} of {found.measured_count:,}"),
             Cell(_mean(found)),
             *(Cell(figure(found.mean_edits[edit])) for edit in _EDITS),
@@ -167,7 +168,12 @@ def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
         if found.mode == mode
     ]
     heads = ("proven", "distance", *_EDITS.values())
-    return Table(f"Edit distance, {mode}", columns("model", "task", "group", figures=heads), rows, heads=2)
+    return Table(
+        f"Edit distance, {mode}",
+        columns("model", "task", "group", "matching", figures=heads),
+        rows,
+        heads=2,
+    )
 
 
 def _mean(found: DistanceFigures) -> str:

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
+from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_TEXT, MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.graphs.matching import DEFAULT_THRESHOLD, match_events
 from gateway.evaluations.graphs.plan import GraphsPlan
+from gateway.judges.selection import JudgeAssignment
 
 
 class GraphMeasurer:
@@ -61,8 +63,9 @@ class GraphMeasurer:
             measured.failures.extend(failures)
         if blank.HasField("score"):
             measured.score.CopyFrom(blank.score)
-        if blank.HasField("distance"):
-            measured.distance.CopyFrom(blank.distance)
+        for name in ("distance", "text_distance", "event_matches"):
+            if blank.HasField(name):
+                getattr(measured, name).CopyFrom(getattr(blank, name))
 
     async def _check(self, measured: MeasuredGraph) -> Sequence[str]:
         answer = await ask(
@@ -106,6 +109,43 @@ class GraphMeasurer:
     async def _compare(
         self, measured: MeasuredGraph, mode: pb.DistanceMode.ValueType, *, same_events: bool
     ) -> Sequence[str]:
+        if same_events:
+            # The same text may name two events, and an event that only edges name has none.
+            return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_ID)
+        if self._plan.embedder is None:
+            measured.event_matches.matching = EVENT_MATCHING_TEXT
+            return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_NORMALISED_TEXT)
+        by_meaning, by_text = await asyncio.gather(
+            self._compare_by_meaning(measured, self._plan.embedder, mode),
+            self._distance(measured, measured.text_distance, mode, pb.LABEL_RULE_NORMALISED_TEXT),
+        )
+        return [*by_meaning, *by_text]
+
+    async def _compare_by_meaning(
+        self, measured: MeasuredGraph, embedder: JudgeAssignment, mode: pb.DistanceMode.ValueType
+    ) -> Sequence[str]:
+        request = self._plan.request
+        threshold = request.match_threshold if request.HasField("match_threshold") else DEFAULT_THRESHOLD
+        found = await match_events(
+            embedder, self._timeouts, measured.graph.events, request.reference.events, threshold
+        )
+        if isinstance(found, str):
+            who = f"{embedder.role.name} {embedder.judge.name!r}"
+            return [f"The edit distance by meaning is not measured: {who} {found}."]
+        measured.event_matches.CopyFrom(found)
+        equal = [
+            pb.EventPair(first_id=match.event_id, second_id=match.reference_id) for match in found.matches
+        ]
+        return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_GIVEN, equal)
+
+    async def _distance(
+        self,
+        measured: MeasuredGraph,
+        place: pb.MeasureEditDistanceResponse,
+        mode: pb.DistanceMode.ValueType,
+        label_rule: pb.LabelRule.ValueType,
+        equal_labels: Sequence[pb.EventPair] = (),
+    ) -> Sequence[str]:
         request = self._plan.request
         answer = await ask(
             self._plan.measurer,
@@ -115,15 +155,15 @@ class GraphMeasurer:
                 first=measured.graph,
                 second=request.reference,
                 mode=mode,
-                # The same text may name two events, and an event that only edges name has none.
-                label_rule=pb.LABEL_RULE_ID if same_events else pb.LABEL_RULE_NORMALISED_TEXT,
+                label_rule=label_rule,
+                equal_labels=equal_labels,
                 reduce=request.reduce,
             ),
             pb.MeasureEditDistanceResponse,
         )
         if isinstance(answer, Failure) or answer.mode != mode:
             return [self._failure("The edit distance is not measured", answer)]
-        measured.distance.CopyFrom(answer)
+        place.CopyFrom(answer)
         return []
 
     def _failure(self, what: str, answer: Failure | Message) -> str:

@@ -10,7 +10,7 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphT
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
-from dramaturg.judge.roles import AUTHOR, EDGES, GRAPH, Role
+from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, Role
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.graphs.soundness import check_graph
@@ -20,7 +20,7 @@ from gateway.judges.selection import JudgeAssignment, check_selections, select_j
 FEWEST_EVENTS, MOST_EVENTS = 2, 40
 """The limits of events to order (``generation.v1.PredictEdgesRequest``); the maximum also for writing."""
 
-_ROLES = (AUTHOR, EDGES, GRAPH)
+_ROLES = (AUTHOR, EDGES, GRAPH, EMBEDDING)
 _ASKED = {
     graphs_pb2.GRAPH_TASK_PREDICT_EDGES: (EDGES,),
     graphs_pb2.GRAPH_TASK_GENERATE: (AUTHOR,),
@@ -43,6 +43,8 @@ class GraphsPlan:
     """The predictor of edges. None if none is needed."""
     measurer: JudgeAssignment
     """The graph service: measures graphs and aggregates probabilities to graphs."""
+    embedder: JudgeAssignment | None = None
+    """The embedding service by which events are matched. None: they are matched by text."""
 
     @property
     def writes(self) -> bool:
@@ -70,6 +72,8 @@ class GraphsPlan:
                 if len(self.models) == 1:
                     selection.model = self.model_of(assignment, self.models[0])
         accepted.judges.append(self.measurer.describe())
+        if self.embedder is not None:
+            accepted.judges.append(self.embedder.describe())
         return accepted
 
 
@@ -99,7 +103,8 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
     ]
     if violations:
         raise invalid_fields(violations)
-    assignments = select_judges(request.judges, (*asked, GRAPH), registry, "")
+    measured = (GRAPH, EMBEDDING) if _matches_by_meaning(request, task, registry) else (GRAPH,)
+    assignments = select_judges(request.judges, (*asked, *measured), registry, "")
     by_role = {assignment.role: assignment for assignment in assignments}
     return GraphsPlan(
         request=request,
@@ -108,7 +113,18 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
         author=by_role.get(AUTHOR),
         edges=by_role.get(EDGES),
         measurer=by_role[GRAPH],
+        embedder=by_role.get(EMBEDDING),
     )
+
+
+def _matches_by_meaning(
+    request: EvaluateGraphsRequest, task: GraphTask.ValueType, registry: Registry
+) -> bool:
+    if request.event_matching:
+        return request.event_matching == graphs_pb2.EVENT_MATCHING_EMBEDDINGS
+    selected = any(selection.role == EMBEDDING.name for selection in request.judges)
+    served = selected or registry.default(EMBEDDING.name) is not None
+    return served and task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES
 
 
 def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:

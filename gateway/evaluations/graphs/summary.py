@@ -57,7 +57,8 @@ class GraphsFigures(KindFigures):
                 unmeasured_count=counts.unmeasured,
                 edges=edges,
                 macro_f1_abstentions_zero=Figures(counts, edges).f1_with_abstentions,
-                distances=[_distances(mode, sums) for mode, sums in sorted(counts.distances.items())],
+                distances=[_distances(*key, sums) for key, sums in sorted(counts.distances.items())],
+                event_count_mismatch_count=counts.event_count_mismatches,
             )
             summary.graphs.figures.append(figures)
 
@@ -73,10 +74,11 @@ class GraphsFigures(KindFigures):
         return None if response is None else response.summary
 
 
-def _distances(mode: str, sums: DistanceSums) -> DistanceFigures:
+def _distances(mode: str, matching: str, sums: DistanceSums) -> DistanceFigures:
     described = sums.describe()
     return DistanceFigures(
         mode=mode,
+        matching=matching,
         measured_count=sums.measured,
         proven_count=sums.proven,
         edits_proven_count=sums.edits_proven,

@@ -10,7 +10,9 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.cli.evaluate.graphs import (
     CyclePolicyName,
     DistanceModeName,
+    EventMatching,
     GraphOverrides,
+    MatchThreshold,
     MethodName,
     TaskName,
 )
@@ -29,6 +31,8 @@ def graphs(
     ] = None,
     distance_mode: Annotated[DistanceModeName | None, typer.Option(help="Mode of the edit distance.")] = None,
     reduce: Annotated[bool, typer.Option("--reduce", help="Compare transitive reductions.")] = False,
+    event_matching: EventMatching = None,
+    match_threshold: MatchThreshold = None,
 ) -> EvaluateGraphsRequest:
     """Creates a run that evaluates script graphs that models predict or write (proScript).
 
@@ -43,5 +47,7 @@ def graphs(
         cycle_policy=cycle_policy,
         distance_mode=distance_mode,
         reduce=reduce or None,
+        event_matching=event_matching,
+        match_threshold=match_threshold,
     ).apply(row)
     return row

@@ -1,0 +1,94 @@
+"""Matches written events with those of the reference by the meaning of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest, EmbedResponse
+from dramaturg.api.embedding.v1.embedding_service_pb2_grpc import EmbeddingServiceStub
+from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_EMBEDDINGS, EventMatches
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.failures import Failure
+from gateway.judges.selection import JudgeAssignment
+
+DEFAULT_THRESHOLD = 0.75
+"""The default of ``EvaluateGraphsRequest.match_threshold``; docs/graphs.md has its measurement."""
+
+Floats = NDArray[np.float64]
+
+
+async def match_events(
+    assignment: JudgeAssignment,
+    timeouts: Timeouts,
+    events: Sequence[Event],
+    reference: Sequence[Event],
+    threshold: float,
+) -> EventMatches | str:
+    """Matches events one to one. Events without text match none.
+
+    Args:
+        assignment: The embedding service.
+        timeouts: The timeouts of calls.
+        events: The events of the model.
+        reference: The events of the reference.
+        threshold: The least cosine of two matched events.
+
+    Returns:
+        The matches; or the problem, a predicate whose subject is the service.
+    """
+    matches = EventMatches(
+        matching=EVENT_MATCHING_EMBEDDINGS, threshold=threshold, service=assignment.judge.name
+    )
+    mine = [event for event in events if event.text.strip()]
+    theirs = [event for event in reference if event.text.strip()]
+    if not (mine and theirs):
+        return matches
+    stub = EmbeddingServiceStub(assignment.judge.channel)
+    request = EmbedRequest(texts=[event.text for event in (*mine, *theirs)], model=assignment.model)
+    answer = await ask(assignment, timeouts, stub.Embed, request, EmbedResponse)
+    if isinstance(answer, Failure):
+        return answer.explanation
+    vectors = _vectors(answer, len(mine) + len(theirs))
+    if vectors is None:
+        return "answered with other vectors than one of length 1 for each text"
+    matches.model, matches.weights_sha256 = answer.model, answer.weights_sha256
+    similarities = vectors[: len(mine)] @ vectors[len(mine) :].T
+    for row, column in assign(similarities, threshold):
+        matches.matches.add(
+            event_id=mine[row].id,
+            reference_id=theirs[column].id,
+            similarity=similarities[row, column],
+        )
+    return matches
+
+
+def assign(similarities: Floats, threshold: float) -> list[tuple[int, int]]:
+    """The one-to-one pairs with the largest sum of similarities, among pairs that reach the threshold.
+
+    Args:
+        similarities: Events of the model x events of the reference.
+        threshold: The least similarity of a pair.
+
+    Returns:
+        Rows and columns, by row.
+    """
+    # Cosines are at least -1, so that each allowed pair adds to the sum. Rounding must not part equal texts.
+    allowed = similarities >= threshold - 1e-6
+    rows, columns = linear_sum_assignment(np.where(allowed, similarities + 2.0, 0.0), maximize=True)
+    return [
+        (int(row), int(column)) for row, column in zip(rows, columns, strict=True) if allowed[row, column]
+    ]
+
+
+def _vectors(answer: EmbedResponse, count: int) -> Floats | None:
+    if len({len(one.values) for one in answer.embeddings}) != 1 or len(answer.embeddings) != count:
+        return None
+    vectors = np.array([one.values for one in answer.embeddings], np.float64)
+    if not np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-3):  # also false for NaN
+        return None
+    return vectors
