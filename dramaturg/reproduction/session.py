@@ -6,13 +6,14 @@ import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as run_service
+from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, Run, RunBudget, RunLimits, RunSample, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions, TagGrouping
 from dramaturg.client import DramaturgClient
@@ -44,6 +45,15 @@ class RunRecord:
     """Its figures."""
 
 
+class Estimate(NamedTuple):
+    """What a run is expected to take."""
+
+    name: str
+    """The part of the reproduction."""
+    response: EstimateRunResponse
+    """The calls, tokens, cost and time."""
+
+
 @dataclass
 class Session:
     """The models and the gateway of a reproduction.
@@ -70,8 +80,16 @@ class Session:
     """The concurrency of each run."""
     seed: int = 0
     """The seed of draws and intervals."""
+    announce: Callable[[Estimate], None] = lambda _: None
+    """Receives the estimate of each new run before it is created."""
+    dry_run: bool = False
+    """Whether runs are estimated only. Their summaries are then empty."""
+    pilot_sample_count: int = 0
+    """The number of samples that an estimate of a dry run evaluates, which are bought."""
     runs: list[RunRecord] = field(default_factory=list)
     """The runs so far."""
+    estimates: list[Estimate] = field(default_factory=list)
+    """The estimates of a dry run."""
 
     @property
     def offline(self) -> bool:
@@ -126,7 +144,11 @@ class Session:
             found.budget.CopyFrom(self.budget)
         if self.limits is not None:
             found.limits.CopyFrom(self.limits)
-        run = await self._start(found, identity)
+        if self.dry_run:
+            response = await self.client.estimate_run(found, pilot_sample_count=self.pilot_sample_count)
+            self.estimates.append(Estimate(name, response))
+            return Summary()
+        run = await self._start(name, found, identity)
         ended = run if run.state in ENDED else await self.follow(run.id)
         summary = (await self.client.runs.summary(ended.id, options or self.options())).summary
         if summary.WhichOneof("kind") is None:
@@ -142,12 +164,13 @@ class Session:
         """
         return await self.client.summarize(samples, options or self.options())
 
-    async def _start(self, spec: RunSpec, identity: bytes) -> Run:
+    async def _start(self, name: str, spec: RunSpec, identity: bytes) -> Run:
         """The run of this spec: an earlier one, continued, or a new one."""
         runs = self.client.runs
         earlier = [one async for one in runs.find(labels={LABEL: spec.labels[LABEL]})]
         known = next((one for one in earlier if one.state != run_pb2.RUN_STATE_CANCELLED), None)
         if known is None:
+            self.announce(Estimate(name, await self.client.estimate_run(spec)))
             # The id of a cancelled run would return that run.
             request_id = "" if earlier else str(uuid.UUID(bytes=identity[:16], version=4))
             return await runs.create(spec, request_id=request_id)

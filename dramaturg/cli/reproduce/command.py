@@ -7,16 +7,19 @@ from typing import Annotated
 
 import typer
 
+from dramaturg.cli.cells import money
+from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_models
 from dramaturg.cli.options import Limit, ModelsUnderTest, Target
 from dramaturg.cli.platform import PARTIAL, fail, gateway, output, run
 from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
+from dramaturg.cli.terminal import echo
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.reproduction.figures import NO_PLOTS, can_draw
 from dramaturg.reproduction.folder import INDEX, write_folder
 from dramaturg.reproduction.paper import DataError, PaperName, Reproduction, find_paper
-from dramaturg.reproduction.session import RunStoppedError, Session
+from dramaturg.reproduction.session import Estimate, RunStoppedError, Session
 
 app = typer.Typer()
 
@@ -47,6 +50,8 @@ def reproduce(
     concurrency: RunConcurrency = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
+    dry_run: DryRun = False,
+    pilot: Pilot = 0,
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of demonstrations, orders and intervals.")
     ] = 0,
@@ -58,8 +63,11 @@ def reproduce(
     plots), the figures of the runs as JSON, and README.md, which shows all of it and names what is not
     reproduced. Without --target the runs are kept in the folder; with --limit they are samples drawn evenly.
 
+    The expected calls and cost of each run are printed before it is created; --dry-run prints them alone. A
+    run that depends on the result of another one is then missing.
+
     Exit codes: 0 complete, 1 a run failed or samples failed, 2 wrong usage or data, 4 a run is partial (its
-    budget is reached or its coverage is too low), 130 interrupted.
+    budget is reached or its coverage is too low) or a dry run exceeds the budget, 130 interrupted.
 
     For example:
 
@@ -71,14 +79,15 @@ def reproduce(
         fail("name the models under test with --model, or reproduce without a model with --offline")
     try:
         judge_models = parse_models("--judge-model", judge_model or ())
-        out.mkdir(parents=True, exist_ok=True)
+        if not dry_run:
+            out.mkdir(parents=True, exist_ok=True)
     except ValueError as error:
         fail(str(error))
     except OSError as error:
         fail(f"{out}: {error.strerror or error}")
     module = find_paper(paper)
 
-    store = None if target is not None else (out / STORE).absolute()
+    store = None if target is not None or dry_run else (out / STORE).absolute()
 
     async def work() -> tuple[Reproduction, Session]:
         async with (
@@ -95,11 +104,16 @@ def reproduce(
                 budget=make_budget(max_cost_usd, max_tokens),
                 limits=make_limits(concurrency, None),
                 seed=seed,
+                announce=_announce,
+                dry_run=dry_run,
+                pilot_sample_count=pilot,
             )
             return await module.reproduce(session, data), session
 
     try:
         made, session = run(work())
+        if dry_run:
+            raise typer.Exit(_print_estimates(session))
         write_folder(out, made, session.runs)
     except DataError as error:
         fail(str(error))
@@ -114,6 +128,24 @@ def reproduce(
         console.print(NO_PLOTS, style="yellow")
     console.print(f"{len(made.tables)} tables and {len(made.figures)} figures: {out / INDEX}", soft_wrap=True)
     raise typer.Exit(_exit_code(session))
+
+
+def _announce(estimate: Estimate) -> None:
+    """Prints the expected cost of a run before it is created."""
+    found = estimate.response
+    calls = f"{found.model_call_count:,}" if found.HasField("model_call_count") else NOT_KNOWN
+    cost = money(found.cost_usd) if found.HasField("cost_usd") else NOT_KNOWN
+    described = f"{estimate.name}: {found.sample_count:,} samples, model calls: {calls}, cost: {cost}"
+    missing = f"; not included: {'; '.join(found.unknown)}" if found.unknown else ""
+    echo(described + missing, err=True)
+
+
+def _print_estimates(session: Session) -> int:
+    codes = [0]
+    for name, response in session.estimates:
+        typer.echo(name)
+        codes.append(print_estimate(response, as_json=False))
+    return max(codes)
 
 
 def _exit_code(session: Session) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,3 +161,15 @@ def test_without_a_model_counts_and_constant_answers_are_those_of_the_labels(
     index = (tmp_path / "README.md").read_text()
     assert "Fleiss' kappa" in index
     assert "Not reproduced" in index
+
+
+def test_a_dry_run_prints_the_planned_calls_and_buys_and_writes_nothing(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    options = ("--model", "a", "--model", "b", "--limit", "20", "--dry-run")
+    finished, server = reproduce_with(lambda _: "", "choice75", data_dir, tmp_path / "out", *options)
+    assert finished.code == 0, finished.err
+    # 20 scenarios, 2 models, 2 prompts.
+    assert re.search(r"model calls +80\b", finished.out)
+    assert not server.calls
+    assert not list((tmp_path / "out").glob("*.*"))

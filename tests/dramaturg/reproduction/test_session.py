@@ -1,0 +1,57 @@
+"""A reproduction whose process is killed is continued by the same command."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.dramaturg.reproduction.test_choice75 import ScriptedModel, assert_table_3, released
+from tests.support.command_line import finish, start
+from tests.support.openai_server import OpenAIServer
+from tests.support.reproductions import environment, read_csv
+
+pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(300)]
+
+LIMIT = 120
+KILLED_AFTER = 150
+"""The calls that are answered before the process is killed, of four for each scenario."""
+
+
+async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    scenarios = list(released(data_dir / "choice75"))
+    dev = [one for one in scenarios if one.split == "dev"]
+    kept = [dev[index * len(dev) // LIMIT] for index in range(LIMIT)]
+    out = tmp_path / "out"
+    command = ("reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", str(LIMIT))
+    options = ("--model", "a", "--model", "b")
+    async with OpenAIServer(ScriptedModel(scenarios), latency=0.05, models=("a", "b", "judge")) as server:
+        variables = environment(server, tmp_path)
+        async with start(*command, *options, environment=variables) as process:
+            async with asyncio.timeout(100):
+                while sum(server.answered.values()) < KILLED_AFTER:
+                    assert process.returncode is None, "the process ended before it was killed"
+                    await asyncio.sleep(0.01)
+            in_flight = server.in_flight
+            process.kill()
+            await process.wait()
+        before = sum(server.calls.values())
+        assert before < LIMIT * 4
+        assert not (out / "table-3.csv").exists()
+        async with start(*command, *options, environment=variables) as process:
+            finished = await finish(process)
+        assert finished.code == 0, finished.err
+        bought = server.calls.copy()
+        async with start(*command, *options, environment=variables) as process:
+            again = await finish(process)
+    assert again.code == 0, again.err
+    assert_table_3(read_csv(out / "table-3.csv"), kept)
+    twice = sum(count - 1 for count in bought.values())
+    # A call under way at the kill was not recorded. Answers on their way to the ledger are few.
+    assert twice <= in_flight + 16, (twice, in_flight, before)
+    assert before + len(bought) > len(kept) * 4, "the second process bought everything"
+    # A complete reproduction makes no call at all.
+    assert server.calls == bought
