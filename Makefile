@@ -17,7 +17,7 @@ SOURCES := pyproject.toml hatch_build.py $(shell find protos -name '*.proto')
 CODE := dramaturg services gateway tests bench examples hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-servers test-typescript test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
+.PHONY: help demo test test-slow test-servers test-typescript test-report test-endurance k8s-check images chart lint format protos up bench wheel lock sbom snapshot breaking model clean
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,13 @@ $(SERVERS)/.transformers:
 test-typescript: $(VENV)/.dev ## Builds the package for TypeScript and tests it.
 	@cd sdk/typescript && npm install --silent --no-audit --no-fund && npm run --silent build
 	@$(BIN)/python -m pytest -q -n 0 -m typescript tests/sdk
+
+test-report: $(VENV)/.dev .tools/axe/.installed ## Opens reports in Chromium and checks their accessibility; needs Debian's chromium.
+	@$(BIN)/python -m pytest -q -n 0 tests/dramaturg/report
+
+.tools/axe/.installed:
+	@npm install --silent --no-audit --no-fund --prefix .tools/axe axe-core@4
+	@touch $@
 
 test-endurance: $(VENV)/.dev ## Runs tests of many minutes: rollouts under load, hostile clients, loss of replicas.
 	@$(BIN)/python -m pytest -q -s -m endurance

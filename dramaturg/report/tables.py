@@ -55,6 +55,8 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     heads: int = 1
+    folded: str = ""
+    """The label under which the table is folded. Empty: it is open."""
 
 
 @dataclass(frozen=True)

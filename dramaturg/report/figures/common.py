@@ -178,9 +178,16 @@ def general_sections(summary: Summary) -> Iterator[Section]:
         rows = _reason_rows(summary.failures_by_reason, summary.sample_count, "")
         note = f"Samples without a result by reason, of {summary.sample_count:,} samples."
         yield Section("Failed samples", [_reason_table("Failed samples by reason", rows)], note)
+    if summary.model_failures:
+        note = (
+            "Outputs of models under test that are refusals, empty or cut off. They count against the model."
+        )
+        yield Section("Unusable outputs", [_failures(summary)], note)
     if summary.judges:
         yield Section("Judges", [_judges(summary.judges)], "As their answers state them.")
     yield Section("Cost and tokens", [_usage(summary.usage)])
+    if summary.notices:
+        yield Section("Limits of these figures", lines=list(summary.notices))
     if summary.problems:
         yield Section("Figures that are missing", lines=list(summary.problems))
 
@@ -196,6 +203,14 @@ def _reason_rows(counts: Mapping[str, int], total: int, name: str) -> Sequence[S
 
 def _reason_table(caption: str, rows: Sequence[Sequence[Cell]]) -> Table:
     return Table(caption, columns("reason", figures=("count", "share", "relative to the largest")), rows)
+
+
+def _failures(summary: Summary) -> Table:
+    rows = [
+        [name_cell(one.model, samples_link(model=one.model)), Cell(one.reason), count(one.judgement_count)]
+        for one in summary.model_failures
+    ]
+    return Table("Unusable outputs by model", columns("model", "reason", figures=("judgements",)), rows)
 
 
 def _judges(judges: Sequence[JudgeFigures]) -> Table:

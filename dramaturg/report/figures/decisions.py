@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from dramaturg.api.evaluation.v1.summary_pb2 import DecisionFigures, DecisionsSummary, Summary
@@ -16,8 +17,6 @@ from dramaturg.report.tables import (
     columns,
     count,
     estimate_cell,
-    group_key,
-    group_rows,
     interval_cell,
     matrix,
     name_cell,
@@ -47,11 +46,8 @@ def sections(summary: Summary) -> Iterator[Section]:
     whole = [one for one in found.figures if not one.tags]
     if whole:
         yield _levels(whole)
-    for setup, figures in groupby(sorted(whole, key=_setup), key=_setup):
-        listed = list(figures)
-        yield Section(
-            f"Accuracy of {_name(setup)}", [_accuracy(setup, listed), *_confusions(listed)], _note(listed)
-        )
+    if whole:
+        yield Section("Accuracy by format and level", list(_setups(whole)), _note(whole))
     for names, rows in by_grouping(summary.options, found.figures):
         yield _group(names, [one for one in rows if (one.format, one.level) == (ALL, ALL)])
     if found.option_orders:
@@ -64,6 +60,14 @@ def sections(summary: Summary) -> Iterator[Section]:
     if found.unscored_choice_count:
         unscored = f"{found.unscored_choice_count:,} choices are not scored: their right choice is not known."
         yield Section("Choices without a gold label", lines=[unscored])
+
+
+def _setups(whole: Sequence[DecisionFigures]) -> Iterator[Table]:
+    """The tables of each setup; folded if there are several setups."""
+    setups = {setup: list(some) for setup, some in groupby(sorted(whole, key=_setup), key=_setup)}
+    for setup, figures in setups.items():
+        for table in (_accuracy(setup, figures), *_confusions(figures)):
+            yield replace(table, folded=table.caption) if len(setups) > 1 else table
 
 
 def _setup(one: DecisionFigures) -> tuple[str, str, str]:
@@ -168,7 +172,8 @@ def _confusion(one: DecisionFigures) -> Table:
         for gold in golds
     ]
     heads = [f"chose {label}" if label else "abstained" for label in predicted]
-    return Table("Right choice by chosen one", columns("right", figures=heads), rows)
+    caption = f"Right choice by chosen one, {_name(_setup(one))}"
+    return Table(caption, columns("right", figures=heads), rows)
 
 
 def _ordered(labels: set[str]) -> Sequence[str]:
@@ -177,18 +182,24 @@ def _ordered(labels: set[str]) -> Sequence[str]:
 
 
 def _group(names: Sequence[str], rows: Sequence[DecisionFigures]) -> Section:
-    cells = {(group_key(one.tags, names), _name(_setup(one))): one for one in rows}
-    setups = list(dict.fromkeys(setup for _, setup in cells))
+    cells = {("\x1f".join(_setup(one)), _group_name(one)): one for one in rows}
+    setups = sorted({_setup(one) for one in rows})
 
-    def cell(key: str, setup: str) -> Cell | None:
-        one = cells.get((key, setup))
+    def cell(key: str, group: str) -> Cell | None:
+        one = cells.get((key, group))
         return one and estimate_cell(one.accuracy.accuracy_when_answered, _link(one), heat=True)
 
+    heads = [([name_cell(part) for part in setup], "\x1f".join(setup)) for setup in setups]
+    across = list(dict.fromkeys(_group_name(one) for one in rows))
     title = ", ".join(names)
+    caption = f"Accuracy of answered choices by setup and {title}"
     return Section(
-        f"{title.capitalize()} by setup",
-        [matrix(f"Accuracy of answered choices by {title}", names, group_rows(names, rows), setups, cell)],
+        f"{title.capitalize()} by setup", [matrix(caption, ["model", "prompt", "order"], heads, across, cell)]
     )
+
+
+def _group_name(one: DecisionFigures) -> str:
+    return ", ".join(value or "(none)" for _, value in sorted(one.tags.items()))
 
 
 def _orders(found: DecisionsSummary) -> Table:

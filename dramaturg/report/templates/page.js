@@ -108,10 +108,11 @@ async function find() {
   }
   if (mine !== run) return;
   matches = found;
-  show();
+  await show();
 }
 
 /* The list, in pages. */
+const filling = new WeakMap();
 function show() {
   const pages = Math.max(1, Math.ceil(matches.length / PAGE));
   const page = Math.min(pages, Math.max(1, Number(filters.get("page")) || 1));
@@ -123,7 +124,10 @@ function show() {
   byId("page").textContent = `page ${count(page)} of ${count(pages)}`;
   byId("previous").disabled = page < 2; byId("next").disabled = page >= pages;
   byId("previous").onclick = () => turn(page - 1); byId("next").onclick = () => turn(page + 1);
-  if (filters.has("sample") && part.length) byId("list").querySelector("details").open = true;
+  if (!filters.has("sample") || !part.length) return undefined;
+  const opened = byId("list").querySelector("details");
+  opened.open = true;
+  return filling.get(opened)();
 }
 function turn(page) {
   const changed = new URLSearchParams(filters);
@@ -140,11 +144,11 @@ function item(place) {
   if (counted.a) counts.append(make("span", { class: "abstain" }, `${counted.a} abstained `));
   if (flags & DISAGREEMENT) counts.append(make("span", { class: "numeric" }, "disagreement"));
   const body = make("div", { class: "inside" });
+  let filled = null;
+  const load = () => filled ||= whole(place).then((view) => body.append(...sample(view)));
   const shown = make("details", { class: "sample" }, make("summary", {}, make("span", { class: "soft" }, `${index + 1} `), make("bdi", {}, title || id || "(untitled)"), counts), body);
-  shown.addEventListener("toggle", async () => {
-    if (!shown.open || body.childElementCount) return;
-    body.append(...sample(await whole(place)));
-  });
+  filling.set(shown, load);
+  shown.addEventListener("toggle", () => { if (shown.open) load(); });
   return make("li", {}, shown);
 }
 
@@ -202,10 +206,10 @@ function judgements(items) {
     if (one.reason) about.push(make("div", { class: "abstain" }, one.reason));
     if (one.confidence) about.push(make("div", { class: "soft" }, `confidence ${one.confidence}`));
     const found = one.findings ? make("ul", { class: "findings" }, one.findings.map((finding) => make("li", {}, finding))) : null;
-    return make("tr", {}, make("th", { scope: "row" }, one.measure), make("td", {}, about), make("td", {}, one.judge || ""), make("td", {}, one.rationale ? long(one.rationale, "div") : null, found));
+    return make("tr", { role: "row" }, make("th", { scope: "row", role: "rowheader" }, one.measure), make("td", { role: "cell" }, about), make("td", { role: "cell" }, one.judge || ""), make("td", { role: "cell" }, one.rationale ? long(one.rationale, "div") : null, found));
   });
-  const heads = ["measure", "outcome", "judge", "reason"].map((name) => make("th", { scope: "col" }, name));
-  return make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Judgements" }, make("table", { class: "verdicts" }, make("thead", {}, make("tr", {}, heads)), make("tbody", {}, rows)));
+  const heads = ["measure", "outcome", "judge", "reason"].map((name) => make("th", { scope: "col", role: "columnheader" }, name));
+  return make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Judgements" }, make("table", { class: "verdicts", role: "table" }, make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, heads)), make("tbody", { role: "rowgroup" }, rows)));
 }
 function provenance(one) {
   const parts = [make("h3", {}, one.judge || "(unnamed)")];
@@ -249,11 +253,6 @@ function graph(one) {
   const width = widest * (WIDTH + GAP_X) + GAP_X, height = filled.length * (HEIGHT + GAP_Y) - GAP_Y + 12, at = new Map();
   filled.forEach((row, down) => row.forEach((id, across) => at.set(id, [GAP_X + (widest - row.length) * (WIDTH + GAP_X) / 2 + across * (WIDTH + GAP_X), 6 + down * (HEIGHT + GAP_Y)])));
   const svg = make("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": text(`Graph of ${events.length} events. ${described}`) });
-  for (const [id, label] of events) {
-    const [x, y] = at.get(id), [first, second] = wrapped(`${id}: ${label}`);
-    svg.append(make("g", {}, make("title", {}, `${id}: ${label}`), make("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 6 }),
-      make("text", { x: x + 8, y: y + (second ? 19 : 27) }, first), second ? make("text", { x: x + 8, y: y + 35 }, second) : null));
-  }
   for (const { source, target, state } of edges) {
     if (!at.has(source) || !at.has(target)) continue;
     const [sx, sy] = at.get(source), [tx, ty] = at.get(target), down = ty > sy, level = ty === sy;
@@ -261,6 +260,11 @@ function graph(one) {
     const sign = down ? 1 : level ? 1 : -1, side = state || "";
     svg.append(make("path", { class: `edge ${side}`, d: `M${x1} ${y1} C${x1} ${y1 + bend + sign * (level ? 0 : 18)} ${x2} ${y2 + bend - sign * (level ? 0 : 18)} ${x2} ${y2 - sign * 5}` }, make("title", {}, `${source} before ${target}${state ? `: ${state}` : ""}`)),
       make("polygon", { class: `head ${side}`, points: `${x2},${y2} ${x2 - 5},${y2 - sign * 9} ${x2 + 5},${y2 - sign * 9}` }));
+  }
+  for (const [id, label] of events) {
+    const [x, y] = at.get(id), [first, second] = wrapped(`${id}: ${label}`);
+    svg.append(make("g", {}, make("title", {}, `${id}: ${label}`), make("rect", { x, y, width: WIDTH, height: HEIGHT, rx: 6 }),
+      make("text", { x: x + 8, y: y + (second ? 19 : 27) }, first), second ? make("text", { x: x + 8, y: y + 35 }, second) : null));
   }
   const legend = edges.some((edge) => edge.state) ? make("p", { class: "note" }, make("span", { class: "matched" }, "matched"), " · ", make("span", { class: "missing" }, "missing (dashed)"), " · ", make("span", { class: "extra" }, "extra (thick)")) : null;
   return make("div", {}, make("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Graph" }, svg), legend);
@@ -309,8 +313,8 @@ function read() {
   if (hash && hash !== "samples" && !isFilter(hash)) return false;
   filters = new URLSearchParams(isFilter(hash) ? hash : "");
   mirror();
-  find();
-  return isFilter(hash);
+  const found = find();
+  return isFilter(hash) && found;
 }
 function toSamples() {
   const inForm = byId("filters").contains(document.activeElement) || byId("pages").contains(document.activeElement);
@@ -337,11 +341,15 @@ byId("q").addEventListener("input", (event) => {
 });
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("filters").hidden = false;
-addEventListener("hashchange", () => { if (read()) toSamples(); });
+const follow = () => { const found = read(); if (found) found.then(toSamples); return found; };
+addEventListener("hashchange", follow);
+
+/* Folded tables are printed; samples are printed as they stand. */
+addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("details.folded")) one.open = true; });
 
 const theme = byId("theme");
 theme.closest("label").hidden = false;
 theme.addEventListener("change", () => { if (theme.value) document.documentElement.dataset.theme = theme.value; else delete document.documentElement.dataset.theme; });
 
-if (read()) toSamples(); else { filters = new URLSearchParams(); mirror(); find(); }
+if (!follow()) { mirror(); find(); }
 })();
