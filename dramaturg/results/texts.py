@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
@@ -51,8 +51,9 @@ def score_label(score: float, scale: CriterionScale) -> str:
     return f"{score:.4g} of {scale.lowest} to {scale.highest}"
 
 
-def _groups(result: TextsResult) -> Mapping[str, str]:
-    return {"topic": result.task.topic} if result.task.topic else {}
+def _groups(result: TextsResult) -> Iterator[tuple[str, str]]:
+    if result.task.topic:
+        yield "topic", result.task.topic
 
 
 TEXTS = ResultKind(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
+from typing import Protocol
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Finding, Verdict
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse, Preference
 from dramaturg.report.tables import format_cost
 from dramaturg.report.views.model import CallView, JudgementView, ProvenanceView
@@ -15,11 +18,21 @@ from dramaturg.results.names import reason_name
 MAX_TEXT_LENGTH = 20_000
 """Longer texts are truncated, with a note."""
 
+_SCORED = verdict_pb2.OUTCOME_SCORED
+
 _OUTCOMES = {
     verdict_pb2.OUTCOME_PASS: "pass",
     verdict_pb2.OUTCOME_FAIL: "fail",
     verdict_pb2.OUTCOME_ABSTAIN: "abstain",
 }
+
+
+class Assessed(Protocol):
+    """A candidate or text with the assessments of its judges."""
+
+    @property
+    def assessments(self) -> Iterable[CandidateAssessment]:
+        """The assessments."""
 
 
 def truncate(text: str) -> str:
@@ -114,3 +127,15 @@ def _call(item: CompletionReference) -> CallView:
         cached=item.cached,
         raw_text=truncate(item.raw_text),
     )
+
+
+def panel_disagreement(items: Iterable[Assessed]) -> str:
+    """The criteria on which the judges of a panel gave different outcomes or scores; empty: none."""
+    found: dict[str, None] = {}
+    for item in items:
+        given: defaultdict[str, set[tuple[int, float]]] = defaultdict(set)
+        for assessed in item.assessments:
+            for one in assessed.assessment.verdicts:
+                given[one.criterion].add((one.outcome, one.score if one.outcome == _SCORED else 0.0))
+        found.update(dict.fromkeys(criterion for criterion, some in given.items() if len(some) > 1))
+    return f"judges differ on {', '.join(found)}" if found else ""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
-from dramaturg.report.views.common import finding, provenances, truncate, verdict
+from dramaturg.report.views.common import finding, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 
@@ -25,20 +25,8 @@ def view(index: int, result: ScriptsResult) -> SampleView:
         subjects=[_candidate(candidate) for candidate in result.candidates],
         tags=sorted(set(result.tags.items()) - set(facts)),
         filters={"topic": task.topic} if task.topic else {},
-        disagreement=_disagreement(result),
+        disagreement=panel_disagreement(result.candidates),
     )
-
-
-def _disagreement(result: ScriptsResult) -> str:
-    """The criteria on which the judges of a panel gave different outcomes."""
-    found: dict[str, None] = {}
-    for candidate in result.candidates:
-        outcomes: defaultdict[str, set[int]] = defaultdict(set)
-        for assessed in candidate.assessments:
-            for item in assessed.assessment.verdicts:
-                outcomes[item.criterion].add(item.outcome)
-        found.update(dict.fromkeys(criterion for criterion, some in outcomes.items() if len(some) > 1))
-    return f"judges differ on {', '.join(found)}" if found else ""
 
 
 def _gold_answer(result: ScriptsResult) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import RubricCriterion, TextResult, TextsResult
-from dramaturg.report.views.common import number, provenances, truncate, verdict
+from dramaturg.report.views.common import number, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
 from dramaturg.results.texts import score_label
@@ -20,12 +20,16 @@ def view(index: int, result: TextsResult) -> SampleView:
     facts += [("constraint", constraint) for constraint in task.constraints]
     return SampleView(
         index=index,
-        title=task.goal,
+        title=truncate(task.goal),
         sample_id=task.id,
         facts=facts,
-        blocks=[Block("Rubric", steps=[StepView(_criterion(one)) for one in result.criteria])],
+        blocks=[
+            Block("Rubric", steps=[StepView(truncate(_criterion(one))) for one in result.criteria], open=True)
+        ],
         subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
         tags=sorted(set(result.tags.items()) - set(facts)),
+        filters={"topic": task.topic} if task.topic else {},
+        disagreement=panel_disagreement(result.texts),
     )
 
 

@@ -209,7 +209,8 @@ def _decision(random: Random, place: int, models: Sequence[str]) -> Result:
 
 
 def _dialogue(random: Random, place: int, models: Sequence[str]) -> Result:
-    ratings, replies = [], []
+    ratings: list[Result] = []
+    replies: list[Result] = []
     for number, model in enumerate(models):
         if random.random() < 0.05:
             replies.append({"model": model, "abstainReason": "ABSTAIN_REASON_TRUNCATED"})
@@ -229,7 +230,11 @@ def _dialogue(random: Random, place: int, models: Sequence[str]) -> Result:
                 "provenance": _provenance(random, "rating"),
             }
             ratings.append({"model": model, "judge": judge, "rating": rating})
-    turns = [("SPEAKER_USER", "ls"), ("SPEAKER_SIMULATOR", "a.txt"), ("SPEAKER_USER", "touch b.txt && ls")]
+    turns: Sequence[tuple[str, str]] = [
+        ("SPEAKER_USER", "ls"),
+        ("SPEAKER_SIMULATOR", "a.txt"),
+        ("SPEAKER_USER", "touch b.txt && ls"),
+    ]
     task = ("Linux terminal", "Password generator", "Chess player", "Train conductor")[place % 4]
     return {
         "script": {
@@ -326,8 +331,56 @@ def _graphs(random: Random, place: int, models: Sequence[str]) -> Result:
     }
 
 
+def _texts(random: Random, place: int, models: Sequence[str]) -> Result:
+    texts = []
+    for number, model in enumerate(models):
+        polite = _verdict(random, "is_polite", 0.9 - 0.15 * number)
+        score = min(5, max(1, round(random.gauss(4.4 - number, 0.8))))
+        clear = {
+            "criterion": "is_clear",
+            "outcome": "OUTCOME_SCORED",
+            "score": score,
+            "rationale": "It is short.",
+        }
+        assessments = [
+            {
+                "candidateId": f"c{number}",
+                "role": "rubric",
+                "judge": judge,
+                "assessment": {
+                    "verdicts": [polite, {**clear, "score": min(5, score + shift)}],
+                    "provenance": _provenance(random, "rubric"),
+                },
+            }
+            for judge, shift in (("strict", 0), ("lenient", place % 2))
+        ]
+        texts.append(
+            {
+                "textId": f"c{number}",
+                "model": model,
+                "text": f"Dear all, thank you for day {place}.",
+                "verdicts": [polite, clear],
+                "assessments": assessments,
+            }
+        )
+    return {
+        "task": {"id": f"x{place}", "goal": f"Thank the team for day {place}", "topic": TOPICS[place % 4]},
+        "criteria": [
+            {
+                "id": "is_polite",
+                "description": "The text is polite.",
+                "passes": "it thanks",
+                "fails": "an insult",
+            },
+            {"id": "is_clear", "description": "The text is clear.", "scale": {"lowest": 1, "highest": 5}},
+        ],
+        "texts": texts,
+    }
+
+
 _RESULTS: Mapping[str, Callable[[Random, int, Sequence[str]], Result]] = {
     "scripts": _scripts,
+    "texts": _texts,
     "pair": _pair,
     "decision": _decision,
     "dialogue": _dialogue,
