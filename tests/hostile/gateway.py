@@ -43,7 +43,7 @@ from tests.support.gateway import agents
 
 HOSTILE, GOOD = holder("team-a", "operator"), holder("team-b", "operator")
 
-_OWN = ("EvaluationService", "RunService", "JudgeDirectoryService", "IdentityService")
+_OWN = ("EvaluationService", "RunService", "DatasetService", "JudgeDirectoryService", "IdentityService")
 _CHANGING = ("DeleteRun", "RerunRun", "RerunSamples", "ExtendRun", "UpdateRun")
 _SECONDS = 60.0
 

@@ -15,7 +15,7 @@ from tests.hostile.values import MANY, Value, values
 
 DEPTH = 4
 """The levels of messages whose fields are changed."""
-_SAMPLES = ("a", "goal", "A1", "00000000-0000-4000-8000-000000000000", "critic", "1")
+_SAMPLES = ("a", "goal", "A1", "00000000-0000-4000-8000-000000000000", "critic", "1", "0" * 64)
 
 
 class Mutation(NamedTuple):

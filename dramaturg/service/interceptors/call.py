@@ -9,10 +9,20 @@ from typing import Any, Protocol
 from google.protobuf.descriptor import Descriptor
 
 from dramaturg.service.rpc import Context, Metadata
+from dramaturg.service.wire_counts import Excess
 
 
 class DamagedMessage:
-    """Stands for a request whose bytes are no message of the method; ``Validation`` refuses it."""
+    """Stands for a request that was not read; ``Validation`` refuses it.
+
+    Args:
+        excess: The list with too many elements. None: the bytes are no message of the method.
+    """
+
+    __slots__ = ("excess",)
+
+    def __init__(self, excess: Excess | None = None) -> None:
+        self.excess = excess
 
 
 class Call:

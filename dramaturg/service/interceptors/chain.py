@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.interceptors.call import Call, DamagedMessage, Interceptor, Proceed
 from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
+from dramaturg.service.wire_counts import SMALL_BYTES, find_excess
 
 
 class InterceptorChain(grpc.aio.ServerInterceptor):
@@ -119,8 +121,13 @@ def _readable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
     """Reads a message. gRPC would end the call of a damaged one with UNKNOWN and the name of an exception."""
     if parse is None:
         return lambda data: data
+    descriptor = getattr(getattr(parse, "__self__", None), "DESCRIPTOR", None)
 
     def read(data: bytes) -> Any:
+        if len(data) > SMALL_BYTES and isinstance(descriptor, Descriptor):
+            excess = find_excess(data, descriptor)
+            if excess is not None:
+                return DamagedMessage(excess if excess.field else None)
         try:
             return parse(data)
         except DecodeError:

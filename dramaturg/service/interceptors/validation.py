@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.service.interceptors.call import Call, DamagedMessage, Proceed
 from dramaturg.service.validation import validate
 
@@ -62,9 +62,13 @@ async def _each_checked(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
 
 
 def _require_readable(message: object) -> None:
-    if isinstance(message, DamagedMessage):
-        raise ServiceError(
-            grpc.StatusCode.INVALID_ARGUMENT,
-            error_reason_pb2.ERROR_REASON_FIELD_INVALID,
-            "the bytes of the request are no message of this method",
-        )
+    if not isinstance(message, DamagedMessage):
+        return
+    if message.excess is not None:
+        field, limit = message.excess
+        raise invalid(field, f"has more than {limit} elements; at most {limit} are allowed")
+    raise ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+        "the bytes of the request are no message of this method",
+    )
