@@ -26,6 +26,7 @@ from tests.support.command_line import ROOT, dramaturg
 from tests.support.engines import lines, script_rows, scripts_spec
 from tests.support.openai_server import Body, OpenAIServer
 from tests.support.scripted_model import approve
+from tests.support.texts import texts_request
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -90,12 +91,18 @@ def decisions() -> RunSpec:
     return spec
 
 
-@pytest.mark.parametrize("kind", ["scripts", "decisions"])
+def texts() -> RunSpec:
+    spec = RunSpec(dataset=Dataset(content=lines([texts_request("Hello.", "", "Bye."), texts_request()])))
+    spec.texts.SetInParent()
+    return spec
+
+
+@pytest.mark.parametrize("kind", ["scripts", "decisions", "texts"])
 async def test_the_planned_calls_are_those_of_the_run(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = scripts_spec(dataset=Dataset(content=lines(script_rows(4, 2))))
-    spec = scripts if kind == "scripts" else decisions()
+    spec = {"scripts": scripts, "decisions": decisions(), "texts": texts()}[kind]
     spec.policy.min_coverage = 0
     async with OpenAIServer(answer) as model, platform(model, tmp_path, monkeypatch) as client:
         estimate = await client.estimate_run(spec)

@@ -17,7 +17,9 @@ from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.service.validation import validate
 
 SAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
-JUDGES = {name: role.criteria for name, role in ROLES.items() if isinstance(role, JudgeRole)}
+JUDGES = {
+    name: role.criteria for name, role in ROLES.items() if isinstance(role, JudgeRole) and role.criteria
+}
 
 Key = tuple[str, str]
 

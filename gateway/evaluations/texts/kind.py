@@ -10,6 +10,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, TextsRes
 from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.results.texts import TEXTS
 from dramaturg.service.errors import Violation
+from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import check_rubric, plan_texts
@@ -44,6 +45,15 @@ class TextsKind(RunKind):
         if spec.texts.criteria:
             del request.criteria[:]
             request.criteria.extend(spec.texts.criteria)
+
+    def planned_calls(
+        self, request: EvaluateTextsRequest, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls]:
+        del spec
+        plan = plan_texts(request, context.registry)
+        shared = sum(map(text_length, (request.task, *plan.criteria.values()))) + len(request.reference)
+        count, texts = len(plan.judged), sum(len(one.text) for one in plan.judged)
+        return [PlannedCalls(one.judge, one.model, count, texts + count * shared) for one in plan.assignments]
 
     def model_provenances(self, result: TextsResult) -> Iterator[tuple[str, Provenance]]:
         for text in result.texts:

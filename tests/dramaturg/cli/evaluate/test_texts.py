@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
 from dramaturg.judge.verdicts import failed, passed, scored
 from dramaturg.testing import serve_gateway
 from tests.support.command_line import Finished, dramaturg, read_jsonl
@@ -20,17 +22,11 @@ RUBRIC = EXAMPLES / "rubric.toml"
 
 @pytest.fixture
 async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[str]:
-    """A gateway that keeps runs, with two judges: one praises all, one fails what "beta" says of refunds."""
+    """A gateway that keeps runs, with two judges: one praises all, one fails every answer about money."""
 
-    def strict(request: object, candidate: object) -> object:
-        return [
-            scored(one.id, 2)
-            if one.HasField("scale")
-            else failed(one.id)
-            if "money" in candidate.text
-            else passed(one.id)  # type: ignore[attr-defined]
-            for one in request.criteria  # type: ignore[attr-defined]
-        ]
+    def strict(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
+        decide = failed if "money" in candidate.text else passed
+        return [scored(one.id, 2) if one.HasField("scale") else decide(one.id) for one in request.criteria]
 
     judges = registered(judge(best), judge(strict))
     runs = {"enabled": True, "url": f"sqlite:///{tmp_path}/runs.sqlite3"}
