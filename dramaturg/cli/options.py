@@ -67,6 +67,14 @@ GroupBy = Annotated[
         help="Also report figures by the values of a tag, or of several tags together; repeatable.",
     ),
 ]
+ModelGroups = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model-group",
+        metavar="MODEL=GROUP",
+        help='A model\'s group, e.g. its size, for figures of scripts by "model_group"; repeatable.',
+    ),
+]
 UnusableOutputsAbstain = Annotated[
     bool,
     typer.Option(

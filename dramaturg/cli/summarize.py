@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.options import AsJson, GroupBy, KeepAced, Target
+from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups, Target
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import as_json, show_summary, summarize_results, summary_options
 
@@ -26,6 +26,7 @@ def summarize(
         ),
     ],
     group_by: GroupBy = None,
+    model_group: ModelGroups = None,
     keep_aced: KeepAced = False,
     seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of resampled intervals.")] = 0,
     target: Target = None,
@@ -45,7 +46,11 @@ def summarize(
         dramaturg summarize exported.jsonl --json
     """
     summary = run(
-        summarize_results(target, results, summary_options(group_by, aced_kept=keep_aced, seed=seed))
+        summarize_results(
+            target,
+            results,
+            summary_options(group_by, aced_kept=keep_aced, seed=seed, model_groups=model_group),
+        )
     )
     if not summary.sample_count:
         fail(f"{results}: there are no results")

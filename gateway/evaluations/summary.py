@@ -40,6 +40,9 @@ Computed = TypeVar("Computed")
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""
 
+MODEL_GROUP = "model_group"
+"""The tag of parts with one model: its group by ``SummaryOptions.model_groups``."""
+
 Tags = tuple[tuple[str, str], ...]
 """The tags of a group with their values; empty for all samples."""
 
@@ -131,6 +134,11 @@ class KindSummary(ABC):
         for row in rows:
             if row.judge:
                 yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
+
+    def model_of(self, part: Any) -> str | None:
+        """The model under test of a part. None: it has several, or none."""
+        del part
+        return None
 
     @abstractmethod
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], Any]]:
@@ -263,8 +271,12 @@ class Summarizer:
 
     def _grouped(self, sample: RunSample) -> dict[Tags, list[Any]]:
         grouped: defaultdict[Tags, list[Any]] = defaultdict(list)
-        for tags, part in self._kinds[self._kind].parts(sample):
+        kind, model_groups = self._kinds[self._kind], self._options.model_groups
+        for tags, part in kind.parts(sample):
             grouped[()].append(part)
+            model = kind.model_of(part)
+            if model_groups and model is not None:
+                tags = {MODEL_GROUP: model_groups.get(model, ""), **tags}
             for grouping in self._options.groupings:
                 names = dict.fromkeys(grouping.tags)
                 grouped[tuple((name, tags.get(name, "")) for name in names)].append(part)

@@ -7,7 +7,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, Eval
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GoldAnswer, GroupBy, JudgeModels, Judges, Mechanism
+from dramaturg.cli.options import GoldAnswer, GroupBy, JudgeModels, Judges, Mechanism, ModelGroups
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -21,6 +21,7 @@ def scripts(
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
     group_by: GroupBy = None,
+    model_group: ModelGroups = None,
 ) -> None:
     """Evaluates scripts (ABSEval): seven verdicts a candidate.
 
@@ -52,7 +53,7 @@ def scripts(
             apply=overrides.apply,
             noun="verdicts",
             judged=verdicts_judged,
-            options=summary_options(group_by),
+            options=summary_options(group_by, model_groups=model_group),
             judges=overrides.judges,
         ),
     )

@@ -6,7 +6,7 @@ import json
 
 import typer
 
-from dramaturg.cli.options import AsJson, GroupBy, KeepAced
+from dramaturg.cli.options import AsJson, GroupBy, KeepAced, ModelGroups
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.summaries import as_json, show_summary, summary_options
@@ -18,6 +18,7 @@ app = typer.Typer()
 def summary(
     run_id: RunId,
     group_by: GroupBy = None,
+    model_group: ModelGroups = None,
     keep_aced: KeepAced = False,
     target: RunTarget = DEFAULT_TARGET,
     as_json_object: AsJson = False,
@@ -28,7 +29,7 @@ def summary(
 
         dramaturg runs summary 01JD3Q --group-by level --group-by format,level
     """
-    options = summary_options(group_by, aced_kept=keep_aced)
+    options = summary_options(group_by, aced_kept=keep_aced, model_groups=model_group)
     response = ask(target, lambda runs: runs.summary(run_id, options))
     if as_json_object:
         typer.echo(json.dumps({**as_json(response.summary), "final": response.final}, ensure_ascii=False))

@@ -24,7 +24,11 @@ _ROLES = ("alignment", "graph")
 
 
 def summary_options(
-    groupings: Sequence[str] | None, *, aced_kept: bool = False, seed: int = 0
+    groupings: Sequence[str] | None,
+    *,
+    aced_kept: bool = False,
+    seed: int = 0,
+    model_groups: Sequence[str] | None = None,
 ) -> SummaryOptions:
     """The options of a summary.
 
@@ -32,11 +36,28 @@ def summary_options(
         groupings: Tags joined by commas, for example "level" or "format,level".
         aced_kept: See ``SummaryOptions.aced_kept``.
         seed: The seed of resampled intervals.
+        model_groups: MODEL=GROUP for each model that has a group. With any, the figures are also by group.
+
+    Raises:
+        typer.Exit: 2 with a message: one is not MODEL=GROUP.
     """
+    by_model = dict(map(_model_group, model_groups or ()))
+    if by_model and not any("model_group" in name.split(",") for name in groupings or ()):
+        groupings = [*(groupings or ()), "model_group"]
     found = (TagGrouping(tags=[tag for tag in name.split(",") if tag]) for name in groupings or ())
     return SummaryOptions(
-        groupings=[grouping for grouping in found if grouping.tags], aced_kept=aced_kept, seed=seed
+        groupings=[grouping for grouping in found if grouping.tags],
+        aced_kept=aced_kept,
+        seed=seed,
+        model_groups=by_model,
     )
+
+
+def _model_group(text: str) -> tuple[str, str]:
+    model, _, group = text.rpartition("=")
+    if not model or not group:
+        fail(f"--model-group {text!r} is not of the form MODEL=GROUP")
+    return model, group
 
 
 async def summarize_results(target: str | None, results: Path, options: SummaryOptions) -> Summary:

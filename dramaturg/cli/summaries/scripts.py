@@ -24,11 +24,31 @@ def show(console: Terminal, summary: Summary) -> None:
     if len({one.model for one in models}) > 1:
         by_model = [one for one in models if not one.criterion]
         tables += [_table(["model"], by_model, lambda one: [named(one.model)]), _matrix(models)]
-    groups = [one for one in figures if one.tags and one.all_models and not one.criterion]
-    for names, rows in by_grouping(summary.options, groups):
-        tables.append(_table(names, rows, partial(_values, names)))
+    for names, rows in by_grouping(summary.options, [one for one in figures if one.tags]):
+        tables += _of_groups(names, rows)
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
     print_tables(console, *tables)
+
+
+def _of_groups(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Iterable[Table]:
+    """The verdicts by group, then the share of PASS by group and criterion, and by group and model."""
+    pooled = [one for one in rows if one.all_models]
+    yield _table(names, [one for one in pooled if not one.criterion], partial(_values, names))
+    yield _group_matrix(names, [one for one in pooled if one.criterion], lambda one: one.criterion)
+    by_model = [one for one in rows if not one.all_models and not one.criterion]
+    if len({one.model for one in by_model}) > 1:
+        yield _group_matrix(names, by_model, lambda one: named(one.model))
+
+
+def _group_matrix(
+    names: Sequence[str], rows: Sequence[VerdictFigures], column: Callable[[VerdictFigures], str]
+) -> Table:
+    columns = list(dict.fromkeys(map(column, rows)))
+    shares = {(tuple(_values(names, one)), column(one)): _share(one) for one in rows}
+    table = Table(*names, figures=columns, title="PASS of judged")
+    for group in dict.fromkeys(group for group, _ in shares):
+        table.add_row(*group, *(shares.get((group, name), ABSENT) for name in columns))
+    return table
 
 
 def _values(names: Sequence[str], one: VerdictFigures) -> Sequence[str]:

@@ -22,6 +22,9 @@ class ScriptsKindSummary(KindSummary):
         for candidate in sample.scripts.candidates:
             yield {TOPIC: topic, STEPS: str(len(candidate.script.steps)), **sample.tags}, candidate
 
+    def model_of(self, part: CandidateResult) -> str:
+        return part.model
+
     def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
         del rows
         for candidate in sample.scripts.candidates:

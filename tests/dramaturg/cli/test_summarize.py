@@ -54,6 +54,45 @@ def test_a_file_is_summarised_as_tables(folder: str) -> None:
         assert word in result.stdout
 
 
+def test_scripts_are_summarised_by_topic_steps_and_groups_of_models(tmp_path: Path) -> None:
+    results = [
+        scripts_result("t1", {"small": {"executable": False}, "large": {"executable": True}}),
+        scripts_result("t2", {"small": {"executable": True}, "large": {"executable": True}}),
+    ]
+    for result, topic in zip(results, ("Food", "Travel"), strict=True):
+        result.task.topic = topic
+        for candidate in result.candidates:
+            candidate.script.steps.add(text="one")
+    folder = write_results(tmp_path / "out", results)
+    groups = ("--model-group", "small=7B", "--model-group", "large=70B", "--group-by", "topic")
+    with gateway_in_a_thread({}) as target:
+        result = run(folder, "--target", target, *groups, "--group-by", "steps", "--json")
+        table = run(folder, "--target", target, *groups)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert verdict_counts(found, tags={"model_group": "7B"}) == {"PASS": 1, "FAIL": 1, "ABSTAIN": 0}
+    assert verdict_counts(found, tags={"model_group": "70B"}) == {"PASS": 2, "FAIL": 0, "ABSTAIN": 0}
+    assert verdict_counts(found, tags={"topic": "Food"}, model="small") == {
+        "PASS": 0,
+        "FAIL": 1,
+        "ABSTAIN": 0,
+    }
+    assert verdict_counts(found, tags={"steps": "1"}) == {"PASS": 3, "FAIL": 1, "ABSTAIN": 0}
+    means = {one["model"]: one["means_by_measure"] for one in found["leaderboard"]}
+    assert means == {"small": {"executable": 0.5}, "large": {"executable": 1.0}}
+    lines = [line.split() for line in table.stdout.splitlines()]
+    assert ["topic", "large", "small"] in lines
+    assert ["Food", "100.0%", "0.0%"] in lines
+    assert ["model_group", "executable"] in lines
+    assert ["7B", "50.0%"] in lines
+
+
+def test_a_group_of_models_has_a_name(folder: str) -> None:
+    result = run(folder, "--model-group", "small")
+    assert result.exit_code == 2
+    assert "MODEL=GROUP" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [('{"x": 1}', "line 1: is not a result"), ("{", "line 1"), ("", "no results")]
 )
