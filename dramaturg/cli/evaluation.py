@@ -28,14 +28,14 @@ from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, r
 from dramaturg.cli.progress import JudgementCount, ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.sampling_options import SamplingOptions
-from dramaturg.cli.summaries import as_json, show_summary
+from dramaturg.cli.summaries import as_json, show_summary, summarize_folder
 from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.coverage import DEFAULT_MIN_COVERAGE, CoverageCounter
-from dramaturg.results.files import ERRORS, RESULTS, ResultWriter, read_results
+from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
 from dramaturg.summaries.samples import SampleAggregator
 
 Request = TypeVar("Request", bound=Message)
@@ -219,7 +219,7 @@ async def _evaluate(
         finally:
             # Also after an interruption: what is finished is reported.
             if evaluation.show is None and evaluation.aggregator.samples:
-                summary.MergeFrom(await _summarize(client, folder, evaluation.options))
+                summary.MergeFrom(await summarize_folder(client, folder, evaluation.options))
         if evaluation.conclude is not None:
             await evaluation.conclude(address)
 
@@ -255,13 +255,6 @@ async def _check_judges(client: DramaturgClient, judges: Sequence[tuple[str, str
                 raise UsageError(f"--judge {role}={name}: {error.message}") from error
             # Other errors may be transient, or show in every sample.
             return
-
-
-async def _summarize(client: DramaturgClient, folder: Path, options: SummaryOptions) -> Summary:
-    try:
-        return await client.summarize(read_results(folder), options)
-    except ServiceError as error:
-        return Summary(problems=[f"the gateway computed no summary: {error.message}"])
 
 
 def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAggregator[Any]) -> Summary:

@@ -19,11 +19,12 @@ from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import JudgeModels, Judges
 from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.summaries import as_json
 from dramaturg.cli.terminal import echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
-from dramaturg.summaries.ablation import criteria_of
+from dramaturg.summaries.ablation import criteria_of, describe_agreement
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 
@@ -88,7 +89,7 @@ def ablate(
         except ModelsUnavailableError as error:
             fail(f"{error}\n{HINT}", code=1)
     places = {one.name: folder / one.folder / RESULTS for one in variants}
-    if people is not None and not missing and not any(one.groups for one in figures):
+    if people is not None and not missing and not any(one.agreement for one in figures):
         missing = "no label is of a candidate of the rows: an item is TASK/CANDIDATE, with the rows' ids"
     if job.as_json:
         summary = {
@@ -98,7 +99,16 @@ def ablate(
             "labels": None if people is None else len(people.labels),
             "undecided_labels": None if people is None else people.undecided,
             "left_out": [] if people is None else people.left_out,
-            "variants": [one.describe(str(places[one.name])) for one in figures],
+            "variants": [
+                {
+                    "variant": one.name,
+                    "decided_criteria": one.decided_criteria,
+                    "agreement": {name: describe_agreement(group) for name, group in one.agreement.items()},
+                    "summary": as_json(one.summary),
+                    "results": str(places[one.name]),
+                }
+                for one in figures
+            ],
             "missing_figures": missing,
         }
         typer.echo(json.dumps(summary, ensure_ascii=False))
@@ -107,8 +117,10 @@ def ablate(
         show_variants(console, figures, "the base's" if people is None else "people's labels")
         if missing:
             console.print(f"no figures: {missing}", style="yellow")
+        for problem in dict.fromkeys(problem for one in figures for problem in one.summary.problems):
+            console.print(f"no figures: {problem}", style="yellow")
         console.print(f"results: {folder}", soft_wrap=True)
-    failed = any(one.aggregator.failed_samples for one in figures)
+    failed = any(one.summary.failed_sample_count or one.summary.problems for one in figures)
     raise typer.Exit(1 if failed or missing else 0)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
+from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
 from dramaturg.cli.cells import ABSENT, interval, number
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-from dramaturg.summaries.ablation import Figures, criteria_of, describe_group, pass_rate
+from dramaturg.summaries.ablation import VariantFigures, criteria_of, describe_agreement
 from dramaturg.summaries.decision_accuracy import ALL
 
 SHORT = {
@@ -23,7 +23,7 @@ SHORT = {
 """The criteria as the paper's tables name them."""
 
 
-def show_variants(console: Terminal, figures: Sequence[Figures], compared_with: str) -> None:
+def show_variants(console: Terminal, figures: Sequence[VariantFigures], compared_with: str) -> None:
     """Prints the agreement, the rate of PASS, how many verdicts decide, and the calls.
 
     Args:
@@ -32,22 +32,24 @@ def show_variants(console: Terminal, figures: Sequence[Figures], compared_with: 
         compared_with: What the agreement is with.
     """
     criteria = criteria_of(figures)
-    if any(one.groups for one in figures):
+    if any(one.agreement for one in figures):
         title = f"verdicts equal to {compared_with}, of those that decide"
         heads = ("95 %", "majority", "kappa", "MSE", "over")
         print_tables(console, _table(title, figures, criteria, _agreement, heads, _overall))
     heads = ("samples", "failed", "bought", "from the ledger", "abstained because")
     calls = Table("variant", figures=heads, title="calls and abstentions")
     for one in figures:
-        usage = one.aggregator.usage
-        reasons = ", ".join(f"{count} {reason}" for reason, count in one.aggregator.abstentions.most_common())
+        summary = one.summary
+        reasons = sorted(summary.abstentions_by_reason.items(), key=lambda reason: (-reason[1], reason[0]))
         counts = (
-            one.aggregator.samples,
-            one.aggregator.failed_samples,
-            usage.provider_call_count,
-            usage.cache_hit_count,
+            summary.sample_count,
+            summary.failed_sample_count,
+            summary.usage.provider_call_count,
+            summary.usage.cache_hit_count,
         )
-        calls.add_row(one.name, *map(str, counts), reasons)
+        calls.add_row(
+            one.name, *map(str, counts), ", ".join(f"{count} {reason}" for reason, count in reasons)
+        )
     print_tables(
         console,
         _table("PASS, of the verdicts that decide", figures, criteria, _passes),
@@ -58,11 +60,11 @@ def show_variants(console: Terminal, figures: Sequence[Figures], compared_with: 
 
 def _table(
     title: str,
-    figures: Sequence[Figures],
+    figures: Sequence[VariantFigures],
     criteria: Sequence[str],
-    cell: Callable[[Figures, str], str],
+    cell: Callable[[VariantFigures, str], str],
     heads: Sequence[str] = (),
-    cells: Callable[[Figures], Sequence[str]] = lambda _: (),
+    cells: Callable[[VariantFigures], Sequence[str]] = lambda _: (),
 ) -> Table:
     """A row for each variant, a column for each criterion and for all of them, and those of the heads."""
     columns = (*(SHORT.get(name, name) for name in criteria), ALL, *heads)
@@ -72,12 +74,12 @@ def _table(
     return table
 
 
-def _overall(figures: Figures) -> Sequence[str]:
+def _overall(figures: VariantFigures) -> Sequence[str]:
     """The figures beside the agreement of all verdicts; the last is the number of criteria."""
-    group = figures.groups.get(ALL)
+    group = figures.agreement.get(ALL)
     if group is None:
         return (ABSENT,) * 5
-    described = describe_group(group)
+    described = describe_agreement(group)
     rate = described["rate"]
     numbers = (described[name] for name in ("majority_baseline", "cohen_kappa", "mean_squared_error"))
     return (
@@ -87,20 +89,20 @@ def _overall(figures: Figures) -> Sequence[str]:
     )
 
 
-def _agreement(figures: Figures, name: str) -> str:
-    group = figures.groups.get(name)
-    return ABSENT if group is None else number(describe_group(group)["rate"]["value"])
+def _agreement(figures: VariantFigures, name: str) -> str:
+    group = figures.agreement.get(name)
+    return ABSENT if group is None else number(describe_agreement(group)["rate"]["value"])
 
 
-def _passes(figures: Figures, name: str) -> str:
-    return number(pass_rate(_counts(figures, name)))
+def _passes(figures: VariantFigures, name: str) -> str:
+    rate = _verdicts(figures, name).pass_rate
+    return number(rate.value if rate.HasField("value") else None)
 
 
-def _decided(figures: Figures, name: str) -> str:
-    counts = _counts(figures, name)
-    return f"{counts['PASS'] + counts['FAIL']}/{counts.total()}"
+def _decided(figures: VariantFigures, name: str) -> str:
+    counts = _verdicts(figures, name)
+    return f"{counts.pass_count + counts.fail_count}/{counts.verdict_count}"
 
 
-def _counts(figures: Figures, name: str) -> Counter[str]:
-    aggregator = figures.aggregator
-    return aggregator.verdicts if name == ALL else aggregator.by_criterion.get(name, Counter())
+def _verdicts(figures: VariantFigures, name: str) -> VerdictFigures:
+    return figures.verdicts.get(name, VerdictFigures())

@@ -79,6 +79,14 @@ async def summarize_results(target: str | None, results: Path, options: SummaryO
             fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", code=1)
 
 
+async def summarize_folder(client: DramaturgClient, folder: Path, options: SummaryOptions) -> Summary:
+    """The summary of results that the command has just written. A failure is a problem of the summary."""
+    try:
+        return await client.summarize(read_results(folder), options)
+    except ServiceError as error:
+        return Summary(problems=[f"the gateway computed no summary: {error.message}"])
+
+
 def show_summary(console: Terminal, summary: Summary) -> None:
     """Prints the tables of a summary, then the figures that could not be computed."""
     kind = summary.WhichOneof("kind")

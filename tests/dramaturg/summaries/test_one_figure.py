@@ -25,7 +25,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunSample,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
-from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.api.generation.v1 import authoring_decisions_pb2 as authoring
 from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
@@ -35,9 +35,6 @@ from dramaturg.report.page import write_report
 from dramaturg.results.files import read_results
 from dramaturg.results.leaderboard import leaderboard
 from dramaturg.results.rows import flatten
-from dramaturg.summaries.decisions import DecisionsAggregator
-from dramaturg.summaries.dialogues import DialoguesAggregator
-from dramaturg.summaries.graphs import GraphsAggregator
 from gateway.runs.records import SampleOutcome
 from gateway.runs.store import open_store
 from tests.support.runs import create, rows
@@ -138,12 +135,16 @@ def boards(folder: Path, measure: str = "") -> Iterator[Sequence[LeaderboardEntr
     yield leaderboard(store.model_sums("run"), kind, measure)
     store.close()
     if not measure:
-        yield asyncio.run(summarize_results(None, folder, SummaryOptions())).leaderboard
+        yield summary_of(folder).leaderboard
+
+
+def summary_of(folder: Path) -> Summary:
+    return asyncio.run(summarize_results(None, folder, SummaryOptions()))
 
 
 def report(folder: Path) -> str:
     page = folder / "report.html"
-    write_report(folder, page, asyncio.run(summarize_results(None, folder, SummaryOptions())))
+    write_report(folder, page, summary_of(folder))
     return page.read_text(encoding="utf-8")
 
 
@@ -152,36 +153,29 @@ def outcome(sample: RunSample) -> SampleOutcome:
 
 
 def test_the_mean_rating_is_one(tmp_path: Path) -> None:
-    aggregator = DialoguesAggregator()
-    for result in DIALOGUES:
-        aggregator.add(result)
-    scores = {one["model"]: one for one in aggregator.summary()["scores"] if one["group"] == "all"}
-    # By hand: a 6, 9 and 3.5; b 2.5 and 1; the aced script is set aside.
-    assert scores["a"]["value"] == pytest.approx(18.5 / 3)
-    assert scores["b"]["value"] == pytest.approx(3.5 / 2)
     folder = write(tmp_path, DIALOGUES)
+    ratings = summary_of(folder).dialogues.ratings
+    scores = {one.model: one.mean for one in ratings if one.group == "all"}
+    # By hand: a 6, 9 and 3.5; b 2.5 and 1; the aced script is set aside.
+    assert scores["a"].value == pytest.approx(18.5 / 3)
+    assert scores["b"].value == pytest.approx(3.5 / 2)
     for board in boards(folder):
         for entry in board:
             mine = scores[entry.model]
-            assert (entry.mean, entry.lower, entry.upper) == (mine["value"], mine["lower"], mine["upper"])
-            assert (entry.judged_count, entry.judgement_count) == (mine["n"], mine["scripts"])
+            assert (entry.mean, entry.lower, entry.upper) == (mine.value, mine.lower, mine.upper)
+            assert (entry.judged_count, entry.judgement_count) == (mine.count, mine.total)
     text = report(folder)
-    assert all(f"<bdi>{one['value']:.2f}</bdi>" in text for one in scores.values())
+    assert all(f"<bdi>{one.value:.2f}</bdi>" in text for one in scores.values())
 
 
 def test_prompts_and_orders_are_apart(tmp_path: Path) -> None:
-    aggregator = DecisionsAggregator()
-    for result in DECISIONS:
-        aggregator.add(result)
-    accuracy = {}
-    for setup, items in aggregator.items.items():
-        answered = [one for one in items if one.predicted]
-        swapped = ", swapped" if setup.order == "swapped" else ""
-        accuracy[f"correct/{setup.prompt}{swapped}"] = sum(
-            one.predicted == one.gold for one in answered
-        ) / len(answered)
-    assert accuracy == {"correct/naive": 3 / 4, "correct/naive, swapped": 1 / 3, "correct/story": 1 / 4}
     folder = write(tmp_path, DECISIONS)
+    accuracy = {
+        f"correct/{one.prompt}" + (", swapped" if one.order == "swapped" else ""): one.accuracy.accuracy.value
+        for one in summary_of(folder).decisions.figures
+        if (one.format, one.level) == ("all", "all")
+    }
+    assert accuracy == {"correct/naive": 3 / 4, "correct/naive, swapped": 1 / 3, "correct/story": 1 / 4}
     for (entry,) in boards(folder):
         assert dict(entry.means_by_measure) == accuracy
         # The first setup ranks, by itself.
@@ -192,16 +186,13 @@ def test_prompts_and_orders_are_apart(tmp_path: Path) -> None:
 
 
 def test_the_mean_edit_distance_is_one(tmp_path: Path) -> None:
-    aggregator = GraphsAggregator()
-    for result in GRAPHS:
-        aggregator.add(result)
-    (model,) = aggregator.summary()["models"]
-    (distances,) = model["distances"].values()
-    assert (distances["mean"], distances["mean_lower_bound"]) == (5.5, 3.5)
     folder = write(tmp_path, GRAPHS)
+    (model,) = summary_of(folder).graphs.figures
+    (distances,) = model.distances
+    assert (distances.mean, distances.mean_lower_bound) == (5.5, 3.5)
     for (entry,) in boards(folder, "edit_distance"):
         found: dict[str, Any] = dict(entry.means_by_measure)
-        assert entry.mean == found["edit_distance"] == distances["mean"]
-        assert found["edit_distance/lower_bound"] == distances["mean_lower_bound"]
-        assert (entry.judged_count, entry.judgement_count) == (distances["measured"], model["graphs"])
+        assert entry.mean == found["edit_distance"] == distances.mean
+        assert found["edit_distance/lower_bound"] == distances.mean_lower_bound
+        assert (entry.judged_count, entry.judgement_count) == (distances.measured_count, model.graph_count)
     assert "5.50" in report(folder)

@@ -68,6 +68,12 @@ def by_variant(result: Result) -> dict[str, Any]:
     return {one["variant"]: one for one in json.loads(result.stdout)["variants"]}
 
 
+def verdicts(variant: Any, criterion: str) -> Any:
+    """The verdicts of a variant by one criterion, or by all ("")."""
+    figures = variant["summary"]["scripts"]["figures"]
+    return next(one for one in figures if one["all_models"] and one["criterion"] == criterion)
+
+
 def test_variants_are_compared_with_the_base(tmp_path: Path) -> None:
     variants = ("no-gold-answer", "single-judge", "model:critic=small")
     options = [part for name in variants for part in ("--variant", name)]
@@ -81,16 +87,14 @@ def test_variants_are_compared_with_the_base(tmp_path: Path) -> None:
     assert found["criteria"] == list(ABSEVAL)
     described = by_variant(result)
     assert list(described) == ["base", *variants]
-    rates = {name: one["by_criterion"][NO_MISSING_STEPS]["pass_rate"] for name, one in described.items()}
+    rates = {name: verdicts(one, NO_MISSING_STEPS)["pass_rate"]["value"] for name, one in described.items()}
     assert rates == {"base": 0.0, "no-gold-answer": 1.0, "single-judge": 1.0, "model:critic=small": 1.0}
-    assert described["model:critic=small"]["by_criterion"][NO_DUPLICATE_STEPS]["FAIL"] == 6
-    assert described["single-judge"]["by_criterion"]["all"] == {
-        "PASS": 36,
-        "FAIL": 6,
-        "ABSTAIN": 0,
-        "pass_rate": 36 / 42,
-        "agreement": None,
-    }
+    assert verdicts(described["model:critic=small"], NO_DUPLICATE_STEPS)["fail_count"] == 6
+    single = verdicts(described["single-judge"], "")
+    assert (single["pass_count"], single["fail_count"], single["verdict_count"]) == (36, 6, 42)
+    assert single["pass_rate"]["value"] == 36 / 42
+    assert described["single-judge"]["agreement"] == {}
+    assert described["single-judge"]["decided_criteria"] == list(ABSEVAL)
     for name, one in described.items():
         results = read_jsonl(Path(one["results"]))
         assert len(results) == 3, name
@@ -152,14 +156,14 @@ async def test_what_variants_share_is_bought_once_and_labels_are_agreed_with(tmp
     variants = {one["variant"]: one for one in found["variants"]}
     base, bare, direct, worded = variants.values()
     # Two tasks with two candidates: two gold answers, and three agents a candidate.
-    assert base["usage"]["provider_call_count"] == 2 + 3 * 4
-    assert bare["usage"]["cache_hit_count"] == 2 * 4
-    assert direct["usage"]["cache_hit_count"] >= 2 * 4
-    assert worded["usage"]["provider_call_count"] == 4
-    assert worded["usage"]["cache_hit_count"] == 2 + 2 * 4
+    assert base["summary"]["usage"]["provider_call_count"] == 2 + 3 * 4
+    assert bare["summary"]["usage"]["cache_hit_count"] == 2 * 4
+    assert direct["summary"]["usage"]["cache_hit_count"] >= 2 * 4
+    assert worded["summary"]["usage"]["provider_call_count"] == 4
+    assert worded["summary"]["usage"]["cache_hit_count"] == 2 + 2 * 4
     assert sum("My own words." in body["messages"][-1]["content"] for body in bodies) == 4
     # Of two labelled scripts one is right in everything and one in nothing; all verdicts pass.
-    agreement = base["by_criterion"]["all"]["agreement"]
+    agreement = base["agreement"]["all"]
     assert (agreement["n"], agreement["answered"], agreement["equal"]) == (14, 14, 7)
     assert agreement["rate"]["value"] == agreement["mean_squared_error"] == 0.5
     assert agreement["majority_baseline"] == 0.5
