@@ -88,7 +88,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
-    heads = ["mean", "95 % interval", "lowest", "highest", f"{show(scale[0])} to {show(scale[1])}"]
+    heads = ["mean", f"{show(scale[0])} to {show(scale[1])}", "95 % interval", "lowest", "highest"]
     heads += ["judged", "coverage", *(["difference to first", "p"] if differences else [])]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
     table = Table(
@@ -139,10 +139,10 @@ def _entry_row(
         Cell(str(entry.rank) if entry.rank else "unranked"),
         name_cell(entry.model, link),
         Cell(show(mean)),
+        Cell(drawn, interval=interval_of(mean, bounds, scale)),
         Cell(interval),
         Cell(show(entry.mean_lowest if entry.HasField("mean_lowest") else None)),
         Cell(show(entry.mean_highest if entry.HasField("mean_highest") else None)),
-        Cell(drawn, interval=interval_of(mean, bounds, scale)),
         Cell(f"{entry.judged_count:,} of {entry.judgement_count:,}", link),
         Cell(percent_of(entry.coverage)),
     ]

@@ -115,7 +115,7 @@ def _williams(found: PairsSummary) -> Table:
 def _preferences(rows: Sequence[PairMethodFigures]) -> Table:
     made = []
     for one in rows:
-        link = samples_link(measure=one.method)
+        link = samples_link(measure=f"win/{one.method}")
         abstained = sum(one.abstentions_by_reason.values())
         made.append(
             [
@@ -123,7 +123,10 @@ def _preferences(rows: Sequence[PairMethodFigures]) -> Table:
                 count(one.first_count),
                 count(one.second_count),
                 count(one.tie_count),
-                count(abstained, "" if one.baseline else samples_link(measure=one.method, outcome="abstain")),
+                count(
+                    abstained,
+                    "" if one.baseline else samples_link(measure=f"win/{one.method}", outcome="abstain"),
+                ),
                 Cell(percent_of(one.inconsistent_share if one.HasField("inconsistent_share") else None)),
                 Cell(
                     percent_of(one.first_presented_share if one.HasField("first_presented_share") else None)

@@ -6,6 +6,7 @@ from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2
 from dramaturg.report.views.common import abstention, number, preference_name, provenances, votes
 from dramaturg.report.views.model import Block, JudgementView, SampleView, StepView, SubjectView
+from dramaturg.results.pairs import COUNT_TAG
 
 
 def view(index: int, result: PairResult) -> SampleView:
@@ -23,7 +24,9 @@ def view(index: int, result: PairResult) -> SampleView:
             ("longer", preference_name(result.longer)),
         ],
         blocks=[Block("Roles" + (f": {result.roles.failure}" if result.roles.failure else ""), steps=roles)],
-        subjects=[_comparison(comparison) for comparison in result.comparisons],
+        subjects=[
+            _comparison(comparison, result.tags.get(COUNT_TAG, "")) for comparison in result.comparisons
+        ],
         tags=sorted(result.tags.items()),
         models=[result.first_model, result.second_model],
         disagreement=_disagreement(result),
@@ -31,32 +34,32 @@ def view(index: int, result: PairResult) -> SampleView:
 
 
 def _disagreement(result: PairResult) -> str:
-    """The methods that prefer another text than people, and those whose votes differ between the orders."""
+    """The methods that prefer another text than people or than each other, and judges whose orders differ."""
+    given = {one.method: one.comparison.preference for one in result.comparisons}
+    given = {method: one for method, one in given.items() if one != pair_judge_service_pb2.PREFERENCE_ABSTAIN}
     parts = []
     if result.human_preference:
-        other = [
-            one.method
-            for one in result.comparisons
-            if one.comparison.preference
-            not in {pair_judge_service_pb2.PREFERENCE_ABSTAIN, result.human_preference}
-        ]
+        other = [method for method, preference in given.items() if preference != result.human_preference]
         parts += [f"people differ from {', '.join(other)}"] if other else []
-    orders = [
-        one.method for one in result.comparisons if any(vote.inconsistent for vote in one.comparison.votes)
-    ]
-    parts += [f"the orders differ by {', '.join(orders)}"] if orders else []
+    parts += ["methods differ"] if len(set(given.values())) > 1 else []
+    for one in result.comparisons:
+        votes_cast = one.comparison.votes
+        if len(votes_cast) == 1 and votes_cast[0].inconsistent:
+            parts.append(f"the orders differ by {one.method}")
     return "; ".join(parts)
 
 
-def _comparison(item: PairComparison) -> SubjectView:
+def _comparison(item: PairComparison, count: str) -> SubjectView:
     comparison = item.comparison
+    swept = f" k={count}" if count and item.method == "roles" else ""
+    measure = f"win/{item.method}{swept}"
     if comparison.preference == pair_judge_service_pb2.PREFERENCE_ABSTAIN:
         reasons = [vote.abstain_reason for vote in comparison.votes if vote.abstain_reason]
-        judgement = abstention(item.method, reasons[0] if reasons else 0, item.judge)
+        judgement = abstention(measure, reasons[0] if reasons else 0, item.judge)
     else:
         share = comparison.first_vote_share if comparison.HasField("first_vote_share") else None
         judgement = JudgementView(
-            measure=item.method,
+            measure=measure,
             outcome="number",
             label=preference_name(comparison.preference),
             judge=item.judge,
