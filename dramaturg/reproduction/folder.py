@@ -75,6 +75,11 @@ def _described(record: RunRecord) -> str:
         f"{count} {reason}" for reason, count in sorted(summary.abstentions_by_reason.items())
     )
     parts.append(f"{summary.judgement_count} judgements, abstained: {abstained or 'none'}")
+    if summary.model_failures:
+        failed = ", ".join(
+            f"{one.model} {one.judgement_count} {one.reason}" for one in summary.model_failures
+        )
+        parts.append(f"failures of models, which count against them: {failed}")
     if summary.usage.HasField("cost_usd"):
         parts.append(f"cost {summary.usage.cost_usd:.4f} USD")
     parts += list(summary.problems)

@@ -148,8 +148,7 @@ class Session:
             response = await self.client.estimate_run(found, pilot_sample_count=self.pilot_sample_count)
             self.estimates.append(Estimate(name, response))
             return Summary()
-        run = await self._start(name, found, identity)
-        ended = run if run.state in ENDED else await self.follow(run.id)
+        ended = await self._complete(name, found, identity)
         summary = (await self.client.runs.summary(ended.id, options or self.options())).summary
         if summary.WhichOneof("kind") is None:
             raise RunStoppedError(ended)
@@ -164,27 +163,30 @@ class Session:
         """
         return await self.client.summarize(samples, options or self.options())
 
-    async def _start(self, name: str, spec: RunSpec, identity: bytes) -> Run:
-        """The run of this spec: an earlier one, continued, or a new one."""
+    async def _complete(self, name: str, spec: RunSpec, identity: bytes) -> Run:
+        """The run of this spec, ended: an earlier one, continued, or a new one."""
         runs = self.client.runs
         earlier = [one async for one in runs.find(labels={LABEL: spec.labels[LABEL]})]
-        known = next((one for one in earlier if one.state != run_pb2.RUN_STATE_CANCELLED), None)
-        if known is None:
+        run = next((one for one in earlier if one.state != run_pb2.RUN_STATE_CANCELLED), None)
+        if run is None:
             self.announce(Estimate(name, await self.client.estimate_run(spec)))
             # The id of a cancelled run would return that run.
             request_id = "" if earlier else str(uuid.UUID(bytes=identity[:16], version=4))
-            return await runs.create(spec, request_id=request_id)
-        if known.state == run_pb2.RUN_STATE_PAUSED:
-            return await runs.resume(known.id)
-        unfinished = known.progress.succeeded_count < known.progress.sample_count
-        if known.state in ENDED and unfinished:
-            await runs.update(
-                known.id, budget=spec.budget, limits=spec.limits, update_mask=("budget", "limits")
-            )
-            return await runs.rerun(known.id, run_service.RERUN_SCOPE_FAILED)
-        return known
+            return await self.follow((await runs.create(spec, request_id=request_id)).id)
+        await runs.update(run.id, budget=spec.budget, limits=spec.limits, update_mask=("budget", "limits"))
+        if run.state == run_pb2.RUN_STATE_PAUSED:
+            run = await runs.resume(run.id)
+        if run.state not in ENDED:
+            run = await self.follow(run.id)
+        incomplete = run.state != run_pb2.RUN_STATE_SUCCEEDED or run.progress.failed_count
+        if run.state in ENDED and incomplete:
+            # Answers that were received come from the ledger again: only calls that failed are made anew.
+            run = await runs.rerun(run.id, run_service.RERUN_SCOPE_FAILED_OR_ABSTAINED)
+            run = await self.follow(run.id)
+        return run
 
 
 def _dataset(rows: Sequence[Message]) -> Dataset:
-    lines = "".join(f"{MessageToJson(row, indent=None)}\n" for row in rows)
+    # Maps have no order of their own, and equal rows must give equal bytes: a run is found by its spec.
+    lines = "".join(f"{MessageToJson(row, indent=None, sort_keys=True)}\n" for row in rows)
     return Dataset(content=lines.encode(), format=run_pb2.DATASET_FORMAT_JSONL)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.dramaturg.reproduction.test_choice75 import ScriptedModel, assert_table_3, released
-from tests.support.command_line import finish, start
-from tests.support.openai_server import OpenAIServer
+from tests.support.command_line import dramaturg, finish, start
+from tests.support.openai_server import Answer, Body, OpenAIServer
 from tests.support.reproductions import environment, read_csv
 
 pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -48,6 +48,8 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
         async with start(*command, *options, environment=variables) as process:
             again = await finish(process)
     assert again.code == 0, again.err
+    # A new run is announced with its cost; these commands found the run of the first.
+    assert "model calls:" not in finished.err + again.err
     assert_table_3(read_csv(out / "table-3.csv"), kept)
     twice = sum(count - 1 for count in bought.values())
     # A call under way at the kill was not recorded. Answers on their way to the ledger are few.
@@ -55,3 +57,35 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
     assert before + len(bought) > len(kept) * 4, "the second process bought everything"
     # A complete reproduction makes no call at all.
     assert server.calls == bought
+
+
+async def test_a_run_that_the_provider_stopped_goes_on_after_the_correction(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    paid = False
+
+    def answer(body: Body) -> Answer:
+        if not paid:
+            return Answer("the quota is used up", status=402, error_code="insufficient_quota")
+        refused = body["messages"][-1]["content"].count("e") % 2
+        return Answer("", refusal="No.") if refused else Answer("Option 1")
+
+    out = tmp_path / "out"
+    command = ("reproduce", "choice75", "--data", data_dir, "-o", out, "--limit", "30", "--model", "a")
+    async with OpenAIServer(answer, models=("a", "judge")) as server:
+        variables = environment(server, tmp_path)
+        stopped = await dramaturg(*command, environment=variables)
+        assert stopped.code == 1
+        assert "PAUSED" in stopped.err
+        unpaid = server.calls.total()
+        assert unpaid < 60
+        assert ": paused; " in (out / "README.md").read_text()
+        paid = True
+        finished = await dramaturg(*command, environment=variables)
+    assert finished.code == 0, finished.err
+    assert "model calls:" not in finished.err
+    assert server.answered.total() == 60
+    index = (out / "README.md").read_text()
+    assert ": succeeded; 30 samples, 0 failed; 60 judgements, abstained: none" in index
+    # A refusal by a model under test is a wrong answer, and is named.
+    assert "REFUSED" in index
