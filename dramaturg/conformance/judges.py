@@ -11,7 +11,13 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome, Reading
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
+from dramaturg.api.judging.v1.judge_service_pb2 import (
+    Criterion,
+    CriterionScale,
+    JudgeRequest,
+    JudgeResponse,
+    ScaleAnchor,
+)
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.conformance.basics import (
     identity,
@@ -35,6 +41,13 @@ STEPS = (
     "Pour the hot water over the tea bag.",
     "Take the tea bag out after three minutes.",
 )
+
+SCORED = Criterion(
+    id="easy_to_read",
+    definition="How easy the text is to read.",
+    scale=CriterionScale(lowest=1, highest=5, anchors=[ScaleAnchor(value=5, meaning="At first sight.")]),
+)
+"""A criterion with a scale."""
 
 JUDGES = Suite()
 """The checks of a judge of texts."""
@@ -198,6 +211,32 @@ async def judges_the_criteria_asked_for(subject: Subject) -> None:
     for asked in (known[::-1], known[:1]):
         (assessment,) = await judge(subject, script(STEPS), asked=asked)
         require_sound(assessment, asked, len(STEPS))
+
+
+@check("A criterion with a scale gets a score on it, or an abstention.")
+async def keeps_to_scales(subject: Subject) -> None:
+    """Checks a scored criterion beside one that passes or fails, of judges that judge any criterion."""
+    if ANY_CRITERION not in (await identity(subject)).capabilities:
+        return
+    plain = (await wanted(subject))[:1]
+    sent = await request(subject, script(STEPS), asked=plain)
+    sent.criteria.append(SCORED)
+    (response,) = await send(subject, sent)
+    require(response.HasField("assessment"), f"the candidate has no assessment but {response.error}")
+    judged = [verdict.criterion for verdict in response.assessment.verdicts]
+    require(judged == [*plain, SCORED.id], f"judged {judged}, not {[*plain, SCORED.id]}")
+    verdict = response.assessment.verdicts[-1]
+    if verdict.outcome == Outcome.OUTCOME_ABSTAIN:
+        return
+    require(
+        verdict.outcome == Outcome.OUTCOME_SCORED and verdict.HasField("score"),
+        f"the verdict has {Outcome.Name(verdict.outcome)}, not OUTCOME_SCORED with a score",
+    )
+    scale = SCORED.scale
+    require(
+        scale.lowest <= verdict.score <= scale.highest,
+        f"the score {verdict.score} is not from {scale.lowest} to {scale.highest}",
+    )
 
 
 @check("A criterion that the judge does not judge is refused with ERROR_REASON_CRITERION_UNKNOWN.")

@@ -34,7 +34,7 @@ from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest, JudgeResponse
 from dramaturg.judge import text_pool, verdicts
-from dramaturg.judge.batches import JudgeItem, decode_batch
+from dramaturg.judge.batches import JudgeBatch, JudgeItem, decode_batch
 from dramaturg.judge.protocols import ANY_CRITERION, BatchJudge, Implementation, Judge, Synthesizer
 from dramaturg.judge.provenance import sign
 from dramaturg.judge.scales import scale_problem
@@ -53,6 +53,8 @@ CONCURRENCY = 16
 """The default number of candidates of one request that are judged concurrently."""
 
 logger = logging.getLogger(__name__)
+
+_DECIDED = (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 _Result = tuple[JudgeItem, Assessment | ServiceError]
@@ -152,7 +154,7 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
         for candidate in batch.candidates[: len(request.candidates)]:
             if candidate.reading == verdict_pb2.READING_EMPTY:
                 empty = Assessment(verdicts=verdicts.empty_candidate(batch.criteria))
-                yield self._response(candidate, empty, batch.criteria, started)
+                yield self._response(candidate, empty, batch, started)
             else:
                 items.append(JudgeItem(batch, candidate))
         if not items:
@@ -162,26 +164,26 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
             async for item, result in results:
                 if item in missing:
                     del missing[item]
-                    yield self._response(item.candidate, result, batch.criteria, started)
+                    yield self._response(item.candidate, result, batch, started)
         for item in missing:
             unanswered = ServiceError(
                 grpc.StatusCode.INTERNAL,
                 error_reason_pb2.ERROR_REASON_INTERNAL,
                 "the judge gave no assessment of this candidate",
             )
-            yield self._response(item.candidate, unanswered, batch.criteria, started)
+            yield self._response(item.candidate, unanswered, batch, started)
 
     def _response(
         self,
         candidate: ParsedCandidate,
         result: Assessment | ServiceError,
-        criteria: Sequence[str],
+        batch: JudgeBatch,
         started: float,
     ) -> JudgeResponse:
         """Returns the response of one candidate: its completed assessment or its error."""
         if isinstance(result, Assessment):
             try:
-                self._complete(result, candidate, criteria)
+                self._complete(result, candidate, batch)
             except ValueError as error:
                 result = _as_service_error(error)
             else:
@@ -189,21 +191,26 @@ class _JudgeServicer(judge_service_pb2_grpc.JudgeServiceServicer):
                 return JudgeResponse(candidate_id=candidate.id, assessment=result)
         return JudgeResponse(candidate_id=candidate.id, error=to_error_status(result))
 
-    def _complete(self, assessment: Assessment, candidate: ParsedCandidate, criteria: Sequence[str]) -> None:
+    def _complete(self, assessment: Assessment, candidate: ParsedCandidate, batch: JudgeBatch) -> None:
         """Completes an assessment to one verdict per criterion, in order, and adds the candidate's reading.
 
-        Verdicts on criteria of the judge that the request does not name are dropped.
+        Verdicts on criteria of the judge that the request does not name are dropped. A judge that passes or
+        fails a criterion with a scale does not support it.
 
         Raises:
             ValueError: The assessment has a verdict on an unknown criterion, or two verdicts on one
                 criterion.
         """
+        criteria = batch.criteria
         if [verdict.criterion for verdict in assessment.verdicts] != list(criteria):
             unasked = {*self._judge.criteria}.difference(criteria)
             given = [verdict for verdict in assessment.verdicts if verdict.criterion not in unasked]
             ordered = verdicts.in_order(given, criteria)
             del assessment.verdicts[:]
             assessment.verdicts.extend(ordered)
+        for verdict in assessment.verdicts:
+            if verdict.criterion in batch.scales and verdict.outcome in _DECIDED:
+                verdict.CopyFrom(verdicts.unscored(verdict.criterion))
         assessment.reading = candidate.reading
 
 

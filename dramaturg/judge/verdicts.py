@@ -170,6 +170,13 @@ def in_order(verdicts: Iterable[Verdict], criteria: Sequence[str]) -> list[Verdi
     return [given.get(criterion) or _unsupported(criterion) for criterion in criteria]
 
 
+def unscored(criterion: str) -> Verdict:
+    """Makes the abstention of a judge that gives no scores, for a criterion with a scale."""
+    return abstained(
+        criterion, verdict_pb2.ABSTAIN_REASON_NOT_SUPPORTED, "This judge gives no scores on a scale."
+    )
+
+
 def _empty(criterion: str) -> Verdict:
     description = "The candidate has no content."
     if criterion in (names.NO_MISSING_STEPS, names.COMPLETES_GOAL):

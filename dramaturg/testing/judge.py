@@ -12,7 +12,7 @@ from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.api.judging.v1 import judge_service_pb2, judge_service_pb2_grpc
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest, JudgeResponse
-from dramaturg.judge.verdicts import passed
+from dramaturg.judge.verdicts import passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, to_error_status
 from dramaturg.testing.servers import as_ready
@@ -34,7 +34,7 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
 
     Args:
         judge: Judges one candidate; a ``ServiceError`` that it returns or raises is that candidate's error.
-            Default: every criterion passes.
+            Default: every criterion passes, or has the highest score of its scale.
         name: The judge's name.
         version: Its version.
         criteria: The criteria that its identity lists.
@@ -105,5 +105,11 @@ class FakeJudge(judge_service_pb2_grpc.JudgeServiceServicer):
 
     def _passes(self, request: JudgeRequest, candidate: JudgeCandidate) -> Judgement:
         del candidate
-        asked = [criterion.id for criterion in request.criteria] or self._criteria
-        return [passed(criterion, rationale="Fine.") for criterion in asked]
+        if not request.criteria:
+            return [passed(criterion, rationale="Fine.") for criterion in self._criteria]
+        return [
+            scored(one.id, one.scale.highest, rationale="Fine.")
+            if one.HasField("scale")
+            else passed(one.id, rationale="Fine.")
+            for one in request.criteria
+        ]

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from dramaturg.api.common.v1.script_pb2 import Task
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.texts_pb2 import (
     EvaluatedText,
     EvaluateTextsRequest,
@@ -23,7 +22,6 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
 )
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.protocols import ANY_CRITERION
-from dramaturg.judge.verdicts import passed, scored
 from dramaturg.testing import FakeJudge, RegisteredJudge, serve_gateway
 
 POLITE = RubricCriterion(id="polite", passes="The answer greets the customer.", fails="It is rude.")
@@ -63,18 +61,7 @@ def judge(
     **fields: Any,
 ) -> FakeJudge:
     """A judge of any criterion. By default it passes all, and scores the highest score."""
-    return FakeJudge(verdicts or best, capabilities=capabilities, criteria=criteria, **fields)
-
-
-def best(request: JudgeRequest, candidate: JudgeCandidate) -> list[Verdict]:
-    """PASS, and the highest score."""
-    del candidate
-    return [
-        scored(one.id, one.scale.highest, rationale="Fine.")
-        if one.HasField("scale")
-        else passed(one.id, rationale="Fine.")
-        for one in request.criteria
-    ]
+    return FakeJudge(verdicts, capabilities=capabilities, criteria=criteria, **fields)
 
 
 def registered(*judges: FakeJudge) -> list[RegisteredJudge]:

@@ -14,7 +14,7 @@ from dramaturg.conformance import checked_role
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.contracts import JUDGE_SERVICE, implementation_contract, judge_contract
 from dramaturg.judge.protocols import ANY_CRITERION
-from dramaturg.judge.verdicts import failed, finding, passed
+from dramaturg.judge.verdicts import failed, finding, passed, scored
 from dramaturg.service.contract import Contract
 from dramaturg.testing import serve
 
@@ -33,6 +33,16 @@ class Polite:
 class AnyCriterion(Polite):
     criteria = ()
     capabilities = (ANY_CRITERION,)
+
+
+class OffTheScale(AnyCriterion):
+    async def judge(self, item: JudgeItem) -> Assessment:
+        return Assessment(
+            verdicts=[
+                scored(criterion, 6) if criterion in item.scales else passed(criterion)
+                for criterion in item.criteria
+            ]
+        )
 
 
 class OffTheSteps(Polite):
@@ -91,3 +101,12 @@ async def test_a_careless_server_breaks_what_it_breaks() -> None:
 def test_what_cannot_be_checked_is_refused(name: str, criteria: Sequence[str]) -> None:
     with pytest.raises(ValueError, match=name):
         checked_role(name, criteria)
+
+
+async def test_a_score_off_the_scale_is_found() -> None:
+    failures = await broken(judge_contract(OffTheScale()), "polite", "short")
+    assert failures == {"keeps-to-scales": "the score 6.0 is not from 1 to 5"}
+
+
+async def test_a_judge_of_any_criterion_is_checked_without_naming_criteria() -> None:
+    assert await broken(judge_contract(AnyCriterion()), name="rubric-judge") == {}

@@ -14,7 +14,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequ
 from dramaturg.judge.verdicts import failed, passed, scored
 from dramaturg.testing import serve_gateway
 from tests.support.command_line import Finished, dramaturg, read_jsonl
-from tests.support.texts import best, judge, registered
+from tests.support.texts import judge, registered
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "texts"
 RUBRIC = EXAMPLES / "rubric.toml"
@@ -28,7 +28,7 @@ async def target(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterat
         decide = failed if "money" in candidate.text else passed
         return [scored(one.id, 2) if one.HasField("scale") else decide(one.id) for one in request.criteria]
 
-    judges = registered(judge(best), judge(strict))
+    judges = registered(judge(), judge(strict))
     runs = {"enabled": True, "url": f"sqlite:///{tmp_path}/runs.sqlite3"}
     async with serve_gateway(*judges, runs=runs) as server:
         monkeypatch.setenv("DRAMATURG_TARGET", server.target)
