@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from dramaturg.api.common.v1 import dialogue_pb2
 from dramaturg.api.evaluation.v1 import dialogues_pb2
@@ -26,8 +25,6 @@ from dramaturg.summaries.ratings import (
     Script,
     aced_scripts,
     pair_counts,
-    scores,
-    task_scores,
 )
 from dramaturg.summaries.reply_scores import ReplyScoreAggregator
 from dramaturg.summaries.samples import SampleAggregator
@@ -105,32 +102,6 @@ class DialoguesAggregator(SampleAggregator[DialogueResult]):
         """The ratings that figures rest on."""
         aside = frozenset[str]() if self.keep_aced else self.aced
         return [rated for rated in self.ratings if rated.script.id not in aside]
-
-    def summary(self) -> dict[str, Any]:
-        """The counts and figures as ``--json`` prints them (documented in docs/cli.md)."""
-        kept = self.kept_ratings()
-        return {
-            **super().summary(),
-            "unusable_replies": [
-                {"model": model, "reason": reason, "count": count}
-                for (model, reason), count in sorted(self.unusable_replies.items())
-            ],
-            "abstentions": dict(sorted(self.abstentions.items())),
-            "aced_scripts": len(self.aced),
-            "aced_kept": self.keep_aced,
-            "scores": [
-                {"model": one.model, "group": one.group, "scripts": one.scripts, **one.mean._asdict()}
-                for one in scores(kept)
-            ],
-            "tasks": [
-                {"task": one.task, "kind": one.kind, **one.mean._asdict()} for one in task_scores(kept)
-            ],
-            "pairs": [
-                {"first": first, "second": second, "judge": judge, "group": group, **count.describe()}
-                for (first, second, judge, group), count in self.pairs().items()
-            ],
-            "text_scores": [one.describe() for one in self.attributes.figures()],
-        }
 
     def pairs(self) -> Mapping[tuple[str, str, str, str], PairCount]:
         """How often one model was preferred to another (``figures.pair_counts``)."""

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
     EVENT_MATCHING_EMBEDDINGS,
     EventMatching,
-    GraphsResult,
     GraphTask,
     MeasuredGraph,
 )
 from dramaturg.api.graph.v1.graph_service_pb2 import (
     DistanceMode,
     EdgeMeasures,
-    EdgeScore,
     EditCounts,
     MeasureEditDistanceResponse,
     ScoreSummary,
 )
 from dramaturg.results.names import abstention_name, reason_name
-from dramaturg.summaries.samples import SampleAggregator
-
-GROUP = "group"
-"""The tag under which scores carry the value that they are grouped by."""
-
 
 TEXT = "text"
 """The matching of events by equal texts or ids."""
@@ -97,20 +89,6 @@ class Counts:
         if measured.HasField("text_distance"):
             self.distances[_mode_name(measured.text_distance.mode), TEXT].add(measured.text_distance)
 
-    def describe(self) -> dict[str, Any]:
-        """The counts as JSON."""
-        return {
-            "graphs": self.graphs,
-            "abstained": self.abstentions.total(),
-            "abstentions": dict(sorted(self.abstentions.items())),
-            "checked": self.checked,
-            "cyclic": self.cyclic,
-            "removed_edges": self.removed_edges,
-            "dropped": self.dropped,
-            "unreduced": self.unreduced,
-            "unmeasured": self.unmeasured,
-        }
-
 
 class Figures(NamedTuple):
     """The figures of a setup, or of one group of it."""
@@ -127,78 +105,6 @@ class Figures(NamedTuple):
             return None
         scored = self.scores.pair_count
         return self.scores.macro.f1 * scored / (scored + self.counts.abstentions.total())
-
-    def describe(self) -> dict[str, Any]:
-        """The figures as JSON; ``edges`` is null where there are no scores."""
-        edges = None
-        if self.scores is not None:
-            edges = {
-                "scored": self.scores.pair_count,
-                "exact_matches": self.scores.exact_match_count,
-                **averages_entry(self.scores),
-                "macro_f1_abstentions_zero": self.f1_with_abstentions,
-            }
-        distances = {
-            mode if matching == TEXT else f"{mode}, {matching}": sums.describe()
-            for (mode, matching), sums in self.counts.distances.items()
-        }
-        return {**self.counts.describe(), "edges": edges, "distances": distances}
-
-
-class GraphsAggregator(SampleAggregator[GraphsResult]):
-    """The graphs of an evaluation.
-
-    Args:
-        group_by: The tag by whose values they are also counted. Empty: none.
-    """
-
-    def __init__(self, group_by: str = "") -> None:
-        super().__init__()
-        self.group_by = group_by
-        self.counts: defaultdict[Setup, Counts] = defaultdict(Counts)
-        self.groups: defaultdict[Setup, defaultdict[str, Counts]] = defaultdict(lambda: defaultdict(Counts))
-        self.scores: defaultdict[Setup, list[EdgeScore]] = defaultdict(list)
-        self.summaries: dict[Setup, ScoreSummary] = {}
-        """The scores of each setup, summed up. Empty until they are."""
-        self.group_summaries: dict[tuple[Setup, str], ScoreSummary] = {}
-        """The same for each group."""
-        self.missing_figures = ""
-        """Why scores are not summed up. Empty: they are, or there are none."""
-
-    def add(self, result: GraphsResult) -> None:
-        """Counts a script."""
-        super().add(result)
-        value = result.tags.get(self.group_by, "") if self.group_by else ""
-        for measured in result.graphs:
-            setup = Setup(task_name(result.task), measured.model)
-            self.counts[setup].add(measured)
-            if self.group_by:
-                self.groups[setup][value].add(measured)
-            if measured.HasField("score"):
-                score = measured.score
-                self.scores[setup].append(EdgeScore(counts=score.counts, tags={GROUP: value}))
-
-    def figures(self) -> Iterator[tuple[Setup, Figures]]:
-        """The figures of each setup, in the order in which they came."""
-        for setup, counts in self.counts.items():
-            yield setup, Figures(counts, self.summaries.get(setup))
-
-    def group_figures(self, setup: Setup) -> Iterator[tuple[str, Figures]]:
-        """The figures of a setup's groups: numbers by size, then other values by name."""
-        groups: Mapping[str, Counts] = self.groups.get(setup, {})
-        for value in sorted(groups, key=_rank):
-            yield value, Figures(groups[value], self.group_summaries.get((setup, value)))
-
-    def summary(self) -> dict[str, Any]:
-        """The counts and figures as ``--json`` prints them (documented in docs/cli.md)."""
-        models = []
-        for setup, figures in self.figures():
-            entry = {**setup._asdict(), **figures.describe()}
-            if self.group_by:
-                groups = {value: group.describe() for value, group in self.group_figures(setup)}
-                entry["by_tag"] = {self.group_by: groups}
-            models.append(entry)
-        return {**super().summary(), "models": models, "missing_figures": self.missing_figures}
 
 
 def measures_entry(measures: EdgeMeasures) -> dict[str, float]:
@@ -225,11 +131,6 @@ def _mode_name(mode: DistanceMode.ValueType) -> str:
 
 def _matching_name(matching: EventMatching.ValueType) -> str:
     return "embeddings" if matching == EVENT_MATCHING_EMBEDDINGS else TEXT
-
-
-def _rank(value: str) -> tuple[bool, float, str]:
-    """Numbers by size, then other values by name."""
-    return (False, int(value), "") if value.isdecimal() else (True, 0.0, value)
 
 
 EDITS = tuple(member.name for member in EditCounts.DESCRIPTOR.fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dramaturg.results.means import Mean, mean_of
 from dramaturg.results.ratings import HIGHEST, LOWEST, is_aced
@@ -102,16 +102,6 @@ class PairCount:
         """Wins less losses as a share of the judged comparisons (Table 1)."""
         judged = self.win + self.tie + self.lose
         return (self.win - self.lose) / judged if judged else None
-
-    def describe(self) -> dict[str, Any]:
-        """As members of a JSON object."""
-        return {
-            "win": self.win,
-            "tie": self.tie,
-            "lose": self.lose,
-            "abstained": self.abstained,
-            "difference": self.difference,
-        }
 
 
 def aced_scripts(ratings: Iterable[Rated]) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dramaturg.api.evaluation.v1.dialogues_pb2 import ReplyScore
 from dramaturg.results.means import Mean, mean_of
@@ -44,19 +44,6 @@ class AttributeScore(NamedTuple):
     def high_share(self) -> float | None:
         """The share of scored replies above ``HIGH``. None: none was scored."""
         return self.high / self.mean.n if self.mean.n else None
-
-    def describe(self) -> dict[str, Any]:
-        """As members of a JSON object."""
-        return {
-            "model": self.model,
-            "judge": self.judge,
-            "attribute": self.attribute,
-            "replies": self.replies,
-            "coverage": self.coverage,
-            **self.mean._asdict(),
-            "share_above_half": self.high_share,
-            "abstentions": dict(sorted(self.abstentions.items())),
-        }
 
 
 class ReplyScoreAggregator:

@@ -9,24 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.graphs_pb2 import (
-    GRAPH_TASK_PIPELINE,
-    GraphsResult,
-    MeasuredGraph,
-)
+from dramaturg.api.evaluation.v1.graphs_pb2 import MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.summaries.graphs import (
-    EDITS,
-    GROUP,
-    DistanceSums,
-    Figures,
-    GraphsAggregator,
-    Setup,
-)
-
-SETUP = Setup("pipeline", "m")
+from dramaturg.summaries.graphs import EDITS, Counts, DistanceSums, Figures
 
 
 def measured(**fields: Any) -> MeasuredGraph:
@@ -35,12 +21,6 @@ def measured(**fields: Any) -> MeasuredGraph:
 
 def abstained(reason: Any = verdict_pb2.ABSTAIN_REASON_REFUSED) -> MeasuredGraph:
     return MeasuredGraph(model="m", abstain_reason=reason)
-
-
-def result(*graphs: MeasuredGraph, **tags: str) -> GraphsResult:
-    return GraphsResult(
-        task=GRAPH_TASK_PIPELINE, graphs=graphs, tags=tags, usage=Usage(provider_call_count=len(graphs))
-    )
 
 
 def distance(lower: int, upper: int, **edits: int) -> pb.MeasureEditDistanceResponse:
@@ -55,46 +35,20 @@ def distance(lower: int, upper: int, **edits: int) -> pb.MeasureEditDistanceResp
 
 
 def test_every_graph_is_counted_where_it_belongs() -> None:
-    aggregator = GraphsAggregator("kind")
+    counts = Counts()
     cyclic = pb.GraphReport(acyclic=False)
     score = pb.EdgeScore(id="x", counts=pb.EdgeCounts(predicted=2, reference=3, shared=1), unreduced=True)
     removed = [pb.PairProbability(source_id="a", target_id="b", probability=0.6)]
-    aggregator.add(result(measured(report=cyclic, score=score, removed=removed), kind="10"))
-    aggregator.add(result(measured(report=pb.GraphReport(acyclic=True), dropped=["x"]), kind="9"))
-    aggregator.add(result(measured(failures=["The graph is not checked."])))
-    aggregator.add(result(abstained(), kind="9"))
-    aggregator.add_failure()
-    counts = aggregator.counts[SETUP].describe()
-    assert counts == {
-        "graphs": 4,
-        "abstained": 1,
-        "abstentions": {"REFUSED": 1},
-        "checked": 2,
-        "cyclic": 1,
-        "removed_edges": 1,
-        "dropped": 1,
-        "unreduced": 1,
-        "unmeasured": 1,
-    }
-    assert [(value, figures.counts.graphs) for value, figures in aggregator.group_figures(SETUP)] == [
-        ("9", 2),
-        ("10", 1),
-        ("", 1),
-    ]
-    (kept,) = aggregator.scores[SETUP]
-    assert (kept.counts.shared, dict(kept.tags)) == (1, {GROUP: "10"})
-    found = aggregator.summary()
-    assert (found["samples"], found["failed_samples"]) == (5, 1)
-    assert found["usage"]["provider_call_count"] == 4
-    (model,) = found["models"]
-    assert (model["task"], model["model"], model["edges"]) == ("pipeline", "m", None)
-    assert model["by_tag"]["kind"]["9"]["abstained"] == 1
-
-
-def test_no_groups_without_a_tag_to_group_by() -> None:
-    aggregator = GraphsAggregator()
-    aggregator.add(result(measured(), kind="x"))
-    assert "by_tag" not in aggregator.summary()["models"][0]
+    for one in (
+        measured(report=cyclic, score=score, removed=removed),
+        measured(report=pb.GraphReport(acyclic=True), dropped=["x"]),
+        measured(failures=["The graph is not checked."]),
+        abstained(verdict_pb2.ABSTAIN_REASON_TIMED_OUT),
+    ):
+        counts.add(one)
+    assert counts.abstentions == {"TIMED_OUT": 1}
+    assert (counts.graphs, counts.checked, counts.cyclic, counts.removed_edges) == (4, 2, 1, 1)
+    assert (counts.dropped, counts.unreduced, counts.unmeasured) == (1, 1, 1)
 
 
 def test_distances_are_means_with_bounds_where_they_are_not_proven() -> None:
@@ -120,9 +74,9 @@ def test_the_mean_edits_add_up_to_the_mean_distance(rows: list[tuple[int, ...]])
 
 @given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1))
 def test_abstentions_count_as_zero_in_the_second_f1(scored: int, missing: int, f1: float) -> None:
-    aggregator = GraphsAggregator()
+    counts = Counts()
     for _ in range(missing):
-        aggregator.add(result(abstained()))
+        counts.add(abstained())
     scores = pb.ScoreSummary(pair_count=scored, macro=pb.EdgeMeasures(f1=f1))
-    mean = Figures(aggregator.counts[SETUP], scores).f1_with_abstentions
+    mean = Figures(counts, scores).f1_with_abstentions
     assert mean == pytest.approx(sum([f1] * scored + [0.0] * missing) / (scored + missing))

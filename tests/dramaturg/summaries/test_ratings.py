@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,12 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     ReplyComparison,
     ReplyRating,
 )
+from dramaturg.api.evaluation.v1.summary_pb2 import DialoguesSummary, RatingFigures, Summary
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import Rating
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import Rated, Script, aced_scripts, scores, task_scores
+from gateway.evaluations.dialogues.summary import DialoguesFigures
 
 # SimulBench, Table 4: LastOnly, FirstChan, SubseqChan, stateless and stateful of FirstChan, Hard, All.
 TABLE_4 = {
@@ -73,6 +77,26 @@ def result(
     )
 
 
+class Inline:
+    """Computes in the event loop."""
+
+    async def compute(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*arguments)
+
+
+def summary_of(*results: DialogueResult, keep_aced: bool = False) -> DialoguesSummary:
+    figures, summary = DialoguesFigures(keep_aced=keep_aced), Summary()
+    figures.add(results)
+    statistics: Any = Inline()
+    asyncio.run(figures.write({}, summary, statistics))
+    return summary.dialogues
+
+
+def rating(summary: DialoguesSummary, model: str) -> RatingFigures:
+    """The mean rating of a model on all scripts."""
+    return next(one for one in summary.ratings if (one.model, one.group) == (model, "all"))
+
+
 def released(row: tuple[float, ...], model: str) -> Iterator[DialogueResult]:
     """500 scripts of the released kinds, each rated as its kind is on average."""
     last, _, later, stateless, stateful, *_ = row
@@ -98,25 +122,23 @@ def test_the_arithmetic_of_table_4(model: str, row: tuple[float, ...]) -> None:
 
 
 def test_abstentions_are_counted_and_are_no_zeros() -> None:
-    aggregator = DialoguesAggregator()
-    aggregator.add(result({"a": 8, "b": None}, name="1"))
-    aggregator.add(result({"a": 6, "b": 4}, name="2"))
-    summary = aggregator.summary()
-    assert summary["abstentions"] == {"REFUSED": 1}
-    (score,) = [one for one in summary["scores"] if (one["model"], one["group"]) == ("b", "all")]
-    assert (score["scripts"], score["n"], score["value"], score["lower"]) == (2, 1, 4, None)
+    one, other = result({"a": 8, "b": None}, name="1"), result({"a": 6, "b": 4}, name="2")
+    summary = summary_of(one, other)
+    assert summary.abstentions_by_reason == {"REFUSED": 1}
+    score = rating(summary, "b")
+    assert (score.script_count, score.mean.count, score.mean.value) == (2, 1, 4)
+    assert not score.mean.HasField("lower")
 
 
 def test_an_unusable_reply_is_counted_once_and_not_as_the_judges() -> None:
-    aggregator = DialoguesAggregator()
     one = result({"a": None}, name="1")
     one.replies[0].abstain_reason = ABSTAIN_REASON_REFUSED
-    aggregator.add(one)
-    summary = aggregator.summary()
-    assert summary["unusable_replies"] == [{"model": "a", "reason": "REFUSED", "count": 1}]
-    assert summary["abstentions"] == {}
-    (score,) = [one for one in summary["scores"] if one["group"] == "all"]
-    assert (score["n"], score["value"]) == (0, None)
+    summary = summary_of(one)
+    (unusable,) = summary.unusable_replies
+    assert (unusable.model, unusable.reason, unusable.count) == ("a", "REFUSED", 1)
+    assert not summary.abstentions_by_reason
+    score = rating(summary, "a")
+    assert (score.mean.count, score.mean.HasField("value")) == (0, False)
 
 
 def test_the_judges_of_a_panel_are_averaged() -> None:
@@ -130,13 +152,10 @@ def test_the_judges_of_a_panel_are_averaged() -> None:
 
 def test_scripts_that_every_model_aces_are_set_aside_unless_they_are_kept() -> None:
     for keep, expected in ((False, 1), (True, 2)):
-        aggregator = DialoguesAggregator(keep_aced=keep)
-        aggregator.add(result({"a": 10, "b": 10}, name="1"))
-        aggregator.add(result({"a": 10, "b": 9}, name="2"))
-        summary = aggregator.summary()
-        assert (summary["aced_scripts"], summary["aced_kept"]) == (1, keep)
-        (score,) = [one for one in summary["scores"] if (one["model"], one["group"]) == ("a", "all")]
-        assert score["n"] == expected
+        aced, other = result({"a": 10, "b": 10}, name="1"), result({"a": 10, "b": 9}, name="2")
+        summary = summary_of(aced, other, keep_aced=keep)
+        assert summary.aced_script_count == 1
+        assert rating(summary, "a").mean.count == expected
 
 
 def test_what_one_model_aces_alone_is_no_sign_of_an_easy_script() -> None:
@@ -156,15 +175,15 @@ def test_tasks_are_listed_hardest_first() -> None:
 
 def test_pairs_give_the_papers_table_1() -> None:
     # GPT-4-turbo against GPT-4o on the 275 hard scripts: 40.36, 35.64, 24.00, a difference of 16.36.
-    aggregator = DialoguesAggregator()
     outcomes = [pairs_pb.PREFERENCE_FIRST] * 111 + [pairs_pb.PREFERENCE_TIE] * 98
     outcomes += [pairs_pb.PREFERENCE_SECOND] * 66 + [pairs_pb.PREFERENCE_ABSTAIN]
+    compared_replies = []
     for number, outcome in enumerate(outcomes):
         one = result({}, name=str(number), subset=FIRST)
         compared = ReplyComparison(first_model="a", second_model="b", judge="j")
         compared.comparison.preference = outcome
         one.comparisons.append(compared)
-        aggregator.add(one)
-    hard = next(one for one in aggregator.summary()["pairs"] if one["group"] == "hard")
-    assert (hard["win"], hard["tie"], hard["lose"], hard["abstained"]) == (111, 98, 66, 1)
-    assert round(100 * hard["difference"], 2) == 16.36
+        compared_replies.append(one)
+    hard = next(one for one in summary_of(*compared_replies).pairs if one.group == "hard")
+    assert (hard.win_count, hard.tie_count, hard.lose_count, hard.abstained_count) == (111, 98, 66, 1)
+    assert round(100 * hard.difference, 2) == 16.36
