@@ -19,7 +19,7 @@ URI_SCHEMES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 http is excluded, since callers could make the gateway send requests into its own network."""
 
 _URI = "spec.dataset.uri"
-_UNSAFE = re.compile(r"[?#\\\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[?#\\\x00-\x1f\x7f]|%(?:2e|2f|5c)", re.IGNORECASE)
 
 
 TENANT = "{tenant}"
@@ -84,7 +84,8 @@ class DatasetAccess:
         # Stores differ in how they read such parts.
         if not key or any(part in {"", ".", ".."} for part in key.split("/")) or _UNSAFE.search(key):
             raise invalid(
-                _URI, "has an object name with an empty part, '.', '..', '?', '#', '\\' or a control"
+                _URI,
+                "names an object with an empty part, '.', '..', '?', '#', '\\', a control, %2E, %2F or %5C",
             )
         if self.prefixes is None:
             # Names an account or a host of the caller's choice, to which credentials would be sent.

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.internal.encoder import _VarintBytes
+from google.protobuf.internal.encoder import _VarintBytes  # type: ignore[attr-defined]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

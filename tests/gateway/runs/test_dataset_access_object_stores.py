@@ -84,6 +84,18 @@ def test_a_prefix_without_a_tenant_is_shared_by_all() -> None:
         assert len(read("s3://shared/public/rows.jsonl", TEMPLATE.of(tenant))) == 2
 
 
+@pytest.mark.parametrize("root", ["gs://data/", "gcs://data/", "abfs://c@account.dfs.example/", "az://c/"])
+@pytest.mark.parametrize(
+    "key",
+    ["team-b/r.jsonl", "team-ab/r.jsonl", "team-a/../team-b/r.jsonl", "team-a//r.jsonl", "team-a/%2e%2e/r"],
+)
+def test_addresses_of_other_stores_are_checked_alike(root: str, key: str) -> None:
+    access = DatasetAccess(prefixes=[f"{root}{{tenant}}"]).of("team-a")
+    access.check(f"{root}team-a/r.jsonl")
+    with pytest.raises(ServiceError):
+        access.check(f"{root}{key}")
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -93,6 +105,8 @@ def test_a_prefix_without_a_tenant_is_shared_by_all() -> None:
         "s3://data/team-a/./../team-b/rows.jsonl",
         "s3://data/team-a//../team-b/rows.jsonl",
         "s3://data/team-a\\..\\team-b/rows.jsonl",
+        "s3://data/team-a/%2e%2E/team-b/rows.jsonl",
+        "s3://data/team-a/..%2Fteam-b/rows.jsonl",
         "s3://data/team-a",
         "s3://data/team-a/",
         "s3://data/team-a/rows.jsonl?versionId=1",
