@@ -247,7 +247,6 @@ class Asker:
             ),
             logprobs=logprobs,
             repeat_index=options.repeat_index,
-            request_id=options.request_id,
         )
 
     def _complete(

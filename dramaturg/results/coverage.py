@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.error_status_pb2 import StatusCode
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.results.abstentions import abstention_words
@@ -47,11 +48,17 @@ def coverage(succeeded: int, done: int, judgements: int, abstentions: Mapping[st
     return share * succeeded / done
 
 
+def status_name(code: StatusCode.ValueType) -> str:
+    """The name of a status without its prefix. UNKNOWN: it is not stated."""
+    known = StatusCode.DESCRIPTOR.values_by_number.get(code) if code else None
+    return "UNKNOWN" if known is None else str(known.name).removeprefix("STATUS_CODE_")
+
+
 def failure_name(error: SampleError | ServiceError) -> str:
     """Returns the reason of a failed sample without the prefix of ErrorReason, else its status."""
     known = ErrorReason.DESCRIPTOR.values_by_number.get(error.reason) if error.reason else None
     if known is None:
-        return error.code.name if isinstance(error, ServiceError) else error.code
+        return error.code.name if isinstance(error, ServiceError) else status_name(error.code)
     return str(known.name).removeprefix("ERROR_REASON_")
 
 

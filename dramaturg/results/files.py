@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNKNOWN, StatusCode
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, SampleError
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
@@ -109,11 +110,16 @@ def _failed(record: dict[str, Any], index: int) -> RunSample:
         state=run_pb2.SAMPLE_STATE_FAILED,
         tags={str(key): str(value) for key, value in record.get("tags", {}).items()},
         error=SampleError(
-            code=str(record.get("code", "UNKNOWN")),
+            code=_code(record),
             reason=_reason(record),
             message=str(record.get("message", "")),
         ),
     )
+
+
+def _code(record: dict[str, Any]) -> StatusCode.ValueType:
+    known = StatusCode.DESCRIPTOR.values_by_name.get(f"STATUS_CODE_{record.get('code', '')}")
+    return STATUS_CODE_UNKNOWN if known is None else StatusCode.ValueType(known.number)
 
 
 def _reason(record: dict[str, Any]) -> ErrorReason.ValueType:

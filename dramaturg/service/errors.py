@@ -7,9 +7,10 @@ A servicer raises ``ServiceError``; the error interceptor turns it into a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import grpc
 from google.protobuf.any_pb2 import Any
@@ -20,11 +21,12 @@ from grpc_status import rpc_status
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
-from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus
+from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus, StatusCode
 
 DOMAIN = "dramaturg.api"
 """The ``ErrorInfo.domain`` of every error of this API."""
 
+_TOO_LARGE = re.compile(r"message.* larger than max \((\d+) vs\. (\d+)\)")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _REASONS = frozenset(ErrorReason.values())
 
@@ -55,13 +57,45 @@ _PASSING = frozenset(
 )
 
 
+class Fault(str):
+    """The description of a broken limit, with its reason.
+
+    Args:
+        description: The description.
+        reason: The reason, as in ``google.rpc.BadRequest.FieldViolation``.
+    """
+
+    __slots__ = ("reason",)
+
+    reason: str
+
+    def __new__(cls, description: str, reason: str) -> Self:
+        """Makes a description with a reason."""
+        made = super().__new__(cls, description)
+        made.reason = reason
+        return made
+
+
+INVALID_VALUE = "INVALID_VALUE"
+"""The reason of a violation that has none of its own."""
+
+
 class Violation(NamedTuple):
     """One broken limit of a request."""
 
     field: str
     """The path of the field, for example ``candidates[3].script.steps[0].text`` or ``tags["level"]``."""
     description: str
-    """The violation, with the limit and the actual value or length."""
+    """The violation, with the limit and the actual value or length. A ``Fault`` has a reason of its own."""
+
+    @property
+    def reason(self) -> str:
+        """The kind of the limit.
+
+        REQUIRED, TOO_LONG, TOO_MANY, TOO_FEW, OUT_OF_RANGE, PATTERN_MISMATCH, UNKNOWN_VALUE, or INVALID_VALUE
+        for any other.
+        """
+        return self.description.reason if isinstance(self.description, Fault) else INVALID_VALUE
 
 
 class ServiceError(Exception):
@@ -131,7 +165,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
 
     Returns:
         The error with the reason, metadata, violations and retry delay found in the status details. Without
-        an ``ErrorInfo`` of this API the reason is ERROR_REASON_UNSPECIFIED.
+        an ``ErrorInfo`` of this API the reason is ERROR_REASON_UNSPECIFIED, except of a message that gRPC
+        itself refuses for its size: ERROR_REASON_TOO_LARGE, with the metadata "limit" and "actual".
     """
     code, message = error.code(), error.details() or ""
     if code is grpc.StatusCode.CANCELLED:
@@ -149,9 +184,17 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
                 reason = ErrorReason.Value(info.reason)
             metadata = dict(info.metadata)
         elif _unpack(detail, bad_request):
-            violations = [Violation(v.field, v.description) for v in bad_request.field_violations]
+            violations = [
+                Violation(v.field, Fault(v.description, v.reason or INVALID_VALUE))
+                for v in bad_request.field_violations
+            ]
         elif _unpack(detail, retry_info):
             retry_after = _seconds(retry_info.retry_delay)
+    too_large = _TOO_LARGE.search(message) if code is grpc.StatusCode.RESOURCE_EXHAUSTED else None
+    if too_large is not None and not reason:
+        # gRPC refuses it before any code of the server.
+        reason = error_reason_pb2.ERROR_REASON_TOO_LARGE
+        metadata = {"actual": too_large[1], "limit": too_large[2]}
     return ServiceError(
         code, reason, message, metadata=metadata, violations=violations, retry_after=retry_after
     )
@@ -160,11 +203,16 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
 def to_error_status(error: ServiceError) -> ErrorStatus:
     """Encodes the error of one item of a call that handles several. Violations are in the message only."""
     status = ErrorStatus(
-        code=error.code.value[0], reason=error.reason, message=error.message, metadata=error.metadata
+        code=status_code(error.code), reason=error.reason, message=error.message, metadata=error.metadata
     )
     if error.retry_after is not None:
         status.retry_delay.FromNanoseconds(round(error.retry_after * 1e9))
     return status
+
+
+def status_code(code: grpc.StatusCode) -> StatusCode.ValueType:
+    """A gRPC status as a value of the contract."""
+    return StatusCode.ValueType(code.value[0])
 
 
 def from_error_status(status: ErrorStatus) -> ServiceError:

@@ -14,6 +14,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.status import encode
+
+_MAX_NAME_CHARACTERS = 200
 LIVENESS = ""
 """The name of the server as a whole."""
 
@@ -61,7 +66,13 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
     ) -> health_pb2.HealthCheckResponse:
         """Reports whether a contract is served; NOT_FOUND for one that this server does not have."""
         if request.service not in self._contracts:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "this server has no such service")
+            error = ServiceError(
+                grpc.StatusCode.NOT_FOUND,
+                error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
+                "this server has no such service",
+                metadata={"name": request.service[:_MAX_NAME_CHARACTERS]},
+            )
+            await context.abort_with_status(encode(error, ""))
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(

@@ -19,8 +19,15 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dramaturg.api.common.v1.limits_pb2 import FieldLimits
-from dramaturg.service.errors import Violation
-from dramaturg.service.value_rules import can_break, limits_of, required_rules, text_rules, value_rules
+from dramaturg.service.errors import Fault, Violation
+from dramaturg.service.value_rules import (
+    REQUIRED,
+    can_break,
+    limits_of,
+    required_rules,
+    text_rules,
+    value_rules,
+)
 
 MAX_VIOLATIONS = 1000
 """The most violations that are found in a request."""
@@ -91,7 +98,7 @@ def _field_check(field: FieldDescriptor, size_bound: int) -> Check | None:
 
 def _presence_check(field: FieldDescriptor, limits: FieldLimits, check: Check | None) -> Check | None:
     name = field.name
-    absent = (Violation(name, "is required"),) if limits.required else ()
+    absent = (Violation(name, REQUIRED),) if limits.required else ()
     if check is None and not absent:
         return None
 
@@ -141,9 +148,11 @@ def _count_check(
         count = len(elements)
         found: Sequence[Violation] = ()
         if count < fewest:
-            found = (Violation(name, f"has {count} elements; at least {fewest} must be there"),)
+            found = (
+                Violation(name, Fault(f"has {count} elements; at least {fewest} must be there", "TOO_FEW")),
+            )
         elif count > most:
-            found = (Violation(name, f"has {count} elements; at most {most} are allowed"),)
+            found = (Violation(name, Fault(f"has {count} elements; at most {most} are allowed", "TOO_MANY")),)
         return [*found, *check_each(elements)] if count and check_each else found
 
     return check_count
@@ -208,11 +217,15 @@ def _entries_check(field: FieldDescriptor, limits: FieldLimits, size_bound: int)
     def check_entries(entries: Mapping[Any, Any]) -> Sequence[Violation]:
         found: list[Violation] = []
         for entry_key, entry_value in sorted(islice(entries.items(), bound), key=itemgetter(0)):
-            wrong = [f"has a key that {text}" for rule in rules_of_keys if (text := rule(entry_key))]
-            wrong += [text for rule in rules_of_values if (text := rule(entry_value))]
+            wrong = [
+                Fault(f"has a key that {text}", text.reason)
+                for rule in rules_of_keys
+                if (text := rule(entry_key))
+            ]
+            wrong += [fault for rule in rules_of_values if (fault := rule(entry_value))]
             found += [Violation(f"{name}[{_shown(entry_key)}]", text) for text in wrong]
-            for path, text in check_inside(entry_value) if check_inside else ():
-                found.append(Violation(f"{name}[{_shown(entry_key)}].{path}", text))
+            for path, inner in check_inside(entry_value) if check_inside else ():
+                found.append(Violation(f"{name}[{_shown(entry_key)}].{path}", inner))
         return found
 
     return check_entries

@@ -79,8 +79,10 @@ def _details(
     if violations:
         yield error_details_pb2.BadRequest(
             field_violations=[
-                error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
-                for field, description in violations
+                error_details_pb2.BadRequest.FieldViolation(
+                    field=violation.field, description=violation.description, reason=violation.reason
+                )
+                for violation in violations
             ]
         )
     if retry_after is not None:
@@ -100,7 +102,7 @@ def _pushback_ms(error: ServiceError) -> int:
 def _fitting(violations: Sequence[Violation]) -> Sequence[Violation]:
     room = _VIOLATIONS_BYTES
     for count, (field, description) in enumerate(violations):
-        room -= len(field.encode()) + len(description.encode()) + 8
+        room -= len(field.encode()) + len(description.encode()) + 28
         if room < 0:
             return violations[: max(count, 1)]
     return violations

@@ -11,8 +11,11 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from dramaturg.api.common.v1 import limits_pb2
 from dramaturg.api.common.v1.limits_pb2 import FieldLimits
+from dramaturg.service.errors import Fault
 
-Rule = Callable[[Any], str | None]
+REQUIRED = Fault("is required", "REQUIRED")
+
+Rule = Callable[[Any], Fault | None]
 """Returns the fault of one value, or ``None``."""
 
 
@@ -44,13 +47,21 @@ def text_rules(field: FieldDescriptor, limits: FieldLimits, size_bound: int) -> 
     if 0 < most < size_bound:
         yield (
             lambda value: (
-                f"has {len(value)} {unit}; at most {most} are allowed" if len(value) > most else None
+                Fault(f"has {len(value)} {unit}; at most {most} are allowed", "TOO_LONG")
+                if len(value) > most
+                else None
             )
         )
     if limits.pattern:
         # RE2 classes like \\w are ASCII.
         matches, pattern = re.compile(limits.pattern, re.ASCII).fullmatch, limits.pattern
-        yield lambda value: f"does not match {pattern}" if value and not matches(value) else None
+        yield (
+            lambda value: (
+                Fault(f"does not match {pattern}", "PATTERN_MISMATCH")
+                if value and not matches(value)
+                else None
+            )
+        )
 
 
 def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
@@ -58,7 +69,7 @@ def required_rules(field: FieldDescriptor) -> Iterator[Rule]:
     if field.type == FieldDescriptor.TYPE_STRING:
         yield _required_text
     elif field.type == FieldDescriptor.TYPE_BYTES or not field.has_presence:
-        yield lambda value: None if value else "is required"
+        yield lambda value: None if value else REQUIRED
 
 
 def can_break(field: FieldDescriptor, size_bound: int) -> bool:
@@ -76,10 +87,10 @@ def can_break(field: FieldDescriptor, size_bound: int) -> bool:
     )
 
 
-def _required_text(value: str) -> str | None:
+def _required_text(value: str) -> Fault | None:
     if not value:
-        return "is required"
-    return None if value.strip() else "is required; it holds white space only"
+        return REQUIRED
+    return None if value.strip() else Fault("is required; it holds white space only", REQUIRED.reason)
 
 
 def _number_rules(limits: FieldLimits) -> Iterator[Rule]:
@@ -91,14 +102,16 @@ def _number_rules(limits: FieldLimits) -> Iterator[Rule]:
     bounds = [f"at least {least:.15g}"] * has_minimum + [f"at most {most:.15g}"] * has_maximum
     allowed = " and ".join(bounds)
 
-    def rule(value: float) -> str | None:
+    def rule(value: float) -> Fault | None:
         if least <= value <= most and math.isfinite(value):
             return None
-        return f"is {value:.15g}; it must be {allowed}"
+        return Fault(f"is {value:.15g}; it must be {allowed}", "OUT_OF_RANGE")
 
     yield rule
 
 
 def _known_value(enum: EnumDescriptor) -> Rule:
     known, name = frozenset(enum.values_by_number), enum.name
-    return lambda value: None if value in known else f"is {value}, which is no value of {name}"
+    return lambda value: (
+        None if value in known else Fault(f"is {value}, which is no value of {name}", "UNKNOWN_VALUE")
+    )

@@ -24,6 +24,7 @@ from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures,
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.judge.usage import add_usage
 from dramaturg.kinds import find_kind
+from dramaturg.results.coverage import status_name
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.results.means import Mean
 from dramaturg.results.names import abstention_name, reason_name
@@ -351,7 +352,7 @@ def estimate_of(mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0))
 def _failure(sample: RunSample) -> str:
     known = ErrorReason.DESCRIPTOR.values_by_number.get(sample.error.reason)
     if known is None or not sample.error.reason:
-        return sample.error.code or "UNKNOWN"
+        return status_name(sample.error.code)
     return str(known.name).removeprefix("ERROR_REASON_")
 
 

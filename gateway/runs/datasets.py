@@ -8,6 +8,7 @@ from io import BytesIO
 from typing import Any, BinaryIO
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import (
     Dataset,
@@ -156,7 +157,7 @@ def _failed(index: int, row: InvalidRow) -> NewSample:
         line=row.line,
         state=run_pb2.SAMPLE_STATE_FAILED,
         error=SampleError(
-            code="INVALID_ARGUMENT",
+            code=STATUS_CODE_INVALID_ARGUMENT,
             reason=error_reason_pb2.ERROR_REASON_FIELD_INVALID,
             message=described,
             field=error.field,

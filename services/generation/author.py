@@ -85,7 +85,6 @@ class Author:
             logprobs=top_logprobs > 0,
             top_logprobs=top_logprobs,
             repeat_index=options.repeat_index,
-            request_id=options.request_id,
         )
         completion = (await self._generation.Generate(request)).completion
         provenance = Provenance(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT, STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_TIMED_OUT,
@@ -71,7 +72,7 @@ def invalid_row(index: int) -> NewSample:
         index=index,
         line=index + 1,
         state=SAMPLE_STATE_FAILED,
-        error=SampleError(code="INVALID_ARGUMENT", message="no request"),
+        error=SampleError(code=STATUS_CODE_INVALID_ARGUMENT, message="no request"),
     )
     return NewSample(index=index, line=index + 1, sample_id="", tags={}, request=b"", failure=failure)
 
@@ -115,7 +116,7 @@ def failed(index: int, tokens: int = 1) -> SampleOutcome:
         sample_id=f"s{index}",
         state=SAMPLE_STATE_FAILED,
         attempt_count=3,
-        error=SampleError(code="UNAVAILABLE", message="nobody there"),
+        error=SampleError(code=STATUS_CODE_UNAVAILABLE, message="nobody there"),
     )
     return SampleOutcome(sample, [], Usage(prompt_token_count=tokens))
 

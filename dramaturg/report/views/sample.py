@@ -5,6 +5,7 @@ from __future__ import annotations
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.kinds import sample_kind
 from dramaturg.report.views.model import SampleView
+from dramaturg.results.coverage import status_name
 
 
 def view(sample: RunSample) -> SampleView:
@@ -18,6 +19,6 @@ def view(sample: RunSample) -> SampleView:
         index=sample.index,
         title=sample.sample_id or f"line {sample.line}",
         sample_id=sample.sample_id,
-        error=f"{error.code}: {where}{error.message}" if error.code else "no result",
+        error=f"{status_name(error.code)}: {where}{error.message}" if error.code else "no result",
         tags=sorted(sample.tags.items()),
     )

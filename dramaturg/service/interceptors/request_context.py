@@ -6,12 +6,11 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Container
-from typing import Any
+from collections.abc import Container
 
 from dramaturg.service import context
 from dramaturg.service.context import DEADLINE_METADATA, REQUEST_ID_METADATA, RequestContext
-from dramaturg.service.interceptors.call import Call, Proceed, field_names
+from dramaturg.service.interceptors.call import Call, Proceed
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
@@ -19,9 +18,8 @@ _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 class RequestContexts:
     """Enters the context of the request.
 
-    The request id is the caller's, or a new one. It is in the metadata or, where it is not, in the message's
-    own field ``request_id``. One that is not 1 to 128 letters, digits or ``_.:/+=-`` is replaced, since it
-    goes into logs and headers.
+    The request id is the caller's, in the metadata, or a new one. One that is not 1 to 128 letters, digits or
+    ``_.:/+=-`` is replaced, since it goes into logs and headers.
 
     Args:
         default_deadline: Seconds for a call that brings no deadline.
@@ -47,11 +45,6 @@ class RequestContexts:
         else:
             call.seconds = inbound
         request_id = _from_metadata(call)
-        if request_id is None:
-            if call.request_bytes is None:
-                call.request = _named_by_its_messages(call.request)
-            else:
-                request_id = _from_message(call.request)
         context.enter(
             RequestContext(
                 request_id or os.urandom(16).hex(),
@@ -63,23 +56,8 @@ class RequestContexts:
         await proceed(call)
 
 
-async def _named_by_its_messages(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for message in messages:
-        request_id, request = _from_message(message), context.current()
-        if request_id is not None and request is not None:
-            context.enter(request._replace(request_id=request_id))
-        yield message
-
-
 def _from_metadata(call: Call) -> str | None:
     for key, value in call.metadata:
         if key == REQUEST_ID_METADATA and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
             return value
     return None
-
-
-def _from_message(message: Any) -> str | None:
-    if "request_id" not in field_names(message):
-        return None
-    request_id: object = message.request_id
-    return request_id if isinstance(request_id, str) and _REQUEST_ID.fullmatch(request_id) else None

@@ -72,7 +72,7 @@ def read_samples(
     checked = time.monotonic()
     try:
         with as_file(run.spec, run.tenant, store, access) as (spec, readable):
-            content = store.content(run.id) if spec.dataset.WhichOneof("source") == "content" else b""
+            content = b"" if spec.dataset.WhichOneof("source") == "uri" else store.content(run.id)
             reader = sample_reader(spec, content, readable, limits, has_ended)
             for group in _groups(reader):
                 store.add_samples(run.id, group)

@@ -22,7 +22,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     SampleError,
 )
 from dramaturg.results.rows import flatten
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, status_code
 from gateway.evaluations.kinds import run_kind
 from gateway.runs.engine.sample_evaluation import SampleEvaluation
 from gateway.runs.records import SampleOutcome, SampleWork
@@ -95,7 +95,7 @@ def _set_error(record: RunSample, error: ServiceError) -> None:
     record.state = SAMPLE_STATE_FAILED
     record.error.CopyFrom(
         SampleError(
-            code=error.code.name,
+            code=status_code(error.code),
             reason=error.reason,
             message=error.message,
             field=error.violations[0].field if error.violations else "",

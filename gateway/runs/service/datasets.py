@@ -19,7 +19,7 @@ from dramaturg.service.errors import ServiceError, invalid
 from gateway.quotas.gate import quota_exhausted
 from gateway.runs.datasets import FORMAT_VALUES
 from gateway.runs.records import DatasetRecord, NewDataset
-from gateway.runs.service.pages import key_of, next_token
+from gateway.runs.service.pages import key_of, next_token, page_size
 from gateway.runs.store.base import DatasetOffsetError, DatasetQuotaError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import dataset_not_found
@@ -121,7 +121,7 @@ class DatasetServicer(dataset_service_pb2_grpc.DatasetServiceServicer):
     async def ListDatasets(
         self, request: pb.ListDatasetsRequest, context: ServicerContext
     ) -> pb.ListDatasetsResponse:
-        size = request.page_size or _DEFAULT_PAGE
+        size = page_size(request, _DEFAULT_PAGE)
         key = key_of(request, int)
         found = await self._caller.call(
             self._store.list_datasets,

@@ -28,6 +28,10 @@ TokenKey = Sequence[int | str]
 MAX_PAGE_BYTES = 4 << 20
 """The size at which a page ends, unless its first item alone is larger."""
 
+MAX_PAGE = 1000
+"""The most items of a page of runs, samples or datasets."""
+MAX_RESULTS = 10_000
+"""The most judgements of a page."""
 _DEFAULT_RUNS = 50
 _DEFAULT_SAMPLES = 50
 _DEFAULT_RESULTS = 100
@@ -53,7 +57,7 @@ class RunPages:
 
     async def runs(self, request: pb.ListRunsRequest, tenant: str) -> pb.ListRunsResponse:
         """A page of a tenant's runs, the newest first."""
-        size = request.page_size or _DEFAULT_RUNS
+        size = page_size(request, _DEFAULT_RUNS)
         runs = await self._caller.call(
             self._store.list_runs,
             tenant,
@@ -81,9 +85,7 @@ class RunPages:
             return [(sample.index, sample) for sample in found]
 
         key = key_of(request, int)
-        page = await fill_page(
-            read, -1 if key is None else int(key[0]), request.page_size or _DEFAULT_SAMPLES
-        )
+        page = await fill_page(read, -1 if key is None else int(key[0]), page_size(request, _DEFAULT_SAMPLES))
         return pb.ListSamplesResponse(
             samples=page.items,
             next_page_token="" if page.last is None else next_token(request, [page.last]),
@@ -105,10 +107,15 @@ class RunPages:
 
         key = key_of(request, int, int)
         after = (-1, -1) if key is None else (int(key[0]), int(key[1]))
-        page = await fill_page(read, after, request.page_size or _DEFAULT_RESULTS)
+        page = await fill_page(read, after, page_size(request, _DEFAULT_RESULTS, MAX_RESULTS))
         return pb.ListResultsResponse(
             results=page.items, next_page_token="" if page.last is None else next_token(request, page.last)
         )
+
+
+def page_size(request: Any, default: int, most: int = MAX_PAGE) -> int:
+    """The number of items of a page: the one of the request, at most the maximum (AIP-158)."""
+    return min(request.page_size or default, most)
 
 
 class Page(NamedTuple, Generic[Key, Item]):

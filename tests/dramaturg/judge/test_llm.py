@@ -78,10 +78,10 @@ async def test_options_go_before_the_defaults(
     target: str, prompt: Prompt, generation: FakeGeneration
 ) -> None:
     sampling = Sampling(top_p=0.5, max_output_tokens=7, seed=3, stop=["x", "y"], reasoning_effort="low")
-    options = JudgeOptions(model="p/mine", sampling=sampling, repeat_index=2, request_id="r")
+    options = JudgeOptions(model="p/mine", sampling=sampling, repeat_index=2)
     answer = await ask(target, prompt, options, model="p/default", tokens=100)
     [request] = generation.requests
-    assert (request.model, request.repeat_index, request.request_id) == ("p/mine", 2, "r")
+    assert (request.model, request.repeat_index) == ("p/mine", 2)
     assert request.sampling == sampling
     assert answer.provenance.parameters == {
         "top_p": "0.5",

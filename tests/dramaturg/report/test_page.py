@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNAVAILABLE
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
@@ -115,7 +116,7 @@ def test_control_characters_and_marks_of_direction_are_visible() -> None:
 
 def test_a_failed_sample_says_why() -> None:
     failed = RunSample(index=3, line=4, sample_id="t9", state=run_pb2.SAMPLE_STATE_FAILED)
-    failed.error.code, failed.error.message = "UNAVAILABLE", "no judge answers"
+    failed.error.code, failed.error.message = STATUS_CODE_UNAVAILABLE, "no judge answers"
     html = page([failed])
     (shown,) = shown_samples(html)
     assert shown["error"] == "UNAVAILABLE: no judge answers"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_EITHER, CHOICE_OPTION_1
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
@@ -72,7 +73,7 @@ def numbers(found: list[RunResult]) -> list[tuple[str, str, int, int, float | No
 
 def test_a_sample_without_a_result_has_no_judgements() -> None:
     assert flatten(RunSample()) == []
-    assert flatten(RunSample(error=SampleError(code="UNAVAILABLE"))) == []
+    assert flatten(RunSample(error=SampleError(code=STATUS_CODE_UNAVAILABLE))) == []
 
 
 def verdict(criterion: str, outcome: int, **fields: Any) -> Verdict:

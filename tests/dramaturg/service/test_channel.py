@@ -236,17 +236,17 @@ async def test_request_id_of_a_message_is_taken_where_the_metadata_has_none() ->
         version="1",
         description="For tests.",
     )
-    request = GenerateRequest(request_id="from-the-message")
+    request = GenerateRequest()
     request.messages.add(role=MessageRole.MESSAGE_ROLE_USER, text="hi")
     async with serve(contract) as server, open_channel(server.target) as channel:
         stub = generation_service_pb2_grpc.GenerationServiceStub(channel)
         await stub.Generate(request)
         with context.scope(context.RequestContext(request_id="from-the-metadata")):
             await stub.Generate(request)
-        request.request_id = "no good\n"
-        await stub.Generate(request)
-    assert seen[:2] == ["from-the-message", "from-the-metadata"]
-    assert len(seen[2]) == 32
+        with context.scope(context.RequestContext(request_id="no good")):
+            await stub.Generate(request)
+    assert seen[1] == "from-the-metadata"
+    assert [len(seen[0]), len(seen[2])] == [32, 32]
 
 
 def test_the_deadline_of_a_context_never_goes_below_zero() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
-from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus
+from dramaturg.api.common.v1.error_status_pb2 import ErrorStatus, StatusCode
 from dramaturg.service.errors import (
     ServiceError,
     Violation,
@@ -242,7 +242,7 @@ def test_the_invalid_item_of_a_dependency_is_a_fault_here() -> None:
 
 
 def test_unknown_codes_reasons_and_absurd_delays_are_read() -> None:
-    status = ErrorStatus(code=99, reason=reasons.ErrorReason.ValueType(999))
+    status = ErrorStatus(code=StatusCode.ValueType(99), reason=reasons.ErrorReason.ValueType(999))
     status.retry_delay.seconds = 2**62
     error = from_error_status(status)
     assert (error.code, error.reason_name) == (Code.UNKNOWN, "ERROR_REASON_UNSPECIFIED")

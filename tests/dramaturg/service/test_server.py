@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
 from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
@@ -87,7 +88,10 @@ async def test_health_of_an_unknown_service_is_not_found() -> None:
     async with serve(synthesizer(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="x.Y"))
-        assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+        error = from_rpc_error(raised.value)
+        assert error.code is grpc.StatusCode.NOT_FOUND
+        assert error.reason_name == "ERROR_REASON_RESOURCE_NOT_FOUND"
+        assert error.metadata == {"name": "x.Y"}
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="x.Y"))
         assert (await watch.read()).status == Status.SERVICE_UNKNOWN
 
@@ -172,7 +176,25 @@ async def test_a_message_over_the_size_limit_is_refused() -> None:
             request.candidates[0].script.steps.add(text="x" * 100)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await SynthesizeServiceStub(channel).Synthesize(request)
-    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    error = from_rpc_error(raised.value)
+    assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.reason_name == "ERROR_REASON_TOO_LARGE"
+    assert error.metadata == {"limit": "2048", "actual": str(request.ByteSize())}
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_is_served_in_both_versions(version: str) -> None:
+    name = f"grpc.reflection.{version}.ServerReflection"
+    async with serve(synthesizer(silent)) as server, grpc.aio.insecure_channel(server.target) as channel:
+        ask: Any = channel.stream_stream(
+            f"/{name}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        call = ask(iter([reflection_pb2.ServerReflectionRequest(list_services="*")]))
+        answers = [answer async for answer in call]
+    listed = {service.name for service in answers[0].list_services_response.service}
+    assert "dramaturg.api.agents.v1.SynthesizeService" in listed
 
 
 async def test_a_method_that_the_servicer_leaves_out_is_not_implemented() -> None:

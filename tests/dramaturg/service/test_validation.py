@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1 import limits_pb2, script_pb2
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.run_service_pb2 import CompareRunsRequest, CreateRunRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, JsonFormat
 from dramaturg.service.errors import ServiceError
@@ -35,6 +37,29 @@ def evaluation_request(*candidates: script_pb2.Candidate) -> EvaluateScriptsRequ
         task=script_pb2.Task(goal="Bake a cake"),
         candidates=candidates or [script_pb2.Candidate(id="a", text="x")],
     )
+
+
+def test_a_violation_names_the_kind_of_limit() -> None:
+    spec = RunSpec(display_name="x" * 201, models=["m"] * 101, dataset={"row_limit": 2 * 10**9})
+    spec.judges.add(role="critic")
+    found = {
+        violation.field: violation.reason
+        for request in (
+            CreateRunRequest(spec=spec, request_id="q"),
+            CreateRunRequest(),
+            CompareRunsRequest(run_ids=["a"], match=99),  # type: ignore[arg-type] # no such value
+        )
+        for violation in violations(request)
+    }
+    assert found == {
+        "spec.display_name": "TOO_LONG",
+        "spec.models": "TOO_MANY",
+        "spec.dataset.row_limit": "OUT_OF_RANGE",
+        "request_id": "PATTERN_MISMATCH",
+        "spec": "REQUIRED",
+        "run_ids": "TOO_FEW",
+        "match": "UNKNOWN_VALUE",
+    }
 
 
 def test_a_request_within_the_limits_passes() -> None:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, Decision
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_REFUSED,
     ABSTAIN_REASON_TIMED_OUT,
@@ -178,7 +179,9 @@ def samples(kind: str) -> list[RunSample]:
         getattr(sample, kind).CopyFrom(result)
         found.append(sample)
     error = SampleError(
-        code="UNAVAILABLE", reason=error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE, message="gone"
+        code=STATUS_CODE_UNAVAILABLE,
+        reason=error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE,
+        message="gone",
     )
     found.append(
         RunSample(

@@ -61,10 +61,11 @@ async def work(folder: Path) -> None:
     async with Server([runs()], ServerSettings.loopback(drain_grace_seconds=0.2), auth) as server:
         async with channel_of(server.target, folder, EVALUATOR) as channel:
             stub = RunServiceStub(channel)
-            request = pb.CreateRunRequest(request_id="8c6b8a4e-0000-4000-8000-000000000001")
+            request = pb.CreateRunRequest()
+            named = [("x-request-id", "8c6b8a4e-0000-4000-8000-000000000001")]
             request.spec.scripts.SetInParent()
             request.spec.dataset.content = SECRET.encode()
-            await stub.CreateRun(request)
+            await stub.CreateRun(request, metadata=named)
             await stub.GetRun(pb.GetRunRequest(run_id="run-1"))
         for who in (VIEWER, None):
             async with channel_of(server.target, folder, who) as channel:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +13,6 @@ import pytest
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
 from dramaturg.api.common.v1 import error_reason_pb2 as reasons
-from dramaturg.api.generation.v1.generation_service_pb2 import (
-    GenerateRequest,
-    GenerateResponse,
-    MessageRole,
-)
 from dramaturg.service import context
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error, invalid
@@ -378,39 +373,6 @@ async def test_every_call_is_logged_once_without_its_contents(
     assert line["seconds"] >= 0
     assert "127.0.0.1" in line["peer"]
     assert "bank" not in caplog.text
-
-
-async def test_a_stream_of_requests_is_named_by_its_messages(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    seen: list[str] = []
-
-    async def note(requests: AsyncIterator[GenerateRequest], _: Any) -> GenerateResponse:
-        async for _request in requests:
-            current = context.current()
-            assert current is not None
-            seen.append(current.request_id)
-        return GenerateResponse()
-
-    def add(_: Any, server: grpc.aio.Server) -> None:
-        handler = grpc.stream_unary_rpc_method_handler(
-            note, GenerateRequest.FromString, GenerateResponse.SerializeToString
-        )
-        server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler(ARITIES, {"StreamUnary": handler})]
-        )
-
-    request = GenerateRequest(request_id="from-the-message")
-    request.messages.add(role=MessageRole.MESSAGE_ROLE_USER, text="hi")
-    async with (
-        serve(replace(arities(nothing), add=add)) as server,
-        open_channel(server.target) as channel,
-    ):
-        multi: Any = channel.stream_unary(
-            f"/{ARITIES}/StreamUnary", GenerateRequest.SerializeToString, GenerateResponse.FromString
-        )
-        await multi(iter([request]))
-    assert seen == ["from-the-message"]
-    assert [line["request_id"] for line in access_lines(caplog)] == seen
 
 
 async def test_a_cancelled_call_is_logged_as_cancelled(caplog: pytest.LogCaptureFixture) -> None:

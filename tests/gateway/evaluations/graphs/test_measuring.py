@@ -36,7 +36,7 @@ async def test_the_order_of_events_and_what_it_costs(graph: str) -> None:
     predict = predicting(
         [("find a pan", "heat oil"), ("heat oil", "fry the eggs"), ("find a pan", "fry the eggs")]
     )
-    request = asked(models=["a", "b"], tags={"domain": "kitchen"}, request_id="x")
+    request = asked(models=["a", "b"], tags={"domain": "kitchen"})
     async with graphs_gateway(graph, predict) as target:
         events = await graph_events(target, request)
     assert [event.WhichOneof("event") for event in events] == ["accepted", "graph", "graph", "result"]

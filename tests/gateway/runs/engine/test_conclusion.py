@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNKNOWN
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_CALL_REJECTED,
     ABSTAIN_REASON_JUDGE_UNAVAILABLE,
@@ -72,7 +73,9 @@ def test_reasons_are_counted_the_commonest_first() -> None:
 
 
 def failed(reason: int) -> RunSample:
-    error = SampleError(code="UNKNOWN", message=KEY, reason=error_reason_pb2.ErrorReason.ValueType(reason))
+    error = SampleError(
+        code=STATUS_CODE_UNKNOWN, message=KEY, reason=error_reason_pb2.ErrorReason.ValueType(reason)
+    )
     return RunSample(state=run_pb2.SAMPLE_STATE_FAILED, error=error)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INTERNAL
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
@@ -127,7 +128,7 @@ def test_a_result_that_cannot_be_flattened_fails_its_sample(monkeypatch: pytest.
     kept = outcomes.flatten_outcome(succeeded)
     assert (kept.sample.index, kept.sample.state) == (4, run_pb2.SAMPLE_STATE_FAILED)
     assert kept.sample.WhichOneof("result") is None
-    assert kept.sample.error.code == "INTERNAL"
+    assert kept.sample.error.code == STATUS_CODE_INTERNAL
     # It was paid all the same.
     assert kept.usage.provider_call_count == 2
 

@@ -12,6 +12,7 @@ import pytest
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.common.v1.provenance_pb2 import (
     PromptReference,
     Provenance,
@@ -112,7 +113,7 @@ async def test_a_request_that_cannot_be_done_fails_at_once(sqlite_url: str) -> N
         failed = runs.samples(run.id)[1]
     assert (run.counts.succeeded, run.counts.failed) == (2, 1)
     assert failed.state == run_pb2.SAMPLE_STATE_FAILED
-    assert (failed.error.code, failed.error.field) == ("INVALID_ARGUMENT", "judges[0].judge")
+    assert (failed.error.code, failed.error.field) == (STATUS_CODE_INVALID_ARGUMENT, "judges[0].judge")
     assert failed.error.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
     assert failed.attempt_count == 1
 

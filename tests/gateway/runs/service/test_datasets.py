@@ -223,10 +223,8 @@ async def test_datasets_are_listed_in_pages(tenants: Tenants) -> None:
             break
         request.page_token = page.next_page_token
     assert found == made[::-1]
-    too_many = await fault(
-        DatasetServiceStub(tenants.alice).ListDatasets(pb.ListDatasetsRequest(page_size=1001))
-    )
-    assert [violation.field for violation in too_many.violations] == ["page_size"]
+    all_of_them = await DatasetServiceStub(tenants.alice).ListDatasets(pb.ListDatasetsRequest(page_size=9999))
+    assert len(all_of_them.datasets) == 5
 
 
 async def test_a_tenant_has_a_quota_of_bytes(tmp_path: Path) -> None:

@@ -31,9 +31,12 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RunState,
 )
 from gateway.runs.records import Incident
+from gateway.runs.service import pages
 from gateway.runs.store import StoreError
 from tests.gateway.runs.service.conftest import Service, fault, wanted
 from tests.support.runs import TIMED_OUT, failed, judged, spec
+
+REQUEST_ID = "8c6b8a4e-0000-4000-8000-000000000001"
 
 
 async def test_a_run_is_created_and_handed_to_the_engine(service: Service) -> None:
@@ -54,8 +57,28 @@ async def test_a_run_is_created_and_handed_to_the_engine(service: Service) -> No
     assert (await service.stub.GetRun(pb.GetRunRequest(run_id=run.id))).run == run
 
 
+@pytest.mark.parametrize("request_id", ["q", "8c6b8a4e-0000-1000-8000-000000000001", "8c6b8a4e"])
+async def test_a_request_id_is_a_uuid4(service: Service, request_id: str) -> None:
+    error = await fault(service.stub.CreateRun(pb.CreateRunRequest(spec=wanted(), request_id=request_id)))
+    assert [(one.field, one.reason) for one in error.violations] == [("request_id", "PATTERN_MISMATCH")]
+
+
+async def test_a_page_size_above_the_maximum_is_the_maximum(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MAX_PAGE", 2)
+    monkeypatch.setattr(pages.page_size, "__defaults__", (2,))
+    for index in range(3):
+        service.run(RUN_STATE_RUNNING, f"run-{index}", samples=3)
+    page = await service.stub.ListRuns(pb.ListRunsRequest(page_size=4_000_000_000))
+    assert len(page.runs) == 2
+    assert page.next_page_token
+    listed = await service.stub.ListSamples(pb.ListSamplesRequest(run_id="run-0", page_size=1_000_000))
+    assert len(listed.samples) == 2
+
+
 async def test_a_second_call_with_the_request_id_finds_the_run(service: Service) -> None:
-    request = pb.CreateRunRequest(spec=wanted(), request_id="q")
+    request = pb.CreateRunRequest(spec=wanted(), request_id=REQUEST_ID)
     first = (await service.stub.CreateRun(request)).run
     second = (await service.stub.CreateRun(request)).run
     assert first.id == second.id
@@ -63,7 +86,7 @@ async def test_a_second_call_with_the_request_id_finds_the_run(service: Service)
     error = await fault(service.stub.CreateRun(request))
     assert error.code is grpc.StatusCode.ALREADY_EXISTS
     assert error.reason == error_reason_pb2.ERROR_REASON_REQUEST_ID_REUSED
-    assert error.metadata == {"request_id": "q"}
+    assert error.metadata == {"request_id": REQUEST_ID}
 
 
 @pytest.mark.parametrize(

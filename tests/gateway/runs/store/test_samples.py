@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT, STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
@@ -109,7 +110,10 @@ def test_samples_are_listed_with_what_came_of_them(store: RunStore) -> None:
     ]
     assert listed[1] == outcome.sample
     assert (listed[0].sample_id, listed[0].tags["level"], listed[0].line) == ("s0", "hard", 1)
-    assert [sample.error.code for sample in listed[2:]] == ["UNAVAILABLE", "INVALID_ARGUMENT"]
+    assert [sample.error.code for sample in listed[2:]] == [
+        STATUS_CODE_UNAVAILABLE,
+        STATUS_CODE_INVALID_ARGUMENT,
+    ]
     pages = store.list_samples("run", after=0, limit=2), store.list_samples("run", after=2, limit=2)
     assert [sample.index for page in pages for sample in page] == [1, 2, 3]
     assert [s.index for s in store.list_samples("run", after=-1, limit=9, states=[SAMPLE_STATE_FAILED])] == [
