@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from google.protobuf.message import Message
 
+from dramaturg.cli.evaluate.texts import rubric_of
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.terminal import echo
@@ -17,6 +20,15 @@ from dramaturg.formats import texts as table
 def texts(
     source: Annotated[Path, typer.Argument(metavar="SRC", help="A table of texts, CSV or JSON Lines.")],
     destination: Annotated[Path, typer.Argument(metavar="DST", help="The file to write, JSON Lines.")],
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUBRIC",
+            exists=True,
+            dir_okay=False,
+            help='Write rows of "evaluate pairs": every two texts of a task, compared by each criterion.',
+        ),
+    ] = None,
 ) -> None:
     """Converts a table of texts, one a row, into rows of "evaluate texts".
 
@@ -29,7 +41,10 @@ def texts(
         dramaturg convert texts answers.csv answers.jsonl
 
         dramaturg evaluate texts answers.jsonl --criteria rubric.toml
+
+        dramaturg convert texts answers.csv pairs.jsonl --pairs rubric.toml
     """
+    rubric = rubric_of(pairs)
     try:
         rows = table.read_table(source)
     except OSError as error:
@@ -41,12 +56,21 @@ def texts(
     if not rows:
         fail(f"{source}: there are no rows")
     conversion = table.convert(rows)
-    write_messages(destination, conversion.requests)
+    written: Sequence[Message] = conversion.requests
+    if rubric:
+        try:
+            written = [pair for request in conversion.requests for pair in table.pairs(request, rubric)]
+        except table.TableError as error:
+            fail(f"{pairs}: {error}")
+        if not written:
+            fail(f"{source}: no task has two texts")
+    write_messages(destination, written)
     for skipped in conversion.skipped:
         echo(f"{source}: row {skipped.row}: {skipped.reason}", err=True)
     count = sum(len(request.texts) for request in conversion.requests)
+    compared = f" in {len(written)} pairs" if rubric else ""
     echo(
-        f"{len(conversion.requests)} tasks with {count} texts to {destination}; "
+        f"{len(conversion.requests)} tasks with {count} texts{compared} to {destination}; "
         f"{len(conversion.skipped)} rows left out",
         err=True,
     )

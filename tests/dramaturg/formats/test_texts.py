@@ -5,8 +5,19 @@ from typing import Any
 
 import pytest
 
-from dramaturg.formats.texts import TableError, convert, read_table
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
+    PREFERENCE_FIRST,
+    PREFERENCE_SECOND,
+    ComparePairRequest,
+    ComparePairResponse,
+    RoleVote,
+)
+from dramaturg.client import DramaturgClient
+from dramaturg.formats.rubric import read_rubric
+from dramaturg.formats.texts import TableError, convert, pairs, read_table
+from tests.support.evaluations import CALL, gateway_target
 
+RUBRIC = Path(__file__).resolve().parents[3] / "examples" / "texts" / "rubric.toml"
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "texts" / "answers.csv"
 
 
@@ -61,3 +72,44 @@ def test_a_file_that_is_no_table_is_refused(content: bytes, tmp_path: Path) -> N
     file.write_bytes(content)
     with pytest.raises(TableError):
         read_table(file)
+
+
+async def test_two_texts_are_compared_by_each_criterion_in_one_call() -> None:
+    asked: list[ComparePairRequest] = []
+
+    async def compare(request: ComparePairRequest) -> ComparePairResponse:
+        asked.append(request)
+        prefers = [PREFERENCE_FIRST if role.type != "tone" else PREFERENCE_SECOND for role in request.roles]
+        votes = [
+            RoleVote(role=role, preference=one) for role, one in zip(request.roles, prefers, strict=True)
+        ]
+        return ComparePairResponse(preference=PREFERENCE_FIRST, votes=votes, provenance=CALL)
+
+    first, *_ = convert(read_table(EXAMPLE)).requests
+    (pair,) = pairs(first, read_rubric(RUBRIC))
+    async with (
+        gateway_target({"pair-judge": {"ComparePair": compare}}) as target,
+        DramaturgClient(target) as client,
+    ):
+        *_, last = [event async for event in client.evaluate_pairs(pair, timeout=30)]
+    (question,) = asked
+    assert question.source == first.task.goal
+    assert [role.type for role in question.roles] == [one.id for one in read_rubric(RUBRIC)]
+    assert "Worth 5 of 5: Warm and respectful" in question.roles[-1].description
+    compared = next(one for one in last.result.comparisons if one.method == "roles").comparison
+    assert {vote.role.type: vote.preference for vote in compared.votes}["tone"] == PREFERENCE_SECOND
+    assert (last.result.first_model, last.result.second_model) == ("alpha", "beta")
+
+
+def test_three_texts_make_three_pairs_and_a_criterion_too_long_for_a_role_is_refused() -> None:
+    rows = [{"task": "Q", "text": text, "model": text} for text in "abc"]
+    (request,) = convert(rows).requests
+    rubric = read_rubric(RUBRIC)
+    assert [(one.first.model, one.second.model) for one in pairs(request, rubric)] == [
+        ("a", "b"),
+        ("a", "c"),
+        ("b", "c"),
+    ]
+    rubric[0].passes = "x" * 2500
+    with pytest.raises(TableError, match="description"):
+        list(pairs(request, rubric))
