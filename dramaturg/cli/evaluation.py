@@ -117,8 +117,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
     """Evaluates every row of a file and reports.
 
     Raises:
-        typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed or nothing was
-            judged, 2 wrong usage or rows, 4 the coverage is too low, 130 interrupted.
+        typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed, nothing was
+            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low, 130 interrupted.
     """
     folder = job.out or default_folder()
     coverage, summary = CoverageCounter(), Summary()
@@ -134,7 +134,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
         finally:
             if evaluation.aggregator.samples:
                 _report(job, evaluation, folder, _with_counts(summary, coverage, evaluation.aggregator))
-    raise typer.Exit(_conclude(coverage))
+    figures_missing = evaluation.show is None and not summary.sample_count
+    raise typer.Exit(_conclude(coverage) or int(figures_missing))
 
 
 def _conclude(coverage: CoverageCounter) -> int:

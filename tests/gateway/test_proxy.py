@@ -9,14 +9,26 @@ import grpc
 import pytest
 
 from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, Utterance
+from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.api.judging.v1 import rating_judge_service_pb2
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse, Rating
+from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import (
+    RatingJudgeServiceServicer,
+    RatingJudgeServiceStub,
+    add_RatingJudgeServiceServicer_to_server,
+)
 from dramaturg.service.channel import open_channel
+from dramaturg.service.contract import Contract
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
+from dramaturg.testing import serve
 from gateway.app import App
+from gateway.evaluations.judge_answers import CLAIMED_USAGE
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
@@ -98,3 +110,35 @@ async def test_the_gateway_calls_for_those_who_may_not_call_the_service_themselv
         error = from_rpc_error(raised.value)
         assert error.code is grpc.StatusCode.INTERNAL, "the caller is told that it is not known"
         assert error.reason == error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED
+
+
+async def test_the_usage_that_a_service_claims_is_limited() -> None:
+    class Greedy(RatingJudgeServiceServicer):
+        async def RateReply(self, request: RateReplyRequest, context: object) -> RateReplyResponse:
+            claimed = Provenance(name="greedy", usage=Usage(prompt_token_count=10**9, cost_usd=-5))
+            return RateReplyResponse(rating=Rating(value=7, provenance=claimed))
+
+    contract = Contract.make(
+        rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"],
+        add_RatingJudgeServiceServicer_to_server,
+        Greedy(),
+        name="greedy",
+        version="1.0.0",
+        description="Claims impossible usage.",
+    )
+    async with serve(contract) as judge:
+        entry = JudgeEntry(role="rating-judge", name="greedy", target=judge.target)
+        async with (
+            App(GatewaySettings(judges=(entry,))).open() as offered,
+            Server(offered, ServerSettings.loopback()) as gateway,
+            open_channel(gateway.target) as channel,
+        ):
+            task = SimulationTask(name="Chess", description="Play.")
+            request = RateReplyRequest(
+                task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="e4")], response="e5"
+            )
+            found = (await RatingJudgeServiceStub(channel).RateReply(request, timeout=20)).rating
+    assert found.value == 7
+    assert not found.provenance.usage.prompt_token_count
+    assert not found.provenance.usage.cost_usd
+    assert "prompt_token_count=1000000000" in found.provenance.parameters[CLAIMED_USAGE]

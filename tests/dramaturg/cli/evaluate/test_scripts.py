@@ -8,17 +8,24 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
+from typer.testing import CliRunner
 
-from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, ScriptsResult
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.cli.main import app
+from dramaturg.client import DramaturgClient
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.service.errors import ServiceError
 from dramaturg.testing import until
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv
+from tests.support.evaluations import in_a_thread
 from tests.support.figures import figure, verdict_counts
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
 
@@ -311,3 +318,18 @@ async def test_rows_may_be_csv(tmp_path: Path) -> None:
     assert (named.code, named.json["sample_count"]) == (0, 2), named.err
     assert [one["task"]["id"] for one in read_jsonl(tmp_path / "named" / "results.jsonl")] == ["t1", "t2"]
     assert (piped.code, piped.json["sample_count"]) == (0, 1), piped.err
+
+
+def test_missing_figures_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any, **__: Any) -> Summary:
+        raise ServiceError(grpc.StatusCode.UNAVAILABLE, error_reason_pb2.ERROR_REASON_INTERNAL, "gone")
+
+    monkeypatch.setattr(DramaturgClient, "summarize", fail)
+    rows = write(tmp_path / "rows.jsonl", sample(1))
+    with in_a_thread(lambda: gateway_target(*agents())) as target:
+        arguments = ["evaluate", "scripts", str(rows), "--target", target, "--json"]
+        done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert found["problems"] == ["the gateway computed no summary: gone"]
+    assert (found["sample_count"], found["failed_sample_count"], found["judgement_count"]) == (1, 0, 14)
