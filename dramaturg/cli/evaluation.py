@@ -118,7 +118,8 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
 
     Raises:
         typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed, nothing was
-            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low, 130 interrupted.
+            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low,
+            130 interrupted.
     """
     folder = job.out or default_folder()
     coverage, summary = CoverageCounter(), Summary()
