@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.cli.compare.results import write_comparison
 from dramaturg.cli.options import Target
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.summaries import summarize_results
@@ -16,6 +17,7 @@ from dramaturg.datasets.json_lines import LineError
 from dramaturg.report.groupings import find_groupings
 from dramaturg.report.page import SAMPLES_SHOWN, write_report
 from dramaturg.results.files import read_results
+from dramaturg.summaries.comparison import RunsError
 
 app = typer.Typer()
 
@@ -23,9 +25,11 @@ app = typer.Typer()
 @app.command("report")
 def report(
     results: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            metavar="RESULTS", help="A folder that an evaluate command wrote, or its results.jsonl."
+            metavar="RESULTS...",
+            help="Folders that evaluate commands wrote, or their results.jsonl; several are compared, the "
+            "baseline first.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="The page.")] = Path(
@@ -43,21 +47,31 @@ def report(
     the samples behind them: filters, search, links to a sample or to a filter. "dramaturg runs report" writes
     the page of a run.
 
+    Of several results the page shows what got worse and better than in the first, with tests, and what
+    changed in the setup. Samples are matched by their ids.
+
     Exit codes: 0 written, 1 the gateway failed, 2 wrong usage or files that are no results.
 
     For example:
 
         dramaturg report out/demo -o report.html
+
+        dramaturg report out/baseline out/candidate -o changes.html
     """
     try:
-        groups = find_groupings(read_results(results))
-        summary = run(summarize_results(target, results, groups.options()))
-        write_report(results, out, summary, title=title, notes=groups.notes(), limit=samples)
-    except LineError as error:
+        if len(results) > 1:
+            counts = write_comparison(results, out, title=title, limit=samples, target=target)
+        else:
+            (path,) = results
+            groups = find_groupings(read_results(path))
+            summary = run(summarize_results(target, path, groups.options()))
+            write_report(path, out, summary, title=title, notes=groups.notes(), limit=samples)
+            counts = _counts(summary)
+    except (LineError, RunsError) as error:
         fail(str(error))
     except OSError as error:
         fail(f"{error.filename or results}: {error.strerror or error}")
-    echo(f"report: {out} ({_counts(summary)})")
+    echo(f"report: {out} ({counts})")
 
 
 def _counts(summary: Summary) -> str:

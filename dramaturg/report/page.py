@@ -24,7 +24,9 @@ from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.report.figures import lead, sections
 from dramaturg.report.sample_data import SampleIndex, blocks
-from dramaturg.report.tables import format_cost, percent
+from dramaturg.report.tables import Section, format_cost, percent
+from dramaturg.report.views.model import SampleView
+from dramaturg.report.views.sample import view
 from dramaturg.results.files import read_results
 
 SAMPLES_SHOWN = 20_000
@@ -47,6 +49,17 @@ class Heading:
     """Sentences below the figures, e.g. on tags that have too many values for a table."""
 
 
+@dataclass(frozen=True)
+class Content:
+    """What stands between the heading and the samples."""
+
+    lead: str
+    """The sentence that opens the page."""
+    tiles: Sequence[tuple[str, str]]
+    """Names and values of a few figures."""
+    sections: Sequence[Section]
+
+
 def render(
     heading: Heading, summary: Summary, samples: Iterable[RunSample], limit: int = SAMPLES_SHOWN
 ) -> Iterator[str]:
@@ -58,8 +71,25 @@ def render(
         samples: The samples; the first ``limit`` finished ones are shown. Consumed lazily.
         limit: The maximum number of samples shown one by one.
     """
+    finished = (one for one in samples if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED)
+    content = Content(lead(summary), _tiles(summary), list(sections(summary)))
+    yield from render_page(heading, content, map(view, finished), summary.sample_count, limit)
+
+
+def render_page(
+    heading: Heading, content: Content, samples: Iterable[SampleView], total: int, limit: int = SAMPLES_SHOWN
+) -> Iterator[str]:
+    """Renders a page of any content and samples, in pieces.
+
+    Args:
+        heading: The heading.
+        content: What stands between the heading and the samples.
+        samples: The samples. Consumed lazily.
+        total: The number of samples.
+        limit: The maximum number of samples shown one by one.
+    """
     style, script = _read("page.css"), _read("page.js")
-    shown = min(limit, summary.sample_count)
+    shown = min(limit, total)
     yield (
         _environment()
         .get_template("page.html.j2")
@@ -67,21 +97,20 @@ def render(
             title=heading.title,
             facts=heading.facts,
             warning=heading.warning,
-            lead=lead(summary),
+            lead=content.lead,
             style=Markup(style),  # noqa: S704 -- our own file
             style_hash=_hash(style),
             script_hash=_hash(script),
-            tiles=_tiles(summary),
-            sections=list(sections(summary)),
+            tiles=content.tiles,
+            sections=content.sections,
             notes=heading.notes,
             shown=shown,
-            total=summary.sample_count,
+            total=total,
             version=version("dramaturg"),
         )
     )
     index = SampleIndex()
-    finished = (one for one in samples if one.WhichOneof("result") or one.state == SAMPLE_STATE_FAILED)
-    for block in blocks(islice(finished, shown), index):
+    for block in blocks(islice(samples, shown), index):
         yield f'<script type="text/plain" class="block">{block}</script>\n'
     yield f'<script type="application/json" id="index">{index.json()}</script>\n'
     yield f"<script>{script}</script>\n</body></html>\n"

@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.report.views.model import SampleView, SubjectView
-from dramaturg.report.views.sample import view
 
 BLOCK_SIZE = 50
 """The number of samples of a block."""
@@ -56,17 +54,17 @@ class SampleIndex:
         self._tags, self._shapes = _Names(), _Names()
         self._samples: list[Sequence[Any]] = []
 
-    def add(self, sample: RunSample, shown: SampleView) -> None:
+    def add(self, shown: SampleView) -> None:
         """Adds a sample."""
-        failed = FAILED if sample.state == SAMPLE_STATE_FAILED else 0
-        tags = {**dict(shown.tags), **shown.filters, **sample.tags}
+        failed = FAILED if shown.failed else 0
+        tags = dict.fromkeys((name, value) for name, value in (*shown.tags, *shown.filters))
         self._samples.append(
             [
                 shown.index,
                 shown.title[:_TITLE_LENGTH],
                 shown.sample_id,
                 failed | (DISAGREEMENT if shown.disagreement else 0),
-                [self._tags.number(pair) for pair in tags.items()],
+                [self._tags.number(pair) for pair in tags],
                 [self._models.number(model) for model in dict.fromkeys(shown.models)],
                 [self._subject(subject) for subject in shown.subjects],
             ]
@@ -95,15 +93,14 @@ class SampleIndex:
         return [self._models.number(subject.model), self._shapes.number(shape), outcomes, tags]
 
 
-def blocks(samples: Iterable[RunSample], index: SampleIndex) -> Iterator[str]:
+def blocks(samples: Iterable[SampleView], index: SampleIndex) -> Iterator[str]:
     """Yields the blocks, and adds the samples to the index.
 
     A block is base64 of deflated JSON Lines, a view of a sample on each line. Defaults are left out.
     """
     lines: list[str] = []
-    for sample in samples:
-        shown = view(sample)
-        index.add(sample, shown)
+    for shown in samples:
+        index.add(shown)
         lines.append(_dump(_without_defaults(asdict(shown))))
         if len(lines) == BLOCK_SIZE:
             yield _pack(lines)

@@ -38,7 +38,7 @@ def view(index: int, result: DialogueResult) -> SampleView:
         ],
         subjects=[_reply(reply, result) for reply in result.replies],
         tags=sorted(result.tags.items()),
-        filters={"task": script.task.name},
+        filters=[("task", script.task.name)],
         disagreement=_disagreement(result),
     )
 

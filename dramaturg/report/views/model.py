@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -124,5 +124,7 @@ class SampleView:
     """The models of subjects that name none, e.g. the two of a comparison."""
     disagreement: str = ""
     """What judges, orders or people disagree on; empty: they agree."""
-    filters: Mapping[str, str] = field(default_factory=dict)
+    filters: Sequence[tuple[str, str]] = ()
     """Further tags that the page's tables link to, not shown, e.g. the task of a dialogue."""
+    failed: bool = False
+    """Whether the sample has no result."""

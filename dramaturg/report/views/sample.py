@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dataclasses import replace
+
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.kinds import sample_kind
 from dramaturg.report.views.model import SampleView
 from dramaturg.results.coverage import status_name
@@ -12,7 +14,8 @@ def view(sample: RunSample) -> SampleView:
     """The view of a sample. A sample without a result is shown with its error."""
     kind = sample_kind(sample)
     if kind is not None:
-        return kind.view(sample.index, getattr(sample, kind.results.name))
+        shown = kind.view(sample.index, getattr(sample, kind.results.name))
+        return replace(shown, filters=[*shown.filters, *sample.tags.items()])
     error = sample.error
     where = f"{error.field}: " if error.field else ""
     return SampleView(
@@ -21,4 +24,5 @@ def view(sample: RunSample) -> SampleView:
         sample_id=sample.sample_id,
         error=f"{status_name(error.code)}: {where}{error.message}" if error.code else "no result",
         tags=sorted(sample.tags.items()),
+        failed=sample.state == SAMPLE_STATE_FAILED,
     )

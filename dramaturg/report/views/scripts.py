@@ -24,7 +24,7 @@ def view(index: int, result: ScriptsResult) -> SampleView:
         blocks=list(_gold_answer(result)),
         subjects=[_candidate(candidate) for candidate in result.candidates],
         tags=sorted(set(result.tags.items()) - set(facts)),
-        filters={"topic": task.topic} if task.topic else {},
+        filters=[("topic", task.topic)] if task.topic else [],
         disagreement=panel_disagreement(result.candidates),
     )
 

@@ -28,7 +28,7 @@ def view(index: int, result: TextsResult) -> SampleView:
         ],
         subjects=[_text(one, {rule.id: rule for rule in result.criteria}) for one in result.texts],
         tags=sorted(set(result.tags.items()) - set(facts)),
-        filters={"topic": task.topic} if task.topic else {},
+        filters=[("topic", task.topic)] if task.topic else [],
         disagreement=panel_disagreement(result.texts),
     )
 

@@ -1,0 +1,102 @@
+"""The page of several results, as ``dramaturg report A B`` writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from typer.testing import CliRunner
+
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_TIMED_OUT,
+    OUTCOME_ABSTAIN,
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.cli.main import app
+from tests.dramaturg.report.browser import visit
+from tests.dramaturg.report.many import many
+from tests.dramaturg.report.samples import shown_index, shown_samples
+
+COUNT = 20
+
+
+def write(folder: Path, samples: Sequence[RunSample]) -> Path:
+    folder.mkdir()
+    lines = (json.dumps(MessageToDict(one.scripts)) + "\n" for one in samples)
+    (folder / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty samples. In the second result eight fail a criterion, and the judges have a new version."""
+    folder = tmp_path_factory.mktemp("comparison")
+    before = list(many("scripts", COUNT, ("writer",)))
+    for one in before:
+        for verdict in one.scripts.candidates[0].verdicts:
+            verdict.outcome = OUTCOME_PASS
+            verdict.ClearField("abstain_reason")
+    after = [RunSample.FromString(one.SerializeToString()) for one in before]
+    for one in after[:8]:
+        one.scripts.candidates[0].verdicts[0].outcome = OUTCOME_FAIL
+    after[9].scripts.candidates[0].verdicts[1].outcome = OUTCOME_ABSTAIN
+    after[9].scripts.candidates[0].verdicts[1].abstain_reason = ABSTAIN_REASON_TIMED_OUT
+    before[10].scripts.candidates[0].verdicts[2].outcome = OUTCOME_FAIL
+    for one in after:
+        for assessed in one.scripts.candidates[0].assessments:
+            assessed.assessment.provenance.version = "2"
+    # The second result has its samples in another order.
+    paths = [write(folder / "old", before), write(folder / "new", after[::-1])]
+    page = folder / "changes.html"
+    done = CliRunner().invoke(app, ["report", *map(str, paths), "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "10 judgements differ" in done.output
+    return page
+
+
+def test_changes_come_first_in_both_directions(report: Path) -> None:
+    html = report.read_text(encoding="utf-8")
+    assert "new against old: 8 of 140 judgements got worse and 1 better" in html
+    assert "The setup changed." in html
+    worse, better, abstained = (
+        html.index(f">{title}</h2>") for title in ("Got worse", "Got better", "Abstentions that changed")
+    )
+    assert worse < better < abstained < html.index(">Differences</h2>") < html.index(">Setup</h2>")
+    assert "TIMED_OUT" in html
+    assert "<bdi>changed</bdi>" in html
+
+
+def test_samples_of_one_id_are_shown_together(report: Path) -> None:
+    html = report.read_text(encoding="utf-8")
+    shown = shown_samples(html)
+    assert len(shown) == COUNT
+    titles = [[one["title"] for one in sample["subjects"]] for sample in shown]
+    assert all(one == ["old: c0", "new: c0"] for one in titles)
+    index = shown_index(html)
+    worse = index["tags"].index(["worse", "no_missing_steps"])
+    assert sum(worse in sample[4] for sample in index["samples"]) == 8
+
+
+def test_a_result_without_common_samples_is_refused(report: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", [])
+    done = CliRunner().invoke(
+        app, ["report", str(report.parent / "old"), str(other), "-o", str(tmp_path / "x")]
+    )
+    assert done.exit_code == 2
+    assert "has no results" in done.output
+
+
+@pytest.mark.slow
+def test_changes_lead_to_samples_in_a_browser(report: Path) -> None:
+    with visit(report, width=390) as seen:
+        seen.open("#tag.worse=no_missing_steps")
+        assert seen.status() == f"8 of {COUNT} samples"
+        seen.page.locator("details.sample summary").first.press("Enter")
+        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        assert not seen.faults
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 390
