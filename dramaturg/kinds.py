@@ -58,7 +58,7 @@ KINDS: Sequence[Kind] = (
         "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
     ),
     Kind("graphs", "Evaluates script graphs that models predict or write (proScript)."),
-    Kind("texts", "Evaluates any texts by a rubric: criteria of your own that pass, fail or have a scale."),
+    Kind("texts", "Evaluates any texts by a rubric: criteria that pass, fail or have a scale."),
 )
 """All kinds, in the order of the help."""
 

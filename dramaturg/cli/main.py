@@ -53,7 +53,8 @@ class Commands(LazyGroup):
         LazyCommand(
             "datasets",
             "dramaturg.cli.datasets",
-            "Uploads datasets to a gateway for runs, lists and deletes them.",
+            "Uploads datasets to a gateway for runs, lists and deletes them. Exit codes: 0 fine, 1 the "
+            "gateway did not answer, 2 wrong usage or refused.",
             group=True,
         ),
         LazyCommand(
@@ -82,7 +83,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "convert",
             "dramaturg.cli.convert",
-            "Converts released formats into rows of an evaluation.",
+            "Converts released formats and tables into rows.",
             group=True,
         ),
         LazyCommand(
@@ -93,8 +94,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "report",
             "dramaturg.cli.report",
-            "Writes results as one self-contained HTML page: leaderboard, heat maps, abstentions, cost, "
-            "samples.",
+            "Writes results as one HTML page that opens anywhere, also offline.",
         ),
         LazyCommand(
             "roles",

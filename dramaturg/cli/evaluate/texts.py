@@ -46,7 +46,7 @@ def texts(
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
-    """Evaluates any texts by a rubric: criteria of your own that pass, fail or have a scale.
+    """Evaluates any texts by a rubric: criteria that pass, fail or have a scale.
 
     Each row is an EvaluateTextsRequest: a task and the texts written for it (docs/texts.md). All rows are
     checked before the first call. DIR/results.jsonl gets one TextsResult a line and DIR/errors.jsonl the

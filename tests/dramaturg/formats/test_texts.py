@@ -36,7 +36,7 @@ def test_rows_of_a_task_become_one_sample() -> None:
 
 
 def test_other_columns_are_tags_and_texts_of_one_model_are_numbered() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": "Q", "text": "A", "model": "m", "level": "easy", "length": 3, "reference": "R"},
         {"prompt": "Q", "text": "B", "model": "m"},
         {"prompt": "Q", "text": "C"},
