@@ -27,7 +27,6 @@ PACKAGE_TESTS: dict[str, set[str]] = {
     "dramaturg/service/auth": {"matrix"},
     "dramaturg/service/telemetry": {"metrics"},
     "dramaturg/summaries": {"one_figure"},
-    "dramaturg/testing": {"documentation"},
     "gateway/evaluations/graphs": {"abstaining", "measuring", "predicting", "refusing", "writing"},
     "gateway/evaluations/scripts": {"failing_judges", "requests"},
     "gateway/quotas": {"documentation"},

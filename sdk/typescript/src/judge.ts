@@ -9,7 +9,7 @@ import { Code, ConnectError, type ConnectRouter, type HandlerContext } from "@co
 import { connectNodeAdapter } from "@connectrpc/connect-node";
 
 import { ErrorReason } from "../gen/dramaturg/api/common/v1/error_reason_pb.js";
-import { type ErrorStatus, ErrorStatusSchema } from "../gen/dramaturg/api/common/v1/error_status_pb.js";
+import { type ErrorStatus, ErrorStatusSchema, StatusCode } from "../gen/dramaturg/api/common/v1/error_status_pb.js";
 import type { JudgeOptions } from "../gen/dramaturg/api/common/v1/judging_pb.js";
 import { ProvenanceSchema } from "../gen/dramaturg/api/common/v1/provenance_pb.js";
 import type { Task } from "../gen/dramaturg/api/common/v1/script_pb.js";
@@ -318,11 +318,13 @@ function provenanceOf(judge: Judge, milliseconds: number) {
 function errorStatus(error: unknown): ErrorStatus {
   if (error instanceof ConnectError) {
     const reason = reasonOf(error) || ErrorReason.INTERNAL;
-    return create(ErrorStatusSchema, { code: error.code, reason, message: error.rawMessage });
+    // The numbers of both are those of google.rpc.Code.
+    const code = error.code as number as StatusCode;
+    return create(ErrorStatusSchema, { code, reason, message: error.rawMessage });
   }
   console.error("a candidate could not be judged", error);
   return create(ErrorStatusSchema, {
-    code: Code.Internal,
+    code: StatusCode.INTERNAL,
     reason: ErrorReason.INTERNAL,
     message: "internal error",
   });
