@@ -14,6 +14,9 @@ from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from gateway.evaluations.summary import JudgeAnswer, estimate_of
 
+TOPIC = "topic"
+"""The tag that verdicts have by themselves: the task's topic."""
+
 Key = tuple[str | None, str]
 """The model, None for all, and the criterion, empty for all."""
 

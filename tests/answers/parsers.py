@@ -27,6 +27,7 @@ from services.judging.pairs.form import BatchForm, SingleForm
 from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
+from services.judging.rubrics.form import rubric_form
 from services.roles.generator import RolesForm
 
 TURNS = 5
@@ -34,6 +35,7 @@ ROLES = 3
 STEPS = 4
 OPTION_1, OPTION_2 = "call the library", "search online for the opening hours"
 VERDICT_CRITERION = criteria.NO_DUPLICATE_STEPS
+RUBRIC = rubric_form(["polite", "clear"], [None, (1, 5)])
 VERDICT = VerdictsForm.of([VERDICT_CRITERION], step_count=STEPS, constraints=())
 
 
@@ -108,6 +110,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
         VerdictsForm.of(criteria.ABSEVAL, step_count=STEPS, constraints=("a", "b")), text
     ),
     "rating": read_rating,
+    "rubric": lambda text: read_form(RUBRIC, text),
     "turn": read_turn,
     "vote": read_vote,
     "votes": read_votes,

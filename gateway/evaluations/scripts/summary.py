@@ -10,10 +10,10 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.judge.criteria import ABSEVAL
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics
-from gateway.evaluations.verdict_figures import VerdictCounter, answers_of
+from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
 
-TOPIC, STEPS = "topic", "steps"
-"""The tags that scripts have by themselves: the task's topic and the candidate's number of steps."""
+STEPS = "steps"
+"""The tag that scripts have by themselves beside the topic: the candidate's number of steps."""
 
 
 class ScriptsKindSummary(KindSummary):

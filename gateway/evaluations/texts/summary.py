@@ -17,9 +17,8 @@ from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
-from gateway.evaluations.scripts.summary import TOPIC
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
-from gateway.evaluations.verdict_figures import VerdictCounter, answers_of
+from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
 
 
 class JudgedText(NamedTuple):
