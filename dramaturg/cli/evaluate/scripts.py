@@ -7,7 +7,15 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, Eval
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GoldAnswer, GroupBy, JudgeModels, Judges, Mechanism, ModelGroups
+from dramaturg.cli.options import (
+    GoldAnswer,
+    GroupBy,
+    JudgeModels,
+    Judges,
+    Mechanism,
+    ModelGroups,
+    UnusableOutputsAbstain,
+)
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -20,6 +28,7 @@ def scripts(
     model: JudgeModels = None,
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
+    unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
     model_group: ModelGroups = None,
 ) -> None:
@@ -44,13 +53,19 @@ def scripts(
         overrides = Overrides.parse(judge or (), model or (), mechanism, gold_answer)
     except ValueError as error:
         fail(str(error))
+
+    def apply(request: EvaluateScriptsRequest) -> None:
+        overrides.apply(request)
+        if unusable_outputs_abstain:
+            request.unusable_outputs_abstain = True
+
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateScriptsRequest,
             roles=("synthesize", "critic", "execute", "commonsense", "script-judge"),
             evaluate=lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
-            apply=overrides.apply,
+            apply=apply,
             noun="verdicts",
             judged=verdicts_judged,
             options=summary_options(group_by, model_groups=model_group),

@@ -12,11 +12,11 @@ import typer
 from google.protobuf.json_format import MessageToDict
 
 from dramaturg.api.common.v1.judging_pb2 import Sampling
-from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.authoring.concurrent_calls import call_each
+from dramaturg.authoring.scripts import UNUSABLE_SCRIPTS
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.output_files import check_writable, write_messages
@@ -141,15 +141,20 @@ def write(
 
 
 def script_rows(written: Sequence[Written]) -> Sequence[EvaluateScriptsRequest]:
-    """A row of ``evaluate scripts`` for each task that has a script, in the order of the tasks."""
+    """A row of ``evaluate scripts`` for each task that a model answered, in the order of the tasks."""
     rows: dict[int, EvaluateScriptsRequest] = {}
     for one in written:
-        if one.response.failure:
+        unusable = UNUSABLE_SCRIPTS.get(one.response.failure)
+        if one.response.failure and unusable is None:
             continue
         row = rows.get(one.line)
         if row is None:
             row = rows[one.line] = EvaluateScriptsRequest(task=one.request.task, tags=_tags(one))
-        row.candidates.append(Candidate(id=one.model, model=one.model, text=one.response.text))
+        candidate = row.candidates.add(id=one.model, model=one.model)
+        if unusable is None:
+            candidate.text = one.response.text
+        else:
+            candidate.failure_reason = unusable
     return list(rows.values())
 
 

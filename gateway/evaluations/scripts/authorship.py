@@ -1,8 +1,8 @@
 """Scripts that the models under test of a run write before they are judged.
 
 The result holds the author of each script and its provenance as the assessment of the role "author": without
-verdicts if there is a script. A refused, empty or cut-off script fails every criterion. A script that is
-missing for another reason, or with ``RunSpec.unusable_outputs_abstain``, abstains from every criterion.
+verdicts if the model answered; the candidate of an unusable answer has a ``failure_reason``. If the author
+cannot be asked, there is an abstention for each criterion.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
-from dramaturg.api.common.v1.script_pb2 import Candidate, Task
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment
+from dramaturg.api.common.v1.script_pb2 import Candidate
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
@@ -24,25 +23,18 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptRequest, WriteScriptResponse
 from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
-from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
+from dramaturg.authoring.scripts import UNUSABLE_SCRIPTS
+from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import AUTHOR
 from dramaturg.judge.usage import add_usage
-from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import invalid_fields
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.checks import check_alone
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.model_failures import is_model_failure
 from gateway.evaluations.run_options import set_seed
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, select_judges
-
-_UNUSABLE = {
-    "refused": verdict_pb2.ABSTAIN_REASON_REFUSED,
-    "truncated": verdict_pb2.ABSTAIN_REASON_TRUNCATED,
-    "empty": verdict_pb2.ABSTAIN_REASON_EMPTY,
-}
-"""Answers that are no script."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +42,9 @@ class WrittenScript:
     """The answer of one model that was asked for a script."""
 
     candidate: Candidate
-    """Without content if the model wrote no script."""
+    """Without content if there is no script; with a failure_reason if the model's answer is unusable."""
     assessment: CandidateAssessment
-    """The author's: provenance, and verdicts if there is no script."""
-    failure_reason: AbstainReason.ValueType = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
-    """See ``CandidateResult.failure_reason``."""
+    """The author's: provenance, and abstentions if the author could not be asked."""
 
     @property
     def is_judgeable(self) -> bool:
@@ -89,7 +79,7 @@ async def write_scripts(
         asked = WriteScriptRequest(task=request.task, options=options)
         stub = AuthoringServiceStub(assignment.judge.channel)
         answer = await ask(assignment, timeouts, stub.WriteScript, asked, WriteScriptResponse)
-        return _read(Candidate(id=names[model], model=model), assignment, answer, request.task, spec)
+        return _read(Candidate(id=names[model], model=model), assignment, answer)
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(write(model)) for model in dict.fromkeys(spec.models)]
@@ -139,7 +129,6 @@ def add_scripts(result: ScriptsResult, scripts: Sequence[WrittenScript]) -> None
                 model=script.candidate.model,
                 verdicts=script.assessment.assessment.verdicts,
                 reading=verdict_pb2.READING_EMPTY,
-                failure_reason=script.failure_reason,
             )
         _add(place, script, result)
 
@@ -150,46 +139,21 @@ def _add(place: CandidateResult, script: WrittenScript, result: ScriptsResult) -
 
 
 def _read(
-    candidate: Candidate,
-    assignment: JudgeAssignment,
-    answer: WriteScriptResponse | Failure,
-    task: Task,
-    spec: RunSpec,
+    candidate: Candidate, assignment: JudgeAssignment, answer: WriteScriptResponse | Failure
 ) -> WrittenScript:
     author = CandidateAssessment(
         candidate_id=candidate.id, role=assignment.role.name, judge=assignment.judge.name
     )
-    failure = verdict_pb2.ABSTAIN_REASON_UNSPECIFIED
     if isinstance(answer, Failure):
         rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
-        author.assessment.CopyFrom(_abstention(answer.reason, rationale))
+        verdicts = [abstained(criterion, answer.reason, rationale) for criterion in ABSEVAL]
+        author.assessment.verdicts.extend(verdicts)
         author.assessment.provenance.contract = assignment.role.contract
     else:
-        if reason := _UNUSABLE.get(answer.failure):
-            rationale = f"There is no script: the model's answer was {answer.failure}."
-            if is_model_failure(reason, abstains=spec.unusable_outputs_abstain):
-                failure = reason
-                author.assessment.CopyFrom(_failure(task, rationale))
-            else:
-                author.assessment.CopyFrom(_abstention(reason, rationale))
+        if reason := UNUSABLE_SCRIPTS.get(answer.failure):
+            candidate.failure_reason = reason
         else:
             candidate.text = answer.text
         author.assessment.provenance.CopyFrom(answer.provenance)
     author.assessment.provenance.registered_name = assignment.judge.name
-    return WrittenScript(candidate, author, failure)
-
-
-def _failure(task: Task, rationale: str) -> Assessment:
-    unconstrained = verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE
-    return Assessment(
-        verdicts=[
-            abstained(criterion, unconstrained, "The task has no constraints.")
-            if criterion == SATISFIES_CONSTRAINTS and not task.constraints
-            else failed(criterion, rationale=rationale)
-            for criterion in ABSEVAL
-        ]
-    )
-
-
-def _abstention(reason: AbstainReason.ValueType, rationale: str) -> Assessment:
-    return Assessment(verdicts=[abstained(criterion, reason, rationale) for criterion in ABSEVAL])
+    return WrittenScript(candidate, author)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Candidate, Script
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateAssessment,
+    CandidateResult,
+    EvaluateScriptsRequest,
     EvaluateScriptsResponse,
     GoldAnswer,
     ScriptsResult,
@@ -16,11 +21,13 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.judge_service_pb2 import Criterion
 from dramaturg.judge import text_pool
 from dramaturg.judge.batches import encode_candidate
-from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.judge.criteria import ABSEVAL, SATISFIES_CONSTRAINTS
 from dramaturg.judge.protocols import USES_REFERENCE
 from dramaturg.judge.roles import JudgeRole
 from dramaturg.judge.steps import ParsedCandidate, parse_candidate
 from dramaturg.judge.usage import total_usage
+from dramaturg.judge.verdicts import abstained, failed
+from dramaturg.results.names import reason_name
 from gateway.evaluations.assessments import AskedCriteria, Assessor
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.concurrency import gather_all
@@ -53,6 +60,7 @@ class ScriptsEvaluation(Evaluation):
         self._plan = plan
         self._directory = directory
         self._timeouts = timeouts
+        self._given = plan.request
         self._readings: Sequence[ParsedCandidate] = ()
 
     @staticmethod
@@ -65,7 +73,13 @@ class ScriptsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""
-        self._readings = await _read(self._plan.request.candidates)
+        readings = await _read(self._plan.request.candidates)
+        judged = [place for place, one in enumerate(readings) if one.reading != verdict_pb2.READING_EMPTY]
+        if len(judged) < len(readings):
+            self._leave_out_empty(judged)
+        self._readings = [readings[place] for place in judged]
+        if not judged:
+            return self._result(None, [])
         if self._plan.synthesizer is None:
             answer = await self._find_gold_answer(emit)  # needs no call
 
@@ -78,6 +92,14 @@ class ScriptsEvaluation(Evaluation):
             # Shielded: a judge that times out must not cancel it for the others.
             assessed = await self._assess_all(lambda: asyncio.shield(writing), emit)
         return self._result(writing.result(), assessed)
+
+    def _leave_out_empty(self, judged: Sequence[int]) -> None:
+        """Keeps the candidates at some places as those that are judged."""
+        request = EvaluateScriptsRequest()
+        request.CopyFrom(self._plan.request)
+        del request.candidates[:]
+        request.candidates.extend(self._plan.request.candidates[place] for place in judged)
+        self._plan = replace(self._plan, request=request)
 
     async def _find_gold_answer(self, emit: Emit) -> GoldAnswer | None:
         answer = await find_gold_answer(self._plan, self._readings, self._timeouts)
@@ -129,19 +151,51 @@ class ScriptsEvaluation(Evaluation):
             usage=total_usage(usages),
             mechanism=self._plan.mechanism,
         )
-        for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True)):
-            row = [column[index] for column in assessments]
-            made = result.candidates.add(
-                candidate_id=candidate.id,
-                model=candidate.model,
-                verdicts=decide(row, ABSEVAL),
-                assessments=row,
-                reading=reading.reading,
-            )
+        judged = {
+            candidate.id: (reading, [column[index] for column in assessments])
+            for index, (candidate, reading) in enumerate(zip(request.candidates, self._readings, strict=True))
+        }
+        for candidate in self._given.candidates:
+            made = result.candidates.add(candidate_id=candidate.id, model=candidate.model)
             made.script.SetInParent()
+            if candidate.id not in judged:
+                self._fail(made, candidate.failure_reason or verdict_pb2.ABSTAIN_REASON_EMPTY)
+                continue
+            reading, row = judged[candidate.id]
+            made.verdicts.extend(decide(row, ABSEVAL))
+            made.assessments.extend(row)
+            made.reading = reading.reading
             for text in reading.steps:
                 made.script.steps.add(text=text)
         return result
+
+    def _fail(self, made: CandidateResult, reason: AbstainReason.ValueType) -> None:
+        """Sets the verdicts on a candidate without a script."""
+        made.reading = verdict_pb2.READING_EMPTY
+        rationale = f"There is no script: {reason_name(reason).lower()}."
+        abstains = self._given.unusable_outputs_abstain
+        if not abstains:
+            made.failure_reason = reason
+        for criterion in self._criteria():
+            if abstains:
+                made.verdicts.append(abstained(criterion, reason, rationale))
+            elif criterion == SATISFIES_CONSTRAINTS and not self._given.task.constraints:
+                words = "The task has no constraints."
+                made.verdicts.append(abstained(criterion, verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, words))
+            else:
+                made.verdicts.append(failed(criterion, rationale=rationale))
+
+    def _criteria(self) -> Sequence[str]:
+        """The criteria of all judges: ABSEval's in the order of the paper, then others by name."""
+        found = {
+            criterion
+            for assignment in self._plan.assignments
+            if isinstance(assignment.role, JudgeRole)
+            for criterion in expected_criteria(
+                assignment.role, assignment.judge.identity.known, self._plan.role_criteria
+            )
+        }
+        return [*(name for name in ABSEVAL if name in found), *sorted(found - set(ABSEVAL))]
 
 
 async def _read(candidates: Sequence[Candidate]) -> Sequence[ParsedCandidate]:

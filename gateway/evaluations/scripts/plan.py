@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1 import scripts_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.scripts_pb2 import (
@@ -14,6 +15,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
 )
 from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole, Role
 from dramaturg.service.errors import Violation, invalid_fields
+from gateway.evaluations.model_failures import MODEL_FAILURES
 from gateway.judges.registry import Registry
 from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
 
@@ -90,6 +92,12 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
 def _check_candidates(request: EvaluateScriptsRequest) -> Iterator[Violation]:
     first: dict[str, int] = {}
     for index, candidate in enumerate(request.candidates):
+        if candidate.failure_reason not in (verdict_pb2.ABSTAIN_REASON_UNSPECIFIED, *MODEL_FAILURES):
+            yield Violation(
+                f"candidates[{index}].failure_reason", "must be refused, empty or truncated, or unspecified"
+            )
+        elif candidate.failure_reason and (candidate.text.strip() or candidate.script.steps):
+            yield Violation(f"candidates[{index}].failure_reason", "must be unspecified if there is a script")
         if candidate.id in first:
             yield Violation(
                 f"candidates[{index}].id",

@@ -8,6 +8,7 @@ from pathlib import Path
 from google.protobuf.json_format import MessageToDict, Parse
 from typer.testing import CliRunner, Result
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
@@ -89,11 +90,13 @@ def test_scripts_that_there_are_not_are_counted_and_recorded(tmp_path: Path) -> 
     result = run(tmp_path, Author(), "--model", "shy", "--model", "mute")
     assert result.exit_code == 1
     found = json.loads(result.stdout)
-    assert (found["tasks"], found["rows"], found["failed"]) == (2, 1, 3)
+    assert (found["tasks"], found["rows"], found["failed"]) == (2, 2, 3)
     assert found["failures"] == {"mute": {"refused": 2}, "shy": {"refused": 1}}
     assert "mute: 2 not written: refused" in result.stderr
-    (row,) = rows(tmp_path)
-    assert [one.id for one in row.candidates] == ["shy"]
+    # A refusal is a candidate too, so that it counts against its model.
+    refused = verdict_pb2.ABSTAIN_REASON_REFUSED
+    found_rows = [[(one.id, one.failure_reason) for one in row.candidates] for row in rows(tmp_path)]
+    assert found_rows == [[("shy", 0), ("mute", refused)], [("shy", refused), ("mute", refused)]]
     record = read_jsonl(tmp_path / "out.written.jsonl")
     assert [(one["task_id"], one["model"], one["response"].get("failure", "")) for one in record] == [
         ("1", "shy", ""),

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.protocols import USES_POOL, USES_REFERENCE
 from dramaturg.judge.verdicts import failed, passed
+from dramaturg.service.errors import ServiceError
 from tests.support.gateway import (
     CALL,
     GOLD_STEPS,
@@ -276,7 +277,54 @@ async def test_forty_candidates_of_every_kind_are_all_accounted_for() -> None:
     result = events[-1].result
     assert [one.candidate_id for one in result.candidates] == [one.id for one in request.candidates]
     assert all(tuple(v.criterion for v in one.verdicts) == ABSEVAL for one in result.candidates)
-    assert sum(event.HasField("assessment") for event in events) == 120
+    # The empty one is not judged.
+    assert sum(event.HasField("assessment") for event in events) == 117
     readings = {one.candidate_id: one.reading for one in result.candidates}
     assert readings["empty"] == verdict_pb2.READING_EMPTY
     assert len(result.candidates[38].script.steps) == 3
+
+
+@pytest.mark.parametrize("abstains", [False, True])
+async def test_candidates_without_a_script_fail_without_a_judge(abstains: bool) -> None:
+    critic = Listener("critic")
+    request = scripts_request(1, unusable_outputs_abstain=abstains)
+    request.task.constraints.append("at home")
+    request.candidates.add(id="empty", text=" ")
+    request.candidates.add(id="shy", failure_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)
+    async with gateway_client(*agents(Fake("critic", critic))) as client:
+        result = await evaluate_result(client, request)
+    assert [[one.id for one in request.candidates] for request in critic.requests] == [["c0"]]
+    judged, *failed = result.candidates
+    assert {verdict.outcome for verdict in judged.verdicts} == {verdict_pb2.OUTCOME_PASS}
+    reasons = [verdict_pb2.ABSTAIN_REASON_EMPTY, verdict_pb2.ABSTAIN_REASON_REFUSED]
+    assert [one.failure_reason for one in failed] == ([0, 0] if abstains else reasons)
+    for one, reason in zip(failed, reasons, strict=True):
+        assert [verdict.criterion for verdict in one.verdicts] == list(ABSEVAL)
+        outcome = verdict_pb2.OUTCOME_ABSTAIN if abstains else verdict_pb2.OUTCOME_FAIL
+        assert {(verdict.outcome, verdict.abstain_reason) for verdict in one.verdicts} == {
+            (outcome, reason if abstains else 0)
+        }
+
+
+async def test_a_failure_has_no_script_and_one_of_three_reasons() -> None:
+    request = scripts_request(2)
+    request.candidates[0].failure_reason = verdict_pb2.ABSTAIN_REASON_REFUSED
+    request.candidates.add(id="late", failure_reason=verdict_pb2.ABSTAIN_REASON_TIMED_OUT)
+    async with gateway_client(*agents()) as client:
+        with pytest.raises(ServiceError) as raised:
+            await evaluate_result(client, request)
+    assert [one.field for one in raised.value.violations] == [
+        "candidates[0].failure_reason",
+        "candidates[2].failure_reason",
+    ]
+
+
+async def test_a_task_whose_candidates_all_failed_calls_no_judge() -> None:
+    request = scripts_request(0)
+    request.candidates.add(id="shy", model="m", failure_reason=verdict_pb2.ABSTAIN_REASON_REFUSED)
+    synthesizer = Listener("synthesize")
+    async with gateway_client(*agents(Fake("synthesize", synthesizer))) as client:
+        result = await evaluate_result(client, request)
+    assert not synthesizer.requests
+    assert result.candidates[0].failure_reason == verdict_pb2.ABSTAIN_REASON_REFUSED
+    assert not result.HasField("gold_answer")

@@ -187,7 +187,7 @@ async def test_the_models_under_test_write_and_are_judged(sqlite_url: str, absta
             run = await runs.ended(await runs.create(spec, rows))
             (sample,) = runs.samples(run.id)
     found = {one.candidate_id: one for one in sample.scripts.candidates}
-    assert list(found) == ["model-0", "able", "model-0 (written)", "shy", "silent", "lost"]
+    assert list(found) == ["model-0", "able", "shy", "silent", "model-0 (written)", "lost"]
     assert [step.text for step in found["able"].script.steps] == ["Heat water.", "Pour."]
     assert {verdict.outcome for verdict in found["able"].verdicts} == {verdict_pb2.OUTCOME_PASS}
     # Who wrote it, and how, stands beside the judges.
