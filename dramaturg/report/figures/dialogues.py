@@ -69,8 +69,8 @@ def sections(summary: Summary) -> Iterator[Section]:
         yield _ratings(summary)
     for names, rows in by_grouping(summary.options, found.ratings):
         yield _group(names, [one for one in rows if one.group == "all"])
-    for kind in dict.fromkeys(one.simulation_kind for one in found.tasks):
-        yield _tasks(found, kind)
+    for kind, group in dict.fromkeys((one.simulation_kind, one.group) for one in found.tasks):
+        yield _tasks(found, kind, group)
     if found.pairs:
         yield Section(
             "Comparisons of replies",
@@ -133,8 +133,8 @@ def _group(names: Sequence[str], rows: Sequence[RatingFigures]) -> Section:
     )
 
 
-def _tasks(found: DialoguesSummary, kind: str) -> Section:
-    tasks = [one for one in found.tasks if one.simulation_kind == kind]
+def _tasks(found: DialoguesSummary, kind: str, group: str) -> Section:
+    tasks = [one for one in found.tasks if (one.simulation_kind, one.group) == (kind, group)]
     whole = len(tasks) <= 2 * LISTED_TASKS
     listed = tasks if whole else [*tasks[:LISTED_TASKS], *tasks[-LISTED_TASKS:]]
     rows = [
@@ -150,7 +150,7 @@ def _tasks(found: DialoguesSummary, kind: str) -> Section:
     note = "Mean ratings over scripts and models, the lowest first."
     if not whole:
         note += f" The {LISTED_TASKS} hardest and the {LISTED_TASKS} easiest of {len(tasks):,}."
-    title = f"{kind} tasks".strip().capitalize()
+    title = f"{kind} tasks, {group} scripts".strip().capitalize()
     return Section(title, [Table(title, columns("task", figures=heads), rows)], note)
 
 

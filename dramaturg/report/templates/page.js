@@ -252,13 +252,25 @@ function graph(one) {
   const filled = rows.filter(Boolean), widest = Math.max(...filled.map((row) => row.length));
   const width = widest * (WIDTH + GAP_X) + GAP_X, height = filled.length * (HEIGHT + GAP_Y) - GAP_Y + 12, at = new Map();
   filled.forEach((row, down) => row.forEach((id, across) => at.set(id, [GAP_X + (widest - row.length) * (WIDTH + GAP_X) / 2 + across * (WIDTH + GAP_X), 6 + down * (HEIGHT + GAP_Y)])));
+  /* An edge over several layers runs beside the events between; null: it needs no lane. */
+  const freeLane = (x, from, to) => {
+    const between = [...at.values()].filter(([, y]) => y > from && y < to);
+    if (!between.length) return null;
+    const half = WIDTH / 2 + GAP_X / 2, free = (lane) => between.every(([left]) => lane < left - 3 || lane > left + WIDTH + 3);
+    return [x, x + half, x - half].find(free) ?? x;
+  };
   const svg = make("svg", { class: "graph", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": text(`Graph of ${events.length} events. ${described}`) });
   for (const { source, target, state } of edges) {
     if (!at.has(source) || !at.has(target)) continue;
     const [sx, sy] = at.get(source), [tx, ty] = at.get(target), down = ty > sy, level = ty === sy;
+    const label = make("title", {}, `${source} before ${target}${state ? `: ${state}` : ""}`);
     const x1 = sx + WIDTH / 2, x2 = tx + WIDTH / 2, y1 = level ? sy : down ? sy + HEIGHT : sy, y2 = level ? ty : down ? ty : ty + HEIGHT, bend = level ? -22 : 0;
     const sign = down ? 1 : level ? 1 : -1, side = state || "";
-    svg.append(make("path", { class: `edge ${side}`, d: `M${x1} ${y1} C${x1} ${y1 + bend + sign * (level ? 0 : 18)} ${x2} ${y2 + bend - sign * (level ? 0 : 18)} ${x2} ${y2 - sign * 5}` }, make("title", {}, `${source} before ${target}${state ? `: ${state}` : ""}`)),
+    const lane = down ? freeLane(x1, sy, ty) : null;
+    const route = lane === null
+      ? `M${x1} ${y1} C${x1} ${y1 + bend + sign * (level ? 0 : 18)} ${x2} ${y2 + bend - sign * (level ? 0 : 18)} ${x2} ${y2 - sign * 5}`
+      : `M${x1} ${y1} C${x1} ${y1 + 18} ${lane} ${y1 + 12} ${lane} ${y1 + GAP_Y} L${lane} ${y2 - GAP_Y} C${lane} ${y2 - 12} ${x2} ${y2 - 20} ${x2} ${y2 - 5}`;
+    svg.append(make("path", { class: `edge ${side}`, d: route }, label),
       make("polygon", { class: `head ${side}`, points: `${x2},${y2} ${x2 - 5},${y2 - sign * 9} ${x2 + 5},${y2 - sign * 9}` }));
   }
   for (const [id, label] of events) {
