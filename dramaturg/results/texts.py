@@ -39,11 +39,18 @@ def _set_value(row: RunResult, verdict: Verdict, scale: CriterionScale | None) -
     elif scale is None:
         row.outcome = verdict.outcome
         row.value = float(verdict.outcome == verdict_pb2.OUTCOME_PASS)
-    elif scale.lowest >= scale.highest:  # results of other origin are not checked
+    elif (score := score_of(verdict, scale)) is None:
         set_abstention(row, verdict_pb2.ABSTAIN_REASON_UNPARSABLE)
     else:
-        row.value = (verdict.score - scale.lowest) / (scale.highest - scale.lowest)
-        row.label = score_label(verdict.score, scale)
+        row.value = (score - scale.lowest) / (scale.highest - scale.lowest)
+        row.label = score_label(score, scale)
+
+
+def score_of(verdict: Verdict, scale: CriterionScale) -> float | None:
+    """The score of a verdict. None: it abstains, or, in results of other origin, is not on the scale."""
+    if verdict.outcome != verdict_pb2.OUTCOME_SCORED or scale.lowest >= scale.highest:
+        return None
+    return verdict.score if scale.lowest <= verdict.score <= scale.highest else None
 
 
 def score_label(score: float, scale: CriterionScale) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import NamedTuple
 
-from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_SCORED, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import (
+    ABSTAIN_REASON_UNPARSABLE,
+    OUTCOME_ABSTAIN,
+)
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, SummaryOptions
@@ -17,6 +19,7 @@ from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
+from dramaturg.results.texts import score_of
 from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
 from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
 
@@ -91,35 +94,33 @@ class TextsFigures(KindFigures):
                     key = model, verdict.criterion, scale.lowest, scale.highest
                     counted = self._scores[key]
                     counted.verdicts += 1
-                    if verdict.outcome == OUTCOME_SCORED:
-                        values[key].append(verdict.score)
+                    score = score_of(verdict, scale)
+                    if score is not None:
+                        values[key].append(score)
                     else:
-                        counted.abstentions[abstention_name(verdict.abstain_reason)] += 1
-            self._add_panel(part.text)
+                        reason = verdict.abstain_reason or ABSTAIN_REASON_UNPARSABLE
+                        counted.abstentions[abstention_name(reason)] += 1
+            self._add_panel(part)
         for key, some in values.items():
             self._scores[key].sums.add_values(some)
 
-    def _add_panel(self, text: TextResult) -> None:
-        given = sorted(
-            (
-                verdict
-                for assessed in text.assessments
-                for verdict in assessed.assessment.verdicts
-                if verdict.outcome != OUTCOME_ABSTAIN
-            ),
-            key=lambda verdict: verdict.criterion,
-        )
-        for criterion, some in groupby(given, key=lambda verdict: verdict.criterion):
-            verdicts = list(some)
-            if len(verdicts) < 2:
+    def _add_panel(self, part: JudgedText) -> None:
+        given: defaultdict[str, list[float]] = defaultdict(list)
+        for assessed in part.text.assessments:
+            for verdict in assessed.assessment.verdicts:
+                scale = part.scales.get(verdict.criterion)
+                answer = float(verdict.outcome) if scale is None else score_of(verdict, scale)
+                if verdict.outcome != OUTCOME_ABSTAIN and answer is not None:
+                    given[verdict.criterion].append(answer)
+        for criterion, answers in given.items():
+            if len(answers) < 2:
                 continue
             counted = self._panels[criterion]
             counted.texts += 1
-            counted.differing += len({_answer(verdict) for verdict in verdicts}) > 1
-            scores = [verdict.score for verdict in verdicts if verdict.outcome == OUTCOME_SCORED]
-            if scores:
+            counted.differing += len(set(answers)) > 1
+            if criterion in part.scales:
                 counted.scored += 1
-                counted.differences += max(scores) - min(scores)
+                counted.differences += max(answers) - min(answers)
 
     async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         del statistics
@@ -160,7 +161,3 @@ class TextsFigures(KindFigures):
                 mean_lowest=(sums.total + abstained * lowest) / counted.verdicts,
                 mean_highest=(sums.total + abstained * highest) / counted.verdicts,
             )
-
-
-def _answer(verdict: Verdict) -> float | int:
-    return verdict.score if verdict.outcome == OUTCOME_SCORED else verdict.outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -135,6 +136,19 @@ async def test_judges_of_a_panel_are_compared() -> None:
     assert not polite.HasField("mean_difference")
     assert (clear.text_count, clear.differing_count, clear.mean_difference) == (1, 1, 3)
     assert {one.judge for one in summary.judges} == {"j0", "j1"}
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, 0.5, 6.0])
+async def test_a_score_off_its_scale_has_no_value(score: float) -> None:
+    """Results of other origin are not checked before."""
+    stray = Verdict(criterion="clear", outcome=verdict_pb2.OUTCOME_SCORED, score=score)
+    summary = await summarize(sample(0, panel("a", [stray], [scored("clear", 2)])))
+    (pooled,) = [one for one in summary.texts.scores if one.all_models]
+    assert pooled.score_count == 0
+    assert dict(pooled.abstentions_by_reason) == {"UNPARSABLE": 1}
+    assert not summary.texts.panels
+    assert dict(summary.abstentions_by_reason) == {"UNPARSABLE": 1}
+    assert not summary.leaderboard[0].HasField("mean")
 
 
 def test_a_score_is_flattened_to_its_place_on_the_scale() -> None:
