@@ -10,8 +10,8 @@ import typer
 from dramaturg.cli.cells import money
 from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_models
-from dramaturg.cli.options import Limit, ModelsUnderTest, Target
-from dramaturg.cli.platform import PARTIAL, fail, gateway, output, run
+from dramaturg.cli.options import ModelsUnderTest, Target
+from dramaturg.cli.platform import INTERRUPTED, PARTIAL, fail, gateway, output, run
 from dramaturg.cli.runs.spec import MaxCost, MaxTokens, RunConcurrency, make_budget, make_limits
 from dramaturg.cli.runs.watch import EXIT_CODES, watch_run
 from dramaturg.cli.terminal import echo
@@ -46,7 +46,9 @@ def reproduce(
     ] = None,
     offline: Annotated[bool, typer.Option("--offline", help="Reproduce only what needs no model.")] = False,
     target: Target = None,
-    limit: Limit = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="N samples of each run, drawn evenly over the data.")
+    ] = None,
     concurrency: RunConcurrency = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
@@ -61,7 +63,7 @@ def reproduce(
     Models are evaluated in runs. The same command continues an interrupted run and makes no call twice. The
     folder has each table as Markdown, CSV and LaTeX (booktabs), each figure as SVG and PNG (with the extra
     plots), the figures of the runs as JSON, and README.md, which shows all of it and names what is not
-    reproduced. Without --target the runs are kept in the folder; with --limit they are samples drawn evenly.
+    reproduced. Without --target the runs are kept in the folder.
 
     The expected calls and cost of each run are printed before it is created; --dry-run prints them alone. A
     run that depends on the result of another one is then missing.
@@ -112,9 +114,12 @@ def reproduce(
 
     try:
         made, session = run(work())
-        if dry_run:
-            raise typer.Exit(_print_estimates(session))
-        write_folder(out, made, session.runs)
+        if not dry_run:
+            write_folder(out, made, session.runs)
+    except typer.Exit as stopped:
+        if stopped.exit_code == INTERRUPTED:
+            echo("interrupted; the same command continues", err=True)
+        raise
     except DataError as error:
         fail(str(error))
     except RunStoppedError as error:
@@ -123,6 +128,8 @@ def reproduce(
         fail(f"{target or 'the gateway'}: {error.code.name}: {error.message}", 1)
     except OSError as error:
         fail(f"{error.filename or out}: {error.strerror or error}")
+    if dry_run:
+        raise typer.Exit(_print_estimates(session))
     console = output()
     if made.figures and not can_draw():
         console.print(NO_PLOTS, style="yellow")

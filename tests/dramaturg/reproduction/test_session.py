@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,13 @@ KILLED_AFTER = 150
 """The calls that are answered before the process is killed, of four for each scenario."""
 
 
+async def answers(server: OpenAIServer, count: int) -> None:
+    """Waits until a server has answered this often."""
+    async with asyncio.timeout(100):
+        while server.answered.total() < count:  # noqa: ASYNC110 - the server only counts
+            await asyncio.sleep(0.01)
+
+
 async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -31,10 +39,7 @@ async def test_the_same_command_goes_on_after_a_kill_and_buys_nothing_twice(
     async with OpenAIServer(ScriptedModel(scenarios), latency=0.05, models=("a", "b", "judge")) as server:
         variables = environment(server, tmp_path)
         async with start(*command, *options, environment=variables) as process:
-            async with asyncio.timeout(100):
-                while sum(server.answered.values()) < KILLED_AFTER:
-                    assert process.returncode is None, "the process ended before it was killed"
-                    await asyncio.sleep(0.01)
+            await answers(server, KILLED_AFTER)
             in_flight = server.in_flight
             process.kill()
             await process.wait()
@@ -89,3 +94,16 @@ async def test_a_run_that_the_provider_stopped_goes_on_after_the_correction(
     assert ": succeeded; 30 samples, 0 failed; 60 judgements, abstained: none" in index
     # A refusal by a model under test is a wrong answer, and is named.
     assert "REFUSED" in index
+
+
+async def test_an_interrupted_command_says_that_it_can_be_continued(data_dir: Path, tmp_path: Path) -> None:
+    command = ("reproduce", "choice75", "--data", data_dir, "-o", tmp_path / "out", "--model", "a")
+    async with (
+        OpenAIServer(lambda _: "Option 1", latency=0.2, models=("a", "judge")) as server,
+        start(*command, environment=environment(server, tmp_path)) as process,
+    ):
+        await answers(server, 20)
+        process.send_signal(signal.SIGINT)
+        stopped = await finish(process)
+    assert stopped.code == 130
+    assert "interrupted; the same command continues" in stopped.err

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.openai_server import Body
+from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
+from dramaturg.testing import serve
+from tests.support.command_line import dramaturg
+from tests.support.evaluations import contract
+from tests.support.openai_server import Body, OpenAIServer
 from tests.support.readers import fenced, prompt_of
-from tests.support.reproductions import read_csv, reproduce, reproduce_with
+from tests.support.reproductions import environment, read_csv, reproduce, reproduce_with
 
 pytestmark = pytest.mark.data
 
@@ -147,3 +151,42 @@ def test_without_a_model_the_printed_means_aggregate_to_the_printed_ones(
     assert all(
         value == counts[f"{name} (paper)"] for name, value in counts.items() if f"{name} (paper)" in counts
     )
+
+
+def toxicity(text: str) -> float:
+    return len(text) % 11 / 10
+
+
+async def test_registered_scorers_score_the_texts_of_tasks_and_scripts(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    async def score(request: ScoreTextsRequest) -> ScoreTextsResponse:
+        scores = [TextScore(value=toxicity(text)) for text in request.texts]
+        return ScoreTextsResponse(attribute="toxicity", scores=scores)
+
+    folder, limit = data_dir / "simulbench", 40
+    tasks = [json.loads(line) for line in (folder / "simulbench_tasks.jsonl").read_text().splitlines()]
+    texts = [("Simulation Task", task["task_description"]) for task in tasks]
+    texts += [("Testing Script", "\n\n".join(row["utterances"])) for row in released(folder, None)]
+    kept = [texts[index * len(texts) // limit] for index in range(limit)]
+    configuration, out = tmp_path / "dramaturg.toml", tmp_path / "out"
+    async with (
+        serve(contract("text-scorer", {"ScoreTexts": score})) as scorer,
+        OpenAIServer(scripted, models=("a", "judge")) as model,
+    ):
+        configuration.write_text(
+            f'[[gateway.judges]]\nrole = "text-scorer"\nname = "fake"\ntarget = "{scorer.target}"\n'
+        )
+        variables = {**environment(model, tmp_path), "DRAMATURG_CONFIG": str(configuration)}
+        command = ("reproduce", "simulbench", "--data", data_dir, "-o", out, "--model", "a")
+        finished = await dramaturg(*command, "--limit", str(limit), environment=variables)
+    assert finished.code == 0, finished.err
+    table = {row["Attributes"]: row for row in read_csv(out / "table-3.csv")}
+    for name in ("Simulation Task", "Testing Script"):
+        expected = fmean(toxicity(text) for one, text in kept if one == name)
+        assert float(table[name]["toxicity"]) == pytest.approx(expected, abs=1e-9)
+    assert table["Testing Script"]["toxicity (paper)"] == "0.07"
+    assert table["Testing Script"]["insult"] == ""
+    # One model has nothing to be compared with.
+    assert not (out / "table-1.csv").exists()
+    assert "fewer than two have ratings" in (out / "README.md").read_text()
