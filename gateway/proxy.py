@@ -37,7 +37,7 @@ def proxy_contracts(registry: Registry) -> Sequence[Contract]:
 
     The set of contracts is fixed; the judge that a call goes to is the default at that time.
     """
-    names = {judge.role.contract: None for judge in registry.all() if judge.default}
+    names = {judge.role.contract: None for judge in registry.all() if judge.default and not judge.entry.panel}
     return [_contract(name, registry) for name in names]
 
 
@@ -60,7 +60,7 @@ def _defaults(contract: str, registry: Registry) -> Mapping[str, Judge]:
     return {
         judge.role.name: judge
         for judge in registry.all()
-        if judge.default and judge.role.contract == contract
+        if judge.default and not judge.entry.panel and judge.role.contract == contract
     }
 
 

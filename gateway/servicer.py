@@ -155,7 +155,12 @@ class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServ
         return RemoveJudgeResponse()
 
     async def _inspect(self, judge: Judge, *, model_checked: bool = False) -> JudgeEntry:
-        entry = await self._directory.inspect(judge, model_checked=model_checked)
+        if judge.entry.panel is None:
+            entry = await self._directory.inspect(judge, model_checked=model_checked)
+        else:
+            names = [member.judge for member in judge.entry.panel.members]
+            found = [self._registry.find(judge.role.name, name) for name in dict.fromkeys(names)]
+            entry = await self._directory.inspect_panel(judge, [one for one in found if one is not None])
         if (registration := self._registrations.registration(judge)) is not None:
             entry.registration.CopyFrom(registration)
         return entry

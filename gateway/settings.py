@@ -63,6 +63,8 @@ class RoleEntry(BaseModel):
         )
 
 
+PanelRule = Literal["majority", "unanimous", "any-fail", "mean", "weighted"]
+"""How the votes of a panel become one verdict."""
 VersionPolicy = Literal["fail", "pause", "warn"]
 """The reaction of a run to a judge of an unexpected version."""
 
@@ -104,6 +106,55 @@ class JudgeConnection(BaseModel):
         return ChannelSettings(**self.model_dump())
 
 
+class PanelMember(BaseModel):
+    """A member of a panel: a name, or a table."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judge: str = Field(min_length=1, max_length=100)
+    """The registered name of a judge of the panel's role."""
+    model: str = Field(default="", max_length=200)
+    """The model of the judge. Empty: that of the request."""
+    weight: float = Field(default=1, gt=0, le=1e6)
+    """The weight, for the rule "weighted"."""
+
+
+class PanelTable(BaseModel):
+    """The table ``panel`` of a judge that consists of other judges of its role."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rule: PanelRule = "majority"
+    """How the votes of the members become one verdict."""
+    members: tuple[PanelMember, ...] = Field(min_length=2, max_length=20)
+    """The members, as names or as tables of ``judge``, ``model`` and ``weight``."""
+    quorum: int | None = Field(default=None, ge=1)
+    """The least number of members that do not abstain. Absent: more than half."""
+
+    @field_validator("members", mode="before")
+    @classmethod
+    def _from_names(cls, members: object) -> object:
+        if not isinstance(members, list | tuple):
+            return members
+        return [{"judge": one} if isinstance(one, str) else one for one in members]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        seats = Counter((one.judge, one.model) for one in self.members)
+        if repeated := [judge for (judge, _), count in seats.items() if count > 1]:
+            raise ValueError(f"names a member more than once: {', '.join(repeated)}")
+        if self.quorum is not None and self.quorum > len(self.members):
+            raise ValueError(f"has a quorum of {self.quorum} and {len(self.members)} members")
+        if self.rule != "weighted" and any(one.weight != 1 for one in self.members):
+            raise ValueError(f"has weights, which the rule {self.rule!r} does not use")
+        return self
+
+    @property
+    def least_votes(self) -> int:
+        """The quorum, its default applied."""
+        return self.quorum or len(self.members) // 2 + 1
+
+
 class JudgeEntry(BaseModel):
     """One ``[[gateway.judges]]`` table: a registered judge."""
 
@@ -113,8 +164,10 @@ class JudgeEntry(BaseModel):
     """The role that it serves, for example "critic"."""
     name: str = Field(min_length=1, max_length=100)
     """Its registered name, unique within its role."""
-    target: str = Field(min_length=1)
-    """Its address, for example "critic.dramaturg.svc:50051"."""
+    target: str = ""
+    """Its address, for example "critic.dramaturg.svc:50051". Empty for a panel."""
+    panel: PanelTable | None = None
+    """The members of a panel, in the place of an address."""
     default: bool = False
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
     expect_version: str = Field(default="", max_length=100)
@@ -139,6 +192,18 @@ class JudgeEntry(BaseModel):
         if expected:
             VersionRange.parse(expected)
         return expected
+
+    @model_validator(mode="after")
+    def _is_server_or_panel(self) -> Self:
+        if self.panel is None:
+            if not self.target:
+                raise ValueError("has no target")
+            return self
+        of_servers = ("target", "expect_version", "version_policy", "connection", "timeout_seconds")
+        given = [name for name in (*of_servers, "max_concurrent_calls") if getattr(self, name)]
+        if given:
+            raise ValueError(f"is a panel, which has no {', '.join(given)}: its members have")
+        return self
 
     @property
     def reaction(self) -> VersionPolicy:
@@ -174,16 +239,29 @@ class JudgeTables(BaseModel):
         return judges
 
     def check_roles(self) -> None:
-        """Checks that the role of every judge exists.
+        """Checks that the role of every judge exists, and the members of every panel.
 
         Raises:
-            ValueError: A role is neither built in nor among ``roles``.
+            ValueError: A role is neither built in nor among ``roles``; a panel serves a role without
+                verdicts, or a member is no judge of the role, or a panel.
         """
         known = [*ROLES, *(entry.name for entry in self.roles)]
         if unknown := [judge.role for judge in self.judges if judge.role not in known]:
             raise ValueError(
                 f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
             )
+        servers = {(judge.role, judge.name) for judge in self.judges if judge.panel is None}
+        for judge in self.judges:
+            if judge.panel is None:
+                continue
+            if judge.role in ROLES and not isinstance(ROLES[judge.role], JudgeRole):
+                raise ValueError(f"has a panel of {judge.role!r}, a role without verdicts: {judge.name}")
+            absent = [one.judge for one in judge.panel.members if (judge.role, one.judge) not in servers]
+            if absent:
+                raise ValueError(
+                    f"has a panel with members that are no judges of {judge.role!r}, or panels: "
+                    f"{judge.role}={judge.name}: {', '.join(absent)}"
+                )
 
 
 class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the configurations agree

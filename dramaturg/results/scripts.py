@@ -34,6 +34,8 @@ def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
             by = judged.get(verdict.criterion, [])
             if len(by) == 1:
                 row.role, row.judge = by[0].role, by[0].judge
+            elif by and by[0].panel and len({(one.role, one.panel) for one in by}) == 1:
+                row.role, row.judge = by[0].role, by[0].panel
             if texts:
                 row.rationale = verdict.rationale
                 row.findings.extend(verdict.findings)

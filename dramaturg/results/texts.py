@@ -17,6 +17,9 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
     scales = {one.id: one.scale for one in result.criteria if one.HasField("scale")}
     for text in result.texts:
         alone = text.assessments[0] if len(text.assessments) == 1 else None
+        # One of several registered panels has no rows of its own.
+        panels = {(one.role, one.panel) for one in text.assessments}
+        panels = panels if all(panel for _, panel in panels) else set()
         for verdict in text.verdicts:
             row = RunResult(model=text.model, candidate_id=text.text_id, measure=verdict.criterion)
             _set_value(row, verdict, scales.get(verdict.criterion))
@@ -25,6 +28,8 @@ def _rows(result: TextsResult, texts: bool) -> Iterator[RunResult]:
             row.failure_reason = text.failure_reason
             if alone is not None:
                 row.role, row.judge = alone.role, alone.judge
+            elif len(panels) == 1:
+                ((row.role, row.judge),) = panels
             if texts:
                 row.rationale = verdict.rationale
                 row.findings.extend(verdict.findings)

@@ -211,8 +211,13 @@ class _Call:
     def _add(self, candidate_id: str, assessment: Assessment) -> None:
         judge = self._assignment.judge
         assessment.provenance.registered_name = judge.name
+        panel = self._assignment.panel
         assessed = CandidateAssessment(
-            candidate_id=candidate_id, role=judge.role.name, judge=judge.name, assessment=assessment
+            candidate_id=candidate_id,
+            role=judge.role.name,
+            judge=judge.name,
+            assessment=assessment,
+            panel="" if panel is None else panel.name,
         )
         self._assessed[candidate_id] = assessed
         self._emit(assessment=assessed)

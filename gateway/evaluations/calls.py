@@ -208,19 +208,20 @@ async def read_judge(
     return await _in_slot(judge, work, left)
 
 
-def record_answer(judge: Judge, failure: Failure | None, begun: float) -> None:
+def record_answer(judge: Judge, failure: Failure | None, begun: float, *, noted: bool = True) -> None:
     """Counts a call to a judge, and records its failure for ``noted_failures``.
 
     Args:
         judge: The judge.
         failure: The failure; None after an answer.
         begun: The start of the call, on the clock of ``time.perf_counter``.
+        noted: Whether ``noted_failures`` gets the failure.
     """
     seconds = time.perf_counter() - begun
     count_judge_call(judge.role.name, judge.name, None if failure is None else failure.reason, seconds)
-    noted = _noted.get()
-    if failure is not None and noted is not None:
-        noted.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
+    failures = _noted.get()
+    if noted and failure is not None and failures is not None:
+        failures.append(failure._replace(judge=f"{judge.role.name} {judge.name!r}"))
 
 
 async def ask(

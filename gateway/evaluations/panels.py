@@ -3,57 +3,155 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Finding, Outcome, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, Outcome, PanelVote, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from gateway.judges.registry import Judge
+from gateway.judges.selection import JudgeAssignment
+from gateway.settings import PanelRule
 
 
-def decide(assessments: Sequence[CandidateAssessment], order: Sequence[str]) -> Sequence[Verdict]:
+@dataclass(frozen=True)
+class _Ballot:
+    judge: str
+    verdict: Verdict
+    weight: float = 1.0
+
+    @property
+    def vote(self) -> PanelVote:
+        verdict = self.verdict
+        score = verdict.score if verdict.HasField("score") else None
+        return PanelVote(
+            judge=self.judge,
+            outcome=verdict.outcome,
+            abstain_reason=verdict.abstain_reason,
+            score=score,
+            weight=self.weight,
+        )
+
+    def describe(self) -> str:
+        """The judge and its vote, as text."""
+        if self.verdict.outcome == verdict_pb2.OUTCOME_SCORED:
+            vote = f"{self.verdict.score:g}"
+        else:
+            vote = Outcome.Name(self.verdict.outcome).removeprefix("OUTCOME_")
+        if self.verdict.abstain_reason:
+            reason = AbstainReason.Name(self.verdict.abstain_reason).removeprefix("ABSTAIN_REASON_")
+            vote = f"{vote} ({reason})"
+        return f"{self.judge} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
+
+
+def decide(
+    assessments: Sequence[CandidateAssessment],
+    order: Sequence[str],
+    assignments: Sequence[JudgeAssignment] = (),
+) -> Sequence[Verdict]:
     """The verdicts on one candidate, of all its assessments.
 
+    Members of a registered panel have one verdict by the rule of the panel. Several judges of a criterion,
+    panels included, decide by majority.
+
     Args:
-        assessments: The normalized assessments of one candidate, a panel's judges as selected.
+        assessments: The normalized assessments of one candidate, judges in the order of the assignments.
         order: The criteria in the order of the verdicts.
+        assignments: The judges of the assessments. Empty: none is a member of a registered panel.
 
     Returns:
         One verdict for each criterion, in the given order, then others by name. A criterion that one judge
         judged has its verdict as it is.
     """
-    ballots: dict[str, list[tuple[str, Verdict]]] = {}
-    for assessment in assessments:
-        for verdict in assessment.assessment.verdicts:
-            ballots.setdefault(verdict.criterion, []).append((assessment.judge, verdict))
-    standard = [criterion for criterion in order if criterion in ballots]
-    return [_count(ballots[criterion]) for criterion in [*standard, *sorted(set(ballots) - set(order))]]
+    seats: dict[str, dict[object, tuple[Judge | None, list[_Ballot]]]] = {}
+    for index, assessed in enumerate(assessments):
+        assignment = assignments[index] if assignments else None
+        panel = None if assignment is None else assignment.panel
+        weight = 1.0 if assignment is None else assignment.weight
+        for verdict in assessed.assessment.verdicts:
+            ballot = _Ballot(assessed.judge, verdict, weight)
+            key: object = index if panel is None else panel
+            seats.setdefault(verdict.criterion, {}).setdefault(key, (panel, []))[1].append(ballot)
+    standard = [criterion for criterion in order if criterion in seats]
+    return [
+        _of_seats(list(seats[criterion].values()))
+        for criterion in [*standard, *sorted(set(seats) - set(order))]
+    ]
 
 
-def _count(ballots: Sequence[tuple[str, Verdict]]) -> Verdict:
-    """The majority of those that did not abstain, or the mean of their scores; else an abstention."""
-    if len(ballots) == 1:
-        return ballots[0][1]
-    decided = [verdict for _, verdict in ballots if verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN]
-    rationale = "Panel: " + ", ".join(f"{judge} {_ballot(verdict)}" for judge, verdict in ballots)
-    panel = Verdict(criterion=ballots[0][1].criterion, rationale=f"{rationale}.")
-    scores = [verdict.score for verdict in decided if verdict.outcome == verdict_pb2.OUTCOME_SCORED]
-    if scores:
-        panel.outcome, panel.score = verdict_pb2.OUTCOME_SCORED, sum(scores) / len(scores)
-        return panel
-    for outcome in (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL):
-        winners = [verdict for verdict in decided if verdict.outcome == outcome]
-        if 2 * len(winners) > len(decided):
-            panel.outcome = outcome
-            panel.findings.extend(_union(winners))
-            return panel
+def _of_seats(seats: Sequence[tuple[Judge | None, Sequence[_Ballot]]]) -> Verdict:
+    ballots: list[_Ballot] = []
+    for panel, votes in seats:
+        if panel is None or panel.entry.panel is None:
+            ballots += votes
+        else:
+            table = panel.entry.panel
+            ballots.append(_Ballot(panel.name, _count(votes, table.rule, table.least_votes, panel.name)))
+    return ballots[0].verdict if len(ballots) == 1 else _count(ballots, "majority", 1)
+
+
+def _count(ballots: Sequence[_Ballot], rule: PanelRule, quorum: int, name: str = "") -> Verdict:
+    """The verdict of a rule on the votes of those that did not abstain; else an abstention."""
+    decided = [one for one in ballots if one.verdict.outcome != verdict_pb2.OUTCOME_ABSTAIN]
+    title = f"Panel {name!r} ({rule}): " if name else "Panel: "
+    panel = Verdict(
+        criterion=ballots[0].verdict.criterion,
+        rationale=f"{title}{', '.join(one.describe() for one in ballots)}.",
+        votes=[one.vote for one in ballots],
+    )
     panel.outcome = verdict_pb2.OUTCOME_ABSTAIN
-    panel.abstain_reason = verdict_pb2.ABSTAIN_REASON_PANEL_SPLIT if decided else ballots[0][1].abstain_reason
+    if len(decided) < max(quorum, 1):
+        panel.abstain_reason = next(
+            one.verdict.abstain_reason for one in ballots if one.verdict.abstain_reason
+        )
+        if decided:
+            panel.rationale += f" {len(decided)} of {len(ballots)} voted; the quorum is {quorum}."
+        return panel
+    if any(one.verdict.outcome == verdict_pb2.OUTCOME_SCORED for one in decided):
+        score = _score(decided, rule)
+        if score is not None:
+            panel.outcome, panel.score = verdict_pb2.OUTCOME_SCORED, score
+            return panel
+    elif (outcome := _outcome(decided, rule, panel)) is not None:
+        panel.outcome = outcome
+        panel.findings.extend(_union([one.verdict for one in decided if one.verdict.outcome == outcome]))
+        return panel
+    panel.abstain_reason = verdict_pb2.ABSTAIN_REASON_PANEL_SPLIT
     return panel
 
 
-def _ballot(verdict: Verdict) -> str:
-    if verdict.outcome == verdict_pb2.OUTCOME_SCORED:
-        return f"{verdict.score:g}"
-    return Outcome.Name(verdict.outcome).removeprefix("OUTCOME_")
+def _score(decided: Sequence[_Ballot], rule: PanelRule) -> float | None:
+    """The score by a rule; None where the votes are split."""
+    scores = [one.verdict.score for one in decided]
+    if rule == "any-fail":
+        return min(scores)
+    if rule == "unanimous":
+        return scores[0] if len(set(scores)) == 1 else None
+    weights = [one.weight for one in decided]
+    return sum(score * weight for score, weight in zip(scores, weights, strict=True)) / sum(weights)
+
+
+def _outcome(decided: Sequence[_Ballot], rule: PanelRule, panel: Verdict) -> Outcome.ValueType | None:
+    """The outcome by a rule; None where the votes are split. The rule "mean" sets the score of the panel."""
+    passes, fails = (
+        sum(one.weight for one in decided if one.verdict.outcome == outcome)
+        for outcome in (verdict_pb2.OUTCOME_PASS, verdict_pb2.OUTCOME_FAIL)
+    )
+    if rule == "any-fail":
+        return verdict_pb2.OUTCOME_FAIL if fails else verdict_pb2.OUTCOME_PASS
+    if rule == "unanimous" and passes and fails:
+        return None
+    if rule == "mean":
+        scores = [
+            one.verdict.score
+            if one.verdict.HasField("score")
+            else float(one.verdict.outcome == verdict_pb2.OUTCOME_PASS)
+            for one in decided
+        ]
+        panel.score = sum(scores) / len(scores)
+        passes, fails = panel.score, 1 - panel.score
+    if passes == fails:
+        return None
+    return verdict_pb2.OUTCOME_PASS if passes > fails else verdict_pb2.OUTCOME_FAIL
 
 
 def _union(verdicts: Sequence[Verdict]) -> Sequence[Finding]:

@@ -13,7 +13,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeHealth
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    JudgeHealth,
+    JudgePanel,
+    PanelMember,
+    PanelRule,
+)
 from dramaturg.api.generation.v1.generation_service_pb2 import ProviderCheck
 from dramaturg.api.identity.v1.identity_service_pb2 import (
     CheckModelRequest,
@@ -148,6 +153,48 @@ class JudgeDirectory:
             else:
                 if check is not None:
                     entry.model_check.CopyFrom(check)
+        return entry
+
+    async def inspect_panel(self, panel: Judge, members: Sequence[Judge]) -> JudgeEntry:
+        """Checks the members of a panel. It serves if as many as its quorum do.
+
+        Args:
+            panel: The panel.
+            members: The judges that its members name, as far as they exist.
+        """
+        table = panel.entry.panel
+        assert table is not None
+        health = {one.name: one.health for one in await asyncio.gather(*map(self.inspect, members))}
+        states = {
+            member.judge: JudgeHealth.Name(health[member.judge]).removeprefix("JUDGE_HEALTH_")
+            if member.judge in health
+            else "absent"
+            for member in table.members
+        }
+        serving = sum(states[member.judge] == "SERVING" for member in table.members)
+        entry = JudgeEntry(
+            name=panel.name,
+            role=panel.role.name,
+            default_for_role=panel.default,
+            owner=panel.entry.owner,
+            labels=panel.entry.labels,
+            health=judge_directory_service_pb2.JUDGE_HEALTH_SERVING,
+            panel=JudgePanel(
+                rule=PanelRule.Value(f"PANEL_RULE_{table.rule.upper().replace('-', '_')}"),
+                members=[
+                    PanelMember(judge=one.judge, model=one.model, weight=one.weight) for one in table.members
+                ],
+                quorum=table.least_votes,
+            ),
+        )
+        if serving < table.least_votes:
+            entry.health = judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING
+            entry.error = (
+                f"{serving} of {len(table.members)} members serve, the quorum is {table.least_votes}"
+            )
+        out = [f"{name} {state}" for name, state in states.items() if state != "SERVING"]
+        if out:
+            entry.error = f"{entry.error}: {', '.join(out)}" if entry.error else ", ".join(out)
         return entry
 
     async def _check_configuration(self, judge: Judge) -> Finding | None:

@@ -107,11 +107,13 @@ def combine(tables: JudgeTables, file: JudgeTables) -> JudgeTables:
     """
     sizes: dict[str, int] = {}
     for judge in tables.judges:
-        sizes[judge.role] = sizes.get(judge.role, 0) + 1
+        sizes[judge.role] = sizes.get(judge.role, 0) + (judge.panel is None)
+    defaults = {judge.role for judge in tables.judges if judge.default}
     decided = {judge.role for judge in file.judges if judge.default}
     judges: dict[tuple[str, str], JudgeEntry] = {}
     for judge in tables.judges:
-        default = (judge.default or sizes[judge.role] == 1) and judge.role not in decided
+        only = judge.panel is None and sizes[judge.role] == 1 and judge.role not in defaults
+        default = (judge.default or only) and judge.role not in decided
         judges[judge.role, judge.name] = judge.model_copy(update={"default": default})
     for judge in file.judges:
         key = judge.role, judge.name

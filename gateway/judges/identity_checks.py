@@ -35,7 +35,7 @@ class IdentityChecks:
 
     async def check(self) -> None:
         """Asks the default judges once."""
-        defaults = [judge for judge in self._registry.all() if judge.default]
+        defaults = [judge for judge in self._registry.all() if judge.default and judge.entry.panel is None]
         answers = await asyncio.gather(*map(self._directory.inspect, defaults))
         refusing = [answer for answer in answers if answer.health == JUDGE_HEALTH_REFUSED]
         serving = not refusing or any(answer.HasField("identity") for answer in answers)

@@ -16,9 +16,16 @@ from pydantic import ValidationError
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    PANEL_RULE_MAJORITY,
+    JudgePanel,
+    JudgeRegistration,
+    PanelRule,
+    VersionPolicy,
+)
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeConnection as ConnectionMessage,
 )
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration, VersionPolicy
+from dramaturg.judge.roles import JudgeRole
 from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.credentials import token_value
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
@@ -154,7 +161,9 @@ class JudgeRegistrations:
         roles = [name for name, role in self._registry.roles.items() if role.contract.startswith(_JUDGING)]
         if judge.role not in roles:
             yield Violation("judge.role", f"is {judge.role!r}, must be one of {', '.join(roles)}")
-        if not is_permitted(judge.target, self._settings.judge_targets):
+        if judge.HasField("panel"):
+            yield from self._panel_violations(judge)
+        elif not is_permitted(judge.target, self._settings.judge_targets):
             yield Violation(
                 "judge.target",
                 f"is {judge.target!r}, an address that the gateway does not permit (setting "
@@ -166,7 +175,7 @@ class JudgeRegistrations:
             if (fault := self._file_fault(getattr(judge.connection, field)))
         ]
         yield from files
-        if files or not judge.target:
+        if files or not (judge.target or judge.HasField("panel")):
             return
         try:
             entry = self.entry(current().tenant, judge)
@@ -182,6 +191,15 @@ class JudgeRegistrations:
                 token_value(entry.target, settings)
             except SettingsError as error:
                 yield Violation("judge.connection", self._without_folder(str(error)))
+
+    def _panel_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
+        if not isinstance(self._registry.roles.get(judge.role), JudgeRole):
+            yield Violation("judge.panel", "must be absent: judges of the role give no verdicts")
+        for index, member in enumerate(judge.panel.members):
+            found = self._registry.find(judge.role, member.judge)
+            if found is None or found.entry.panel is not None:
+                fault = f"is {member.judge!r}, no judge of {judge.role!r}, or a panel"
+                yield Violation(f"judge.panel.members[{index}].judge", fault)
 
     def _file_fault(self, name: str) -> str:
         if not name:
@@ -217,7 +235,10 @@ class JudgeRegistrations:
                 "target": judge.target,
                 "expect_version": judge.expected_version,
                 "version_policy": policy if judge.version_policy else None,
-                "connection": self._connection(tenant, judge.connection),
+                "panel": _panel(judge.panel) if judge.HasField("panel") else None,
+                "connection": None
+                if judge.HasField("panel") and not judge.HasField("connection")
+                else self._connection(tenant, judge.connection),
                 "timeout_seconds": timeout,
                 "max_concurrent_calls": judge.max_concurrent_calls or None,
                 "owner": judge.owner,
@@ -304,6 +325,17 @@ _FIELDS = {
     "connection.tls_server_name": "connection.server_name",
 }
 """The fields of registrations whose settings have other names."""
+
+
+def _panel(panel: JudgePanel) -> dict[str, object]:
+    rule = PanelRule.Name(panel.rule or PANEL_RULE_MAJORITY).removeprefix("PANEL_RULE_")
+    return {
+        "rule": rule.lower().replace("_", "-"),
+        "members": [
+            {"judge": one.judge, "model": one.model, "weight": one.weight or 1} for one in panel.members
+        ],
+        "quorum": panel.quorum or None,
+    }
 
 
 def _key(one: RegisteredJudge) -> tuple[str, str, str]:

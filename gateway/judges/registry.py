@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import grpc
 
@@ -43,7 +44,7 @@ class Judge:
     name: str
     """The registered name."""
     target: str
-    """The address."""
+    """The address. Empty for a panel, which is not called: its members are."""
     default: bool
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
     channel: grpc.aio.Channel = field(repr=False)
@@ -225,10 +226,12 @@ class JudgePool:
         Raises:
             SettingsError: The files of a connection cannot be used.
         """
-        sizes = Counter(entry.role for entry in entries)
+        sizes = Counter(entry.role for entry in entries if entry.panel is None)
+        defaults = {entry.role for entry in entries if entry.default}
         made = []
         for entry in entries:
-            default = entry.default or sizes[entry.role] == 1
+            only = entry.panel is None and sizes[entry.role] == 1 and entry.role not in defaults
+            default = entry.default or only
             try:
                 made.append(self._judge(entry, roles[entry.role], default=default))
             except SettingsError as error:
@@ -298,6 +301,8 @@ class JudgePool:
         return judge
 
     def _channel(self, entry: JudgeEntry) -> grpc.aio.Channel:
+        if entry.panel is not None:
+            return cast("grpc.aio.Channel", None)  # a panel is not called
         own, key = entry.connection, _channel_key(entry)
         if key not in self._channels:
             try:

@@ -21,6 +21,10 @@ class JudgeAssignment:
     judge: Judge
     model: str
     """The model of the judge. Empty: the judge's default."""
+    panel: Judge | None = None
+    """The registered panel that it is a member of. None: none."""
+    weight: float = 1.0
+    """Its weight in that panel."""
 
     @property
     def role(self) -> Role:
@@ -91,11 +95,25 @@ def select_judges(
     for role in wanted:
         named = [selection for selection in selections if selection.role == role.name]
         if not named:
-            assignments.append(JudgeAssignment(_default(role, registry), model))
+            assignments += _seats(_default(role, registry), model, registry)
         for selection in named:
             judge = registry.find(role.name, selection.judge) if selection.judge else None
-            assignments.append(JudgeAssignment(judge or _default(role, registry), selection.model or model))
+            assignments += _seats(judge or _default(role, registry), selection.model or model, registry)
     return tuple(assignments)
+
+
+def _seats(judge: Judge, model: str, registry: Registry) -> Sequence[JudgeAssignment]:
+    """The assignment of a judge, or those of the members of a panel."""
+    if judge.entry.panel is None:
+        return [JudgeAssignment(judge, model)]
+    seats = []
+    for member in judge.entry.panel.members:
+        found = registry.find(judge.role.name, member.judge)
+        if found is None or found.entry.panel is not None:
+            field = f"the panel {judge.name!r}: a member"
+            raise judge_unknown(judge.role.name, member.judge, registry, field)
+        seats.append(JudgeAssignment(found, member.model or model, judge, member.weight))
+    return seats
 
 
 def _default(role: Role, registry: Registry) -> Judge:

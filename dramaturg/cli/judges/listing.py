@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeHealth, JudgePanel, PanelRule
 from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED
 from dramaturg.cli.options import AsJson, Target
 from dramaturg.cli.platform import fail, gateway, output, run
@@ -67,6 +67,7 @@ def describe(judge: Judge) -> dict[str, Any]:
         "implementation": judge.identity.name if known else None,
         "version": judge.identity.version if known else None,
         "expected_version": judge.expected_version,
+        "panel": _describe_panel(judge.panel) if judge.HasField("panel") else None,
         "registered": judge.HasField("registration"),
         "owner": judge.owner,
         "labels": dict(sorted(judge.labels.items())),
@@ -93,12 +94,33 @@ def _table(listed: Sequence[Judge]) -> Table:
             _model(judge),
             {True: "yes", False: "no", None: ""}[_model_answers(judge)],
             f"{judge.identity.name} {judge.identity.version}".strip(),
-            judge.target,
+            _panel_text(judge.panel) if judge.HasField("panel") else judge.target,
             # The words of generation about a model are printed once, below the table.
             "" if judge.error and judge.model_error.endswith(judge.error) else judge.error,
             style="" if health == "SERVING" and _model_answers(judge) is not False else "red",
         )
     return table
+
+
+def _describe_panel(panel: JudgePanel) -> dict[str, Any]:
+    return {
+        "rule": _rule(panel),
+        "quorum": panel.quorum,
+        "members": [
+            {"judge": one.judge, "model": one.model, "weight": one.weight or 1} for one in panel.members
+        ],
+    }
+
+
+def _panel_text(panel: JudgePanel) -> str:
+    members = ", ".join(
+        f"{one.judge}{f' x {one.weight:g}' if one.weight not in {0, 1} else ''}" for one in panel.members
+    )
+    return f"{_rule(panel)} of {members}"
+
+
+def _rule(panel: JudgePanel) -> str:
+    return PanelRule.Name(panel.rule).removeprefix("PANEL_RULE_").lower().replace("_", "-")
 
 
 def _model(judge: Judge) -> str:

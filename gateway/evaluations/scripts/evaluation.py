@@ -162,7 +162,7 @@ class ScriptsEvaluation(Evaluation):
                 self._fail(made, candidate.failure_reason or verdict_pb2.ABSTAIN_REASON_EMPTY)
                 continue
             reading, row = judged[candidate.id]
-            made.verdicts.extend(decide(row, ABSEVAL))
+            made.verdicts.extend(decide(row, ABSEVAL, self._plan.assignments))
             made.assessments.extend(row)
             made.reading = reading.reading
             for text in reading.steps:

@@ -107,7 +107,7 @@ class TextsEvaluation(Evaluation):
                 result.failure_reason = verdict_pb2.ABSTAIN_REASON_EMPTY
             result.verdicts.extend(self._empty(name) for name in self._plan.criteria)
         else:
-            result.verdicts.extend(decide(assessments, [*self._plan.criteria]))
+            result.verdicts.extend(decide(assessments, [*self._plan.criteria], self._plan.assignments))
             result.assessments.extend(assessments)
         return result
 

@@ -15,6 +15,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
+from dramaturg.api.common.v1.verdict_pb2 import PanelVote
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 
@@ -94,7 +96,11 @@ def _finder(descriptor: Descriptor) -> Finds:
         if field.message_type is not None and _holds_reasons(field.message_type)
     ]
 
+    is_assessment = descriptor.full_name == CandidateAssessment.DESCRIPTOR.full_name
+
     def find(message: Any) -> Any:
+        if is_assessment and message.panel:
+            return None  # the verdict of the panel counts
         for name in reasons:
             if getattr(message, name) in _ABSTENTIONS:
                 return message
@@ -113,7 +119,7 @@ def _finder(descriptor: Descriptor) -> Finds:
 @cache
 def _holds_reasons(descriptor: Descriptor) -> bool:
     """Whether messages of a type hold an AbstainReason at any depth. No result type is recursive."""
-    if descriptor.GetOptions().map_entry:
+    if descriptor.GetOptions().map_entry or descriptor.full_name == PanelVote.DESCRIPTOR.full_name:
         return False
     return any(
         _is_reason(field) or (field.message_type is not None and _holds_reasons(field.message_type))

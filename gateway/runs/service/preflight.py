@@ -135,7 +135,8 @@ class Preflight:
             name = selection.judge
             judge = registry.find(selection.role, name) if name else registry.default(selection.role)
             writes = selection.role in _WRITERS and spec.models
-            if judge is not None and not writes:
+            # The members of a panel are those of planned rows.
+            if judge is not None and judge.entry.panel is None and not writes:
                 yield ModelUse(judge, selection.model or spec.options.model)
         named = {selection.role: selection.judge for selection in spec.judges if selection.judge}
         author = (

@@ -116,7 +116,7 @@ async def test_a_panel_votes_and_averages() -> None:
     polite, clear = result.texts[0].verdicts
     assert polite.outcome == verdict_pb2.OUTCOME_PASS
     assert (clear.outcome, clear.score) == (verdict_pb2.OUTCOME_SCORED, 3.5)
-    assert clear.rationale == "Panel: judge-0 5, judge-1 ABSTAIN, judge-2 2."
+    assert clear.rationale == "Panel: judge-0 5, judge-1 ABSTAIN (LOW_CONFIDENCE), judge-2 2."
     assert [one.judge for one in result.texts[0].assessments] == ["judge-0", "judge-1", "judge-2"]
 
 
