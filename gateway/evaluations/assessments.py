@@ -200,7 +200,9 @@ class _Call:
         self._add(candidate_id, assessment)
 
     def _fail(self, candidate_id: str, failure: Failure) -> None:
-        record_answer(self._assignment.judge, failure, self._begun)
+        # The verdict of a panel tells whether the failure of a member leaves a gap.
+        noted = self._assignment.panel is None
+        record_answer(self._assignment.judge, failure, self._begun, noted=noted)
         self._abstain(candidate_id, failure)
 
     def _abstain(self, candidate_id: str, failure: Failure) -> None:

@@ -79,7 +79,7 @@ async def test_a_panel_is_selected_like_a_judge_and_says_who_voted() -> None:
 
 
 async def test_a_panel_serves_while_its_quorum_does() -> None:
-    gone = {"target": "127.0.0.1:1"}
+    gone: dict[str, Any] = {"target": "127.0.0.1:1"}
     critics = [Fake("critic", name="a"), Fake("critic", name="b", **gone), Fake("critic", name="c", **gone)]
     async with gateway_with(*critics, members=["a", "b", "c"], rule="unanimous") as client:
         panel = await client.check_judge("critic", "trio")
@@ -101,6 +101,7 @@ async def test_a_member_killed_in_mid_run_leaves_every_sample_with_a_verdict(sql
         count += 1
         if count >= 5:
             answered.set()
+        await asyncio.sleep(0.02)  # the run outlasts the member
         return all_pass("critic")
 
     async with AsyncExitStack() as stack:
