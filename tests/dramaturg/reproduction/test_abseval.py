@@ -16,7 +16,7 @@ from tests.support.openai_server import Body
 from tests.support.reproductions import last_message, normalized, read_csv, reproduce, reproduce_with
 from tests.support.scripted_model import decide
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
 LIMIT = 12
 CRITERIA = {
@@ -75,6 +75,7 @@ def rate(goals: list[str], model: str, criterion: str, *, single: bool = False) 
     return fmean(passes(CRITERIA[criterion], token(model, goal), single) for goal in goals)
 
 
+@pytest.mark.slow
 def test_rates_and_ranks_are_those_of_the_scripted_verdicts(data_dir: Path, tmp_path: Path) -> None:
     lines = (data_dir / "coscript" / "test_data.json").read_text().splitlines()
     rows = [json.loads(line) for line in lines]

@@ -27,7 +27,7 @@ FORMATS = {
     "Verb Phrase (Machine)": "verb_phrase_machine",
     "User Profile": "user_profile",
 }
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
 LEVELS = ("easy", "medium", "hard", "either")
 ANSWERS = ("Either", "Option 1", "Option 2")

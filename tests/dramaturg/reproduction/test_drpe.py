@@ -15,7 +15,7 @@ from tests.support.openai_server import Body
 from tests.support.readers import entries, prompt_of, shown
 from tests.support.reproductions import read_csv, reproduce, reproduce_with
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
 LIMIT = 12
 CHOICES = ("best_summary", "worst_summary")
@@ -75,6 +75,7 @@ def released(file: Path, seed: int = 0) -> list[tuple[str, str, bool]]:
     return pairs
 
 
+@pytest.mark.slow
 def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: Path) -> None:
     everything = released(data_dir / "drpe" / "cnn_human.json")
     assert len(everything) == 81

@@ -15,7 +15,7 @@ from tests.support.openai_server import Body
 from tests.support.readers import fenced, prompt_of
 from tests.support.reproductions import read_csv, reproduce, reproduce_with
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.timeout(300)]
 
 LIMIT = 24
 
@@ -78,6 +78,7 @@ def measures(script: Script) -> tuple[float, float, float]:
     return (2 * hits / (len(predicted) + len(script.edges)), hits / len(script.edges), hits / len(predicted))
 
 
+@pytest.mark.slow
 def test_scores_and_distances_are_those_of_the_scripted_answers(data_dir: Path, tmp_path: Path) -> None:
     everything = released(data_dir / "proscript" / "proscript_dev.json")
     kept = [everything[index * len(everything) // LIMIT] for index in range(LIMIT)]

@@ -20,7 +20,7 @@ from tests.support.openai_server import Body, OpenAIServer
 from tests.support.readers import fenced, prompt_of
 from tests.support.reproductions import environment, read_csv, reproduce, reproduce_with
 
-pytestmark = pytest.mark.data
+pytestmark = [pytest.mark.data, pytest.mark.timeout(540)]
 
 MODELS = ("a", "b", "judge")
 SUBSETS = {"Last Only": "lastonly", "First Chan": "firstchan", "Subseq Chan": "subseqchan"}
@@ -62,8 +62,8 @@ def ratings_of(rows: Sequence[dict[str, Any]], model: str) -> list[int]:
     return [rating_of(reply_of(model, row["utterances"])) for row in rows]
 
 
-@pytest.mark.timeout(540)
-@pytest.mark.parametrize("limit", [60, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [60, None])
 def test_ratings_and_comparisons_are_those_of_the_scripted_answers(
     data_dir: Path, tmp_path: Path, limit: int | None
 ) -> None:
@@ -157,6 +157,7 @@ def toxicity(text: str) -> float:
     return len(text) % 11 / 10
 
 
+@pytest.mark.slow
 async def test_registered_scorers_score_the_texts_of_tasks_and_scripts(
     data_dir: Path, tmp_path: Path
 ) -> None:
