@@ -54,6 +54,8 @@ class GraphsEvaluation(Evaluation):
         return await self._measure(MeasuredGraph(model=given.model, graph=given.graph), emit)
 
     async def _measure(self, measured: MeasuredGraph, emit: Emit) -> MeasuredGraph:
+        if self._plan.writes:
+            measured.requested_event_count = len(self._plan.request.reference.events)
         await self._measurer.measure(measured)
         emit(graph=measured)
         return measured

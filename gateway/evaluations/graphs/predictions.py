@@ -89,7 +89,6 @@ class GraphMaker:
     async def _write(self) -> ScriptGraph:
         assignment, reference = self._plan.author, self._plan.request.reference
         assert assignment is not None
-        self._made.requested_event_count = len(reference.events)
         answer = await ask(
             assignment,
             self._timeouts,
