@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from dramaturg.api.common.v1 import limits_pb2, script_pb2
 from dramaturg.api.embedding.v1.embedding_service_pb2 import EmbedRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.api.evaluation.v1.run_service_pb2 import CompareRunsRequest, CreateRunRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.generation_service_pb2 import GenerateRequest, JsonFormat
@@ -40,7 +40,7 @@ def evaluation_request(*candidates: script_pb2.Candidate) -> EvaluateScriptsRequ
 
 
 def test_a_violation_names_the_kind_of_limit() -> None:
-    spec = RunSpec(display_name="x" * 201, models=["m"] * 101, dataset={"row_limit": 2 * 10**9})
+    spec = RunSpec(display_name="x" * 201, models=["m"] * 101, dataset=Dataset(row_limit=2 * 10**9))
     spec.judges.add(role="critic")
     found = {
         violation.field: violation.reason

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_INVALID_ARGUMENT
 from dramaturg.api.common.v1.script_pb2 import Candidate, Task
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
@@ -77,7 +78,7 @@ def test_rows_that_are_no_requests_are_failed_samples() -> None:
     assert good.failure is None
     assert broken.failure is not None
     assert broken.failure.state == run_pb2.SAMPLE_STATE_FAILED
-    assert broken.failure.error.code == "INVALID_ARGUMENT"
+    assert broken.failure.error.code == STATUS_CODE_INVALID_ARGUMENT
     assert (broken.index, broken.line, broken.failure.index) == (1, 2, 1)
     assert empty.failure is not None
     assert empty.failure.error.field == "task.goal"
