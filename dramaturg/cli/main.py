@@ -97,6 +97,11 @@ class Commands(LazyGroup):
             "Writes results as one HTML page that opens anywhere, also offline.",
         ),
         LazyCommand(
+            "plot",
+            "dramaturg.cli.plot",
+            "Writes the tables and charts of results for papers and slides.",
+        ),
+        LazyCommand(
             "roles",
             "dramaturg.cli.roles",
             "Generates judging roles for texts and clusters similar ones (DRPE, section 3.1).",

@@ -13,6 +13,13 @@ class Interval:
     mean: float
     lower: float | None
     upper: float | None
+    scale: tuple[float, float]
+    """The values at 0 and 100."""
+
+    def value(self, position: float) -> float:
+        """The value at a position."""
+        low, high = self.scale
+        return low + (high - low) * position / 100
 
 
 def interval_of(
@@ -27,7 +34,7 @@ def interval_of(
         return 100 * min(1.0, max(0.0, (value - low) / (high - low)))
 
     lower, upper = (None, None) if bounds is None else map(position, bounds)
-    return Interval(position(mean), lower, upper)
+    return Interval(position(mean), lower, upper, scale)
 
 
 @dataclass(frozen=True)

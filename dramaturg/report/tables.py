@@ -17,6 +17,11 @@ ABSENT = "–"
 HEAT_STEPS = 10
 """The strongest of the colours of a cell; the weakest is 0."""
 
+INTERVAL = "95 % interval"
+"""The name of a column with the ends of intervals."""
+RELATIVE = "relative to the largest"
+"""The name of a column with bars of counts."""
+
 Scale = tuple[float, float]
 """The lowest and the highest value of a measure."""
 
@@ -36,6 +41,8 @@ class Cell:
     """What the figure rests on, e.g. "12 of 14 judged". Also read by screen readers."""
     interval: Interval | None = None
     """An interval drawn instead of the text, which describes it."""
+    value: float | None = None
+    """The figure in full precision. None: the cell has none."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def samples_link(tags: Mapping[str, str] | None = None, /, **filters: str) -> st
 
 def count(value: int, link: str = "") -> Cell:
     """A number of things."""
-    return Cell(f"{value:,}", link if value else "")
+    return Cell(f"{value:,}", link if value else "", value=value)
 
 
 def percent(value: float | None, digits: int = 0) -> str:
@@ -140,7 +147,8 @@ def estimate_cell(
         parts.append(f"95 % interval {show(found.lower)} to {show(found.upper)}")
     if found.undefined:
         parts.append(f"undefined: {found.undefined}")
-    return Cell(show(value), link, heat_of(value, scale) if heat else None, ", ".join(parts))
+    heated = heat_of(value, scale) if heat else None
+    return Cell(show(value), link, heated, ", ".join(parts), value=value)
 
 
 def interval_text(found: Estimate, show: Callable[[float | None], str]) -> str:

@@ -106,13 +106,37 @@ class HeatMap(Figure):
         return max(5.0, 2.6 + 0.6 * len(self.labels)), max(2.5, 1.6 + 0.3 * len(self.series))
 
 
+class IntervalChart(Figure):
+    """A point with its interval for each category; the series are "mean", "lower" and "upper"."""
+
+    def draw(self, axes: Axes) -> None:
+        """Draws the figure."""
+        rows = zip(self.series["mean"], self.series["lower"], self.series["upper"], strict=True)
+        for place, (mean, lower, upper) in enumerate(rows):
+            if lower is not None and upper is not None:
+                axes.plot([lower, upper], [place, place], color="tab:blue", linewidth=2)
+            if mean is not None:
+                axes.plot([mean], [place], color="tab:blue", marker="o")
+        axes.set_yticks(range(len(self.labels)), list(self.labels))
+        axes.invert_yaxis()
+        axes.set_xlabel(self.value_name)
+        axes.set_ylabel(self.label_name)
+        if self.limits is not None:
+            axes.set_xlim(*self.limits)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 6.4, max(2.0, 1.2 + 0.3 * len(self.labels))
+
+
 def can_draw() -> bool:
     """Whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def write_figure(figure: Figure, folder: Path) -> Sequence[Path]:
-    """Writes a figure as SVG and PNG; files that exist are replaced.
+def write_figure(figure: Figure, folder: Path, *, pdf: bool = False) -> Sequence[Path]:
+    """Writes a figure as SVG and PNG, and as PDF if asked to; files that exist are replaced.
 
     Raises:
         OSError: A file cannot be written.
@@ -129,7 +153,11 @@ def write_figure(figure: Figure, folder: Path) -> Sequence[Path]:
         svg, png = folder / f"{figure.name}.svg", folder / f"{figure.name}.png"
         canvas.savefig(svg, metadata={"Date": None})
         canvas.savefig(png, dpi=160)
-    return svg, png
+        if not pdf:
+            return svg, png
+        paged = folder / f"{figure.name}.pdf"
+        canvas.savefig(paged, metadata={"CreationDate": None})
+    return svg, png, paged
 
 
 def _finish_scale(figure: Figure, axes: Axes) -> None:

@@ -12,6 +12,8 @@ from dramaturg.kinds import find_summary_kind
 from dramaturg.report.charts import bars, interval_of
 from dramaturg.report.tables import (
     ABSENT,
+    INTERVAL,
+    RELATIVE,
     SHARE,
     Cell,
     Column,
@@ -88,7 +90,7 @@ def leaderboard(summary: Summary, module: Any) -> Section:
     scale: Scale = module.scale(summary) if hasattr(module, "scale") else SHARE
     entries = summary.leaderboard
     differences = {one.model: one for one in summary.model_differences}
-    heads = ["mean", f"{show(scale[0])} to {show(scale[1])}", "95 % interval", "lowest", "highest"]
+    heads = ["mean", f"{show(scale[0])} to {show(scale[1])}", INTERVAL, "lowest", "highest"]
     heads += ["judged", "coverage", *(["difference to first", "p"] if differences else [])]
     rows = [_entry_row(summary, entry, scale, show, differences) for entry in entries]
     table = Table(
@@ -138,7 +140,7 @@ def _entry_row(
     cells = [
         Cell(str(entry.rank) if entry.rank else "unranked"),
         name_cell(entry.model, link),
-        Cell(show(mean)),
+        Cell(show(mean), value=mean),
         Cell(drawn, interval=interval_of(mean, bounds, scale)),
         Cell(interval),
         Cell(show(entry.mean_lowest if entry.HasField("mean_lowest") else None)),
@@ -202,7 +204,7 @@ def _reason_rows(counts: Mapping[str, int], total: int, name: str) -> Sequence[S
 
 
 def _reason_table(caption: str, rows: Sequence[Sequence[Cell]]) -> Table:
-    return Table(caption, columns("reason", figures=("count", "share", "relative to the largest")), rows)
+    return Table(caption, columns("reason", figures=("count", "share", RELATIVE)), rows)
 
 
 def _failures(summary: Summary) -> Table:

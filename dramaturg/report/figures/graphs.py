@@ -149,7 +149,7 @@ def _edge_rows(one: GraphFigures) -> Iterator[Sequence[Cell]]:
 
 def _measure_cells(found: EdgeMeasures) -> Iterator[Cell]:
     for value in (found.precision, found.recall, found.f1, found.iou):
-        yield Cell(figure(value, 3), heat=heat_of(value, SHARE))
+        yield Cell(figure(value, 3), heat=heat_of(value, SHARE), value=value)
     for value in (found.extra_edges, found.missing_edges):
         yield Cell(figure(value))
 

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from typer.testing import CliRunner
+
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.cli.main import app
+from dramaturg.cli.summaries import as_json
+from dramaturg.report.plots import write_plots
+from tests.dramaturg.report.many import many
+from tests.dramaturg.report.samples import RESULTS, summarized
+
+DRAWS = importlib.util.find_spec("matplotlib") is not None
+
+
+@pytest.mark.parametrize("kind", sorted(RESULTS))
+def test_each_kind_has_tables_and_charts(tmp_path: Path, kind: str) -> None:
+    written = write_plots(summarized(list(many(kind, 16))), tmp_path, draw=DRAWS)
+    assert len(written) == len(set(written))
+    assert all(file.stat().st_size for file in written)
+    by_suffix = {
+        suffix: [file for file in written if file.suffix == suffix] for suffix in (".md", ".csv", ".tex")
+    }
+    assert len(by_suffix[".md"]) == len(by_suffix[".csv"]) == len(by_suffix[".tex"]) > 2
+    assert r"\toprule" in (tmp_path / "models-by-rank.tex").read_text(encoding="utf-8")
+    if DRAWS:
+        charts = {file.name for file in written}
+        assert {f"models-by-rank-intervals{suffix}" for suffix in (".svg", ".png", ".pdf")} <= charts
+
+
+def test_a_table_has_the_figures_of_the_summary_in_full_precision(tmp_path: Path) -> None:
+    summary = summarized(list(many("scripts", 16)))
+    write_plots(summary, tmp_path, draw=False)
+    file = tmp_path / "pass-of-judged-by-criterion-and-model.csv"
+    with file.open(encoding="utf-8-sig", newline="") as opened:
+        rows = {row["criterion"]: row for row in csv.DictReader(opened)}
+    for one in summary.scripts.figures:
+        if not one.tags and one.model == "writer-tiny" and one.criterion:
+            assert float(rows[one.criterion]["writer-tiny"]) == one.pass_rate.value
+
+
+def test_the_command_reads_results_and_summaries(tmp_path: Path) -> None:
+    samples = list(many("scripts", 8))
+    lines = (json.dumps(MessageToDict(one.scripts)) + "\n" for one in samples)
+    (tmp_path / "results.jsonl").write_text("".join(lines), encoding="utf-8")
+    summary = tmp_path / "summary.json"
+    summary.write_text(json.dumps(as_json(summarized(samples))), encoding="utf-8")
+    for source in (tmp_path, summary):
+        out = tmp_path / f"plots-of-{source.name}"
+        done = CliRunner().invoke(app, ["plot", str(source), "-o", str(out)])
+        assert done.exit_code == 0, done.output
+        assert (out / "verdicts-by-criterion.md").is_file()
+    empty = tmp_path / "empty.json"
+    empty.write_text(json.dumps(as_json(Summary())), encoding="utf-8")
+    done = CliRunner().invoke(app, ["plot", str(empty), "-o", str(tmp_path / "none")])
+    assert done.exit_code == 2
