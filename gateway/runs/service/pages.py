@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from google.protobuf.message import Message
 
@@ -23,6 +23,8 @@ from gateway.runs.store_calls import ServiceCaller
 
 Item = TypeVar("Item", bound=Message)
 Key = TypeVar("Key")
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 TokenKey = Sequence[int | str]
 
 MAX_PAGE_BYTES = 4 << 20
@@ -36,6 +38,8 @@ _DEFAULT_RUNS = 50
 _DEFAULT_SAMPLES = 50
 _DEFAULT_RESULTS = 100
 _READ_AT_ONCE = 100
+_MAX_SHORT_READ = 20
+"""The most items of a short store call."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_MICROSECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
@@ -79,8 +83,14 @@ class RunPages:
         """A page of a run's samples."""
 
         async def read(after: int, limit: int) -> list[tuple[int, RunSample]]:
-            found = await self._caller.call(
-                self._store.list_samples, run.id, after=after, limit=limit, states=list(request.states)
+            found = await self._read(
+                run.tenant,
+                limit,
+                self._store.list_samples,
+                run.id,
+                after=after,
+                limit=limit,
+                states=list(request.states),
             )
             return [(sample.index, sample) for sample in found]
 
@@ -95,7 +105,9 @@ class RunPages:
         """A page of a run's judgements."""
 
         async def read(after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], RunResult]]:
-            found = await self._caller.call(
+            found = await self._read(
+                run.tenant,
+                limit,
                 self._store.list_results,
                 run.id,
                 after=after,
@@ -111,6 +123,19 @@ class RunPages:
         return pb.ListResultsResponse(
             results=page.items, next_page_token="" if page.last is None else next_token(request, page.last)
         )
+
+    async def _read(
+        self,
+        tenant: str,
+        count: int,
+        function: Callable[Parameters, Result],
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """The result of a store call that reads so many items; many are a long call."""
+        if count > _MAX_SHORT_READ:
+            return await self._caller.call_heavy(tenant, function, *args, **kwargs)
+        return await self._caller.call(function, *args, **kwargs)
 
 
 def page_size(request: Any, default: int, most: int = MAX_PAGE) -> int:

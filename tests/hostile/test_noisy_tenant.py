@@ -1,0 +1,178 @@
+"""A tenant that does its worst within its quota leaves another tenant's calls fast and memory bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
+from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from gateway.runs.records import ACTIVE
+from tests.support.auth import Holder, channel_of, holder, write_tokens
+from tests.support.bombs import GOOD_LINE
+from tests.support.command_line import ROOT
+from tests.support.engines import judges_of
+from tests.support.fleet import report
+from tests.support.gateway import agents
+from tests.support.processes import ServiceProcess
+
+NOISY, QUIET = holder("team-a", "operator"), holder("team-b", "operator")
+QUOTA = {"max_concurrent_calls": 200, "requests_per_minute": 6000, "max_active_runs": 3}
+SAMPLES = 1000
+COUNT = 150
+"""The calls of each method in one measurement."""
+_COMPUTE = "while True: pass"
+NICENESS = 10
+"""Of the attacking process: its callers would have machines of their own."""
+MOST_SLOWER = 2.0
+"""The most by which a latency may grow, beside processes that compute."""
+SHARES = {0.5: 0.02, 0.9: 0.1, 0.99: 0.3}
+"""The shares of calls whose latency is compared, and the seconds below which a latency counts as these."""
+FEWEST_ATTACKS = 5
+"""The kinds of attacks of which a call has ended."""
+MOST_GROWTH_MB = 400
+
+
+@dataclass
+class Child:
+    """A process of a tenant."""
+
+    process: asyncio.subprocess.Process
+
+    async def ask(self) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(b"\n")
+        return json.loads(await self.process.stdout.readline())
+
+    async def end(self) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        output, _ = await self.process.communicate()
+        return json.loads(output or b"{}")
+
+
+async def child(*arguments: str, niceness: int = 0) -> Child:
+    """Starts a module of the tests."""
+    return Child(
+        await asyncio.create_subprocess_exec(
+            *("nice", "-n", str(niceness), sys.executable, "-m", *arguments),
+            cwd=ROOT,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=1 << 24,
+        )
+    )
+
+
+@asynccontextmanager
+async def gateway(folder: Path) -> AsyncIterator[ServiceProcess]:
+    """A gateway as a process, with runs and quotas."""
+    async with judges_of(agents()) as judges:
+        entries = [judge.model_dump(mode="json", exclude_defaults=True) for judge in judges]
+        process = ServiceProcess(
+            "gateway",
+            folder,
+            {
+                "DRAMATURG_AUTH_TOKENS_FILE": str(write_tokens(folder, NOISY, QUIET)),
+                "DRAMATURG_QUOTAS_DEFAULT": json.dumps(QUOTA),
+                "DRAMATURG_GATEWAY_JUDGES": json.dumps(entries),
+                "DRAMATURG_RUNS_ENABLED": "true",
+                "DRAMATURG_RUNS_URL": f"sqlite:///{folder}/runs.sqlite3",
+                "DRAMATURG_SERVER_LOG_LEVEL": "ERROR",
+                "DRAMATURG_SERVER_DRAIN_GRACE_SECONDS": "0.5",
+            },
+        )
+        await process.start()
+        try:
+            yield process
+        finally:
+            await process.stop()
+
+
+async def run_of(channel: grpc.aio.Channel, rows: int) -> str:
+    """A run that has ended."""
+    stub: Any = RunServiceStub(channel)
+    spec = RunSpec(dataset=Dataset(content=GOOD_LINE * rows))
+    spec.scripts.SetInParent()
+    run = (await stub.CreateRun(pb.CreateRunRequest(spec=spec), timeout=60)).run
+    async with asyncio.timeout(120):
+        while run.state in ACTIVE:
+            await asyncio.sleep(0.2)
+            run = (await stub.GetRun(pb.GetRunRequest(run_id=run.id), timeout=60)).run
+    return str(run.id)
+
+
+def token_of(folder: Path, who: Holder) -> str:
+    path = folder / f"{who.tenant}.token"
+    path.write_text(f"{who.token}\n")
+    return str(path)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+@asynccontextmanager
+async def burners() -> AsyncIterator[None]:
+    """Processes that compute, as those of the attack do, and call nothing."""
+    processes = [
+        await asyncio.create_subprocess_exec(
+            "nice", "-n", str(NICENESS), sys.executable, "-c", "while True: pass"
+        )
+        for _ in range(2)
+    ]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) -> None:
+    async with (
+        gateway(tmp_path) as process,
+        channel_of(process.target, tmp_path, NOISY) as noisy,
+        channel_of(process.target, tmp_path, QUIET) as quiet,
+    ):
+        large, small = await asyncio.gather(run_of(noisy, SAMPLES), run_of(quiet, 1))
+        caller = await child(
+            "tests.hostile.caller", process.target, token_of(tmp_path, QUIET), small, str(COUNT)
+        )
+        await caller.ask()
+        alone, before = await caller.ask(), process.memory_mb()
+        async with burners():
+            busy = await caller.ask()
+        token = token_of(tmp_path, NOISY)
+        noise = await child("tests.hostile.noise", process.target, token, large, niceness=NICENESS)
+        await noise.ask()
+        beside = await caller.ask()
+        growth = process.memory_mb() - before
+        ends, _ = await asyncio.gather(noise.end(), caller.end())
+    figures = {
+        name: {
+            share: [round(percentile(values[name], share) * 1000, 1) for values in (alone, busy, beside)]
+            for share in SHARES
+        }
+        for name in alone
+    }
+    report(alone_busy_beside_ms=figures, growth_mb=round(growth), attacks=ends)
+    assert len({name.split()[0] for name in ends}) >= FEWEST_ATTACKS
+    for name in alone:
+        for share, floor in SHARES.items():
+            most = MOST_SLOWER * max(percentile(busy[name], share), floor)
+            assert percentile(beside[name], share) < most, (name, share)
+    assert growth < MOST_GROWTH_MB
