@@ -15,6 +15,8 @@ Option: TypeAlias = tuple[str, Any]
 EXCLUSIVE: Final[Option] = ("grpc.so_reuseport", 0)
 """Without it, two servers on one port silently share its calls."""
 
+_NO_COMPRESSION: Final[Option] = ("grpc.compression_enabled_algorithms_bitset", 1)
+"""Refuses compressed requests: hundreds of 15 kB that inflate to 15 MB each are in memory at once."""
 _LONGEST_QUEUE = 100_000
 _NEVER = 2**31 - 1
 """gRPC's value of a duration without an end."""
@@ -58,6 +60,7 @@ def server_options(settings: ServerSettings, *, unlimited: bool = False) -> list
     return [
         EXCLUSIVE,
         ("grpc.max_receive_message_length", settings.max_message_bytes),
+        *([] if settings.compressed_requests else [_NO_COMPRESSION]),
         # gRPC's own queue drops calls of a burst with CANCELLED; the admission interceptor refuses them with
         # a reason.
         ("grpc.server.max_pending_requests", _LONGEST_QUEUE),

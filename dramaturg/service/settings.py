@@ -134,6 +134,10 @@ class ServerSettings(Settings):
     """The authorities (PEM) one of which must have signed the client's certificate. Absent: any client."""
     max_message_bytes: int = Field(default=16 << 20, ge=1024)
     """The largest request, in bytes. A larger one is refused with RESOURCE_EXHAUSTED before it is read."""
+    compressed_requests: bool = False
+    """Whether compressed requests are read. A small one may inflate to the largest request; without this
+    they are refused with UNIMPLEMENTED.
+    """
     max_concurrent_calls: int = Field(default=4000, ge=1)
     """The most calls served at once, each item of a batch counted as one; more are refused with
     ERROR_REASON_OVERLOADED. Each waiting call takes about 25 kB.

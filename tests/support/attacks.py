@@ -105,7 +105,7 @@ async def bombs(target: str, token: str) -> Ends:
 
 
 async def small_bombs(target: str, token: str) -> Ends:
-    """Messages of 15 kB that inflate to 15 MB, which is allowed: 400 at once."""
+    """Messages of 15 kB that inflate to 15 MB, within the limit of a message: 400 at once."""
     host, _, port = target.rpartition(":")
     packed = gzip.compress(_message(15 << 20))
     data = b"\x01" + len(packed).to_bytes(4, "big") + packed

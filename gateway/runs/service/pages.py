@@ -132,7 +132,7 @@ class RunPages:
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Result:
-        """The result of a store call that reads so many items; many are a long call."""
+        """The result of a store call that reads a number of items. Above 20 it is a long call."""
         if count > _MAX_SHORT_READ:
             return await self._caller.call_heavy(tenant, function, *args, **kwargs)
         return await self._caller.call(function, *args, **kwargs)

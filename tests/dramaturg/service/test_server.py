@@ -205,3 +205,13 @@ async def test_a_method_that_the_servicer_leaves_out_is_not_implemented() -> Non
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await SynthesizeServiceStub(channel).Synthesize(synthesize_request())
     assert from_rpc_error(raised.value).reason_name == "ERROR_REASON_NOT_IMPLEMENTED"
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_compressed_requests_are_read_only_if_the_settings_say_so(accepted: bool) -> None:
+    async with (
+        serve(synthesizer(silent), compressed_requests=accepted) as server,
+        grpc.aio.insecure_channel(server.target, compression=grpc.Compression.Gzip) as channel,
+    ):
+        call = SynthesizeServiceStub(channel).Synthesize(synthesize_request(goal="tea " * 100))
+        assert await call.code() is (grpc.StatusCode.OK if accepted else grpc.StatusCode.UNIMPLEMENTED)
