@@ -16,10 +16,13 @@ import pytest
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.evaluation.v1 import judge_directory_service_pb2, judge_directory_service_pb2_grpc
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
+    PANEL_RULE_ANY_FAIL,
     VERSION_POLICY_PAUSE,
     JudgeConnection,
     JudgeHealth,
+    JudgePanel,
     JudgeRegistration,
+    PanelMember,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.client import DramaturgClient
@@ -380,3 +383,33 @@ async def test_registered_at_a_gateway_with_mutual_tls_with_certificates_by_name
             )
         assert fields_of(caught.value) == ["judge.connection.ca_file"]
         assert str(tmp_path) not in str(caught.value)
+
+
+async def test_a_panel_is_registered_with_judges_that_the_tenant_sees(sqlite_url: str) -> None:
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        gateway(sqlite_url) as target,
+        DramaturgClient(target) as client,
+    ):
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
+        panel = JudgePanel(
+            rule=PANEL_RULE_ANY_FAIL, members=[PanelMember(judge="fake"), PanelMember(judge="theirs")]
+        )
+        listed = await client.register_judge(JudgeRegistration(role="critic", name="both", panel=panel))
+        assert (listed.health, listed.panel.rule) == (JudgeHealth.JUDGE_HEALTH_SERVING, PANEL_RULE_ANY_FAIL)
+        request = scripts_request(1, judges=[JudgeSelection(role="critic", judge="both")])
+        verdict = (await evaluate_result(client, request)).candidates[0].verdicts[0]
+        assert [vote.judge for vote in verdict.votes] == ["fake", "theirs"]
+        panel.members.add(judge="both")
+        panel.members.add(judge="absent")
+        with pytest.raises(ServiceError) as refused:
+            await client.update_judge(JudgeRegistration(role="critic", name="both", panel=panel))
+        assert fields_of(refused.value) == ["judge.panel.members[2].judge", "judge.panel.members[3].judge"]
+        with pytest.raises(ServiceError, match="has no target"):
+            await client.update_judge(
+                JudgeRegistration(role="critic", name="both", target=theirs.target), ["target"]
+            )
+        await client.remove_judge("critic", "theirs")
+        with pytest.raises(ServiceError, match="a member is 'theirs'") as unknown:
+            await evaluate_result(client, request)
+        assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
