@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +13,12 @@ import pytest
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
-from dramaturg.datasets import DatasetError, Format
+from dramaturg.datasets import DatasetError, Format, Row
 from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
 from gateway.runs.dataset_process import DatasetProcessError, IsolatedSampleReader
+from tests.hostile.values import TEXTS
 from tests.support.bombs import GOOD_LINE, blank_bomb, dictionary_bomb, empty_rows, parquet_bytes
+from tests.support.datasets import read
 from tests.support.fleet import report
 
 ACCESS = DatasetAccess(max_rows=100_000, max_bytes=256 << 20)
@@ -62,3 +67,30 @@ def test_memory_does_not_grow_with_a_dataset(name: str) -> None:
     report(dataset=name, content_bytes=len(content), growth_mb=growth, said=said)
     assert growth < MOST_GROWTH_MB
     assert len(GOOD_LINE) < len(content)
+
+
+def content_of(form: Format, goals: list[str]) -> bytes:
+    """A dataset with one row for each goal."""
+    if form is Format.JSONL:
+        rows = [{"task": {"goal": goal}, "candidates": [{"id": "a", "text": "1."}]} for goal in goals]
+        return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+    if form is Format.CSV:
+        file = io.StringIO()
+        writer = csv.writer(file)
+        writer.writerow(["task.goal", "candidates.0.id", "candidates.0.text"])
+        writer.writerows([goal, "a", "1."] for goal in goals)
+        return file.getvalue().encode()
+    candidates = [[{"id": "a", "text": "1."}]] * len(goals)
+    return parquet_bytes({"task.goal": goals, "candidates": candidates})
+
+
+@pytest.mark.parametrize("form", Format)
+@pytest.mark.parametrize("label", TEXTS)
+def test_a_hostile_text_is_read_as_it_is_or_fails_its_row_alone(form: Format, label: str) -> None:
+    text = TEXTS[label]
+    rows, manifest = read(content_of(form, [text, "Make tea"]), form)
+    assert manifest.row_count + manifest.invalid_row_count == len(rows) == 2
+    assert isinstance(rows[1], Row)
+    assert rows[1].request.task.goal == "Make tea"
+    if isinstance(rows[0], Row):
+        assert rows[0].request.task.goal == text
