@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from tests.support.command_line import Finished, dramaturg
+from tests.support.command_line import Finished, finish, start
 from tests.support.openai_server import OpenAIServer, Responder, in_thread
 
+SECONDS = 500.0
+"""The longest wait for a command: text metrics take minutes on a machine with other work."""
 Grid = list[dict[str, str]]
 """The rows of a CSV table by column."""
 
@@ -28,7 +30,7 @@ def environment(server: OpenAIServer, folder: Path) -> Mapping[str, str]:
 
 def reproduce(paper: str, data: Path, out: Path, *options: str) -> Finished:
     """Runs the command without a model."""
-    return asyncio.run(dramaturg("reproduce", paper, "--data", data, "-o", out, *options))
+    return asyncio.run(_run({}, "reproduce", paper, "--data", data, "-o", out, *options))
 
 
 def reproduce_with(
@@ -37,12 +39,14 @@ def reproduce_with(
     """Runs the command against a model that answers as told; the server has counted its calls."""
     models = [value for name, value in pairwise(options) if name == "--model"]
     with in_thread(OpenAIServer(responder, models=(*models, "judge"))) as server:
-        finished = asyncio.run(
-            dramaturg(
-                "reproduce", paper, "--data", data, "-o", out, *options, environment=environment(server, out)
-            )
-        )
+        variables = environment(server, out)
+        finished = asyncio.run(_run(variables, "reproduce", paper, "--data", data, "-o", out, *options))
     return finished, server
+
+
+async def _run(variables: Mapping[str, str], *arguments: str | Path) -> Finished:
+    async with start(*arguments, environment=variables) as process:
+        return await finish(process, timeout=SECONDS)
 
 
 def read_csv(file: Path) -> Grid:
