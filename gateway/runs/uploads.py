@@ -61,7 +61,7 @@ def as_file(
     Specs with another source are unchanged. Blocks.
 
     Raises:
-        DatasetError: The dataset was deleted.
+        DatasetError: The dataset was deleted, or there is no room for the file.
     """
     if spec.dataset.WhichOneof("source") != "dataset_id":
         yield spec, access
@@ -74,12 +74,14 @@ def as_file(
         raise DatasetError(f"cannot be read: {error.message}") from error
     with tempfile.TemporaryDirectory(prefix="dramaturg-dataset-") as folder:
         path = Path(folder).resolve() / "content"
-        with path.open("wb") as file:
-            try:
+        try:
+            with path.open("wb") as file:
                 for piece in store.dataset_content(dataset):
                     file.write(piece)
-            except KeyError as error:
-                raise DatasetError("was deleted while it was read") from error
+        except KeyError as error:
+            raise DatasetError("was deleted while it was read") from error
+        except OSError as error:  # for example a full disk
+            raise DatasetError(f"cannot be copied to a temporary file: {error.strerror or error}") from error
         local = RunSpec()
         local.CopyFrom(spec)
         local.dataset.uri = str(path)
