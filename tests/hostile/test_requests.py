@@ -24,7 +24,7 @@ METHODS = {f"{one.containing_service.name}.{one.name}": one for one in public_me
 DEFECTS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
 MAX_MESSAGE_BYTES = 16 << 20
 AT_ONCE = 8
-SHORT_FORM = 6
+SHORT_FORM = 12
 """The short form sends one of this number of requests to the gateway."""
 GROWTH = 2.5
 """The most that a time may grow where the input doubles."""
