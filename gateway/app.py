@@ -14,7 +14,9 @@ from dramaturg.api.evaluation.v1 import (
     judge_directory_service_pb2_grpc,
 )
 from dramaturg.service.contract import Contract
+from dramaturg.service.front import Front
 from dramaturg.service.health import ContractHealth
+from dramaturg.service.settings import ServerSettings
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.contract_checks import ContractChecks
 from gateway.evaluations.dispatch import Evaluations
@@ -52,6 +54,17 @@ class App:
         self._quotas = quotas or QuotaSettings()
         self._settings = settings or GatewaySettings()
         self._runs = runs or RunsSettings()
+
+    def fronts(self, server: ServerSettings) -> Sequence[Front]:
+        """The API over HTTP, if it has a port."""
+        del server
+        http = self._settings.http
+        if not http.port:
+            return ()
+        # Imported here: it takes a moment that a gateway without HTTP does not need.
+        from gateway.http.server import HttpServer
+
+        return [HttpServer(http, http.port)]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:

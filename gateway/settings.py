@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from dramaturg.judge.roles import ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings
+from gateway.http.settings import HttpSettings
 from gateway.judges.targets import check_pattern
 from gateway.judges.version_ranges import VersionRange
 
@@ -269,6 +270,8 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
 
     section: ClassVar[str] = "gateway"
 
+    http: HttpSettings = HttpSettings()
+    """The API over HTTP."""
     judges_dir: Path | None = None
     """A folder of files ``*.toml`` with tables ``[[judges]]`` and ``[[roles]]`` in addition to those of this
     section. Files are read in the order of their names: a later judge replaces an earlier one of the same

@@ -17,6 +17,9 @@ class App(Protocol):
 
     A service whose callers are outside of the platform has the attribute ``public = True``: it requires
     authentication unless it listens on loopback alone.
+
+    A service that is also served over other protocols has a method ``fronts``, which takes the settings of
+    the server and returns the ``Front`` of each.
     """
 
     @property

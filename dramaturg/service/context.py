@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 REQUEST_ID_METADATA = "x-request-id"
 """The metadata key that carries the request id from hop to hop."""
-
-
+PEER_METADATA = "x-dramaturg-peer"
+"""The metadata key of the caller's address in calls that a front of the server forwards. Ignored in other
+calls."""
 DEADLINE_METADATA = "x-deadline-seconds"
 """The key of the initial response metadata with the time limit that the server set: the caller stated no
 deadline, or one beyond the maximum."""

@@ -12,7 +12,10 @@ import gc
 import logging
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
 
@@ -25,9 +28,10 @@ from dramaturg.service import logs, reflection
 from dramaturg.service.app import App
 from dramaturg.service.auth import audit
 from dramaturg.service.auth.credentials import is_loopback
-from dramaturg.service.auth.guard import guard
+from dramaturg.service.auth.guard import Guard, guard
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.contract import Contract
+from dramaturg.service.front import Backend, Front
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.identity import IdentityServicer
 from dramaturg.service.interceptors import server_interceptor
@@ -64,6 +68,7 @@ class Server:
         auth: How callers are authenticated. Absent: they are not, and may call everything.
         interceptors: Further interceptors of gRPC. They run inside those of the server
             (see ``dramaturg.service.interceptors``), the first one outermost.
+        fronts: Other protocols that the contracts are served over.
 
     Attributes:
         port: The port it listens on, once started.
@@ -77,8 +82,11 @@ class Server:
         auth: AuthSettings | None = None,
         *,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        fronts: Sequence[Front] = (),
     ) -> None:
         self.port = 0
+        self._fronts = tuple(fronts)
+        self._forwarding = AsyncExitStack()
         self._interceptors = tuple(interceptors)
         self._auth = auth
         self._contracts = tuple(contracts)
@@ -102,9 +110,8 @@ class Server:
                 the default deadline is too short for a contract.
         """
         self._check_default_deadline()
-        calls = server_interceptor(
-            self._settings, guard(self._auth, self._contracts), self._contracts, self._interceptors
-        )
+        callers = guard(self._auth, self._contracts)
+        calls = server_interceptor(self._settings, callers, self._contracts, self._interceptors)
         server = grpc.aio.server(interceptors=[calls], options=self._options())
         # Generated code asks a server for no more than this.
         registration = cast("grpc.aio.Server", Registration(server))
@@ -117,12 +124,19 @@ class Server:
         reflection.enable_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
+        socket = self._make_socket(server) if self._fronts else ""
         if settings.probe_port:
             self._probes = ProbeServer(self._health, settings.host, settings.probe_port)
         await server.start()
         self._server = server
         if self._probes is not None:
             await self._probes.start()
+        if socket:
+            try:
+                await self._start_fronts(socket, callers)
+            except BaseException:
+                await self.drain()
+                raise
         fields = {
             "address": f"{settings.host}:{self.port}",
             "probe_port": settings.probe_port,
@@ -148,7 +162,10 @@ class Server:
         self._health.shut_down()
         await asyncio.sleep(self._settings.drain_delay_seconds)
         self._health.close()
-        await server.stop(self._settings.drain_grace_seconds)
+        await asyncio.gather(*(front.close() for front in self._fronts))
+        grace = self._settings.drain_grace_seconds
+        await asyncio.gather(*(front.stop() for front in self._fronts), server.stop(grace))
+        await self._forwarding.aclose()
         if self._probes is not None:
             await self._probes.stop()
         logger.info("stopped", extra={"fields": {"target": self.target}})
@@ -161,6 +178,30 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.drain()
+
+    def _make_socket(self, server: grpc.aio.Server) -> str:
+        """Binds the server to a socket in a folder that no other user can enter; returns its target."""
+        try:
+            folder = self._forwarding.enter_context(tempfile.TemporaryDirectory(prefix="dramaturg-"))
+        except OSError as error:
+            raise SettingsError(f"no temporary folder can be made for a socket: {error.strerror}") from error
+        target = f"unix:{Path(folder) / 'server'}"
+        try:
+            server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {target}") from error
+        return target
+
+    async def _start_fronts(self, socket: str, callers: Guard) -> None:
+        # The largest response is what the caller accepts, and retries are the caller's.
+        options: list[Option] = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
+        channel = await self._forwarding.enter_async_context(
+            grpc.aio.insecure_channel(socket, options=options)
+        )
+        authenticates = self._auth is not None and self._auth.enabled
+        backend = Backend(channel, self._contracts, self._settings, authenticates, callers.authenticate)
+        for front in self._fronts:
+            await front.start(backend)
 
     def _options(self) -> list[Option]:
         return server_options(
@@ -216,7 +257,7 @@ def run(
         logs.configure(settings.log_level)
         audit.configure(auth.audit)
         service: App = app() if callable(app) else app
-        _check_authentication(service, settings, auth)
+        _check_authentication(service, settings.host, auth)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(service, settings, auth, interceptors))
     except ValidationError as error:
@@ -229,11 +270,11 @@ def run(
         sys.exit(128 + signal.SIGINT)
 
 
-def _check_authentication(app: App, settings: ServerSettings, auth: AuthSettings) -> None:
-    exposed = not is_loopback(f"{settings.host}:{settings.port}")
+def _check_authentication(app: App, host: str, auth: AuthSettings) -> None:
+    exposed = not is_loopback(f"{host}:0")
     if getattr(app, "public", False) and exposed and not auth.enabled and not auth.allow_anonymous:
         raise SettingsError(
-            f"{app.name} listens on {settings.host} and authenticates no callers: set "
+            f"{app.name} listens on {host} and authenticates no callers: set "
             f"{AuthSettings.variable('tokens_file')} or another source of identities (docs/security.md), or "
             f"{AuthSettings.variable('allow_anonymous')}=true to let everybody call everything"
         )
@@ -257,10 +298,13 @@ async def _serve(
 
     for number in signals:
         loop.add_signal_handler(number, stop)
+    fronts: Sequence[Front] = app.fronts(settings) if hasattr(app, "fronts") else ()
+    for front in fronts:
+        _check_authentication(app, front.host, auth)
     async with (
         telemetry(app.name, settings.host),
         app.open() as contracts,
-        Server(contracts, settings, auth, interceptors=interceptors),
+        Server(contracts, settings, auth, interceptors=interceptors, fronts=fronts),
     ):
         # Objects that exist now exist until the end: repeated searches for garbage among them take a seventh
         # of all processor time under load (docs/generation.md).

@@ -41,7 +41,8 @@ Port = Annotated[
 def up(host: Host = None, port: Port = None) -> None:
     """Starts every service and the gateway in one process.
 
-    The gateway listens on --host and --port, every other service on a separate loopback port. Every agent
+    The gateway listens on --host and --port, every other service on a separate loopback port. Its API is also
+    served over HTTP, on loopback: at port 50080, or at a free port where that is taken. Every agent
     runs twice, as the judges "llm" and "offline"; "llm" is the default where a model is configured. SIGTERM
     or Ctrl-C drains and stops the process. Logs are JSON on standard error.
 
@@ -53,7 +54,7 @@ def up(host: Host = None, port: Port = None) -> None:
     """
     from gateway.launch.platform import Platform
 
-    run(lambda: Platform(announce=_announce), _listen(host, port))
+    run(lambda: Platform(announce=_announce, announce_http=_announce_http), _listen(host, port))
 
 
 @app.command("serve")
@@ -120,3 +121,9 @@ def _announce(overview: Overview) -> None:
     console.print(table)
     if overview.notice:
         console.print(overview.notice)
+
+
+def _announce_http(url: str) -> None:
+    from rich.console import Console
+
+    Console().print(f"HTTP: {url}", highlight=False, soft_wrap=True)

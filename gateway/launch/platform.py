@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dramaturg.judge.roles import ROLES
 from dramaturg.service.contract import Contract
+from dramaturg.service.front import Front
 from dramaturg.service.installed import service_names
 from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings, is_configured
@@ -46,6 +47,7 @@ class Platform:
         announce: Called with the services before the gateway accepts calls.
         runs: The settings of runs. None: read from the environment.
         lazy: Whether a service starts on its first call. Otherwise all start before the gateway.
+        announce_http: Called with the address of the API over HTTP once it listens.
     """
 
     name = "platform"
@@ -58,11 +60,25 @@ class Platform:
         runs: RunsSettings | None = None,
         *,
         lazy: bool = False,
+        announce_http: Callable[[str], None] | None = None,
     ) -> None:
+        self._announce_http = announce_http
         self._roles = [ROLES[name] for name in roles or ROLES]
         self._announce = announce
         self._runs = runs
         self._lazy = lazy
+
+    def fronts(self, server: ServerSettings) -> Sequence[Front]:
+        """The API over HTTP, unless its port is 0."""
+        from gateway.http.server import DEFAULT_PORT, HttpServer
+
+        http = GatewaySettings().http
+        if http.port == 0:
+            return ()
+        if http.port is not None:
+            return [HttpServer(http, http.port, announce=self._announce_http)]
+        port = DEFAULT_PORT if server.port else 0
+        return [HttpServer(http, port, or_any_port=True, announce=self._announce_http)]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Container
 
 from dramaturg.service import context
-from dramaturg.service.context import DEADLINE_METADATA, REQUEST_ID_METADATA, RequestContext
+from dramaturg.service.context import DEADLINE_METADATA, PEER_METADATA, REQUEST_ID_METADATA, RequestContext
 from dramaturg.service.interceptors.call import Call, Proceed
 
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
@@ -49,11 +49,19 @@ class RequestContexts:
             RequestContext(
                 request_id or os.urandom(16).hex(),
                 call.method,
-                call.context.peer(),
+                _peer(call),
                 None if call.seconds == math.inf else time.monotonic() + call.seconds,
             )
         )
         await proceed(call)
+
+
+def _peer(call: Call) -> str:
+    """The address of the caller. A front, which alone has the server's socket, states that of its caller."""
+    peer = call.context.peer()
+    if not peer.startswith("unix:"):
+        return peer
+    return next((str(value) for key, value in call.metadata if key == PEER_METADATA), peer)
 
 
 def _from_metadata(call: Call) -> str | None:

@@ -1,0 +1,114 @@
+"""Converts messages between JSON and Protobuf's binary form."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.service.errors import ServiceError, invalid
+
+LARGE_BYTES = 32 * 1024
+"""A larger message is converted in a thread, so that the event loop answers other calls."""
+
+_UNKNOWN_FIELD = re.compile(r'has no field named "(?P<name>.*?)" at "(?P<path>.*?)"\.\n', re.DOTALL)
+_LONGEST_CAUSE = 300
+_LONGEST_FIELD = 200
+_threads = ThreadPoolExecutor(2, thread_name_prefix="http-json")
+
+T = TypeVar("T")
+
+
+class UnreadableMessageError(ServiceError):
+    """A request is no message of its method."""
+
+    @classmethod
+    def of(cls, description: str) -> UnreadableMessageError:
+        """The error with a description."""
+        return cls(grpc.StatusCode.INVALID_ARGUMENT, error_reason_pb2.ERROR_REASON_FIELD_INVALID, description)
+
+    @classmethod
+    def of_field(cls, field: str, description: str) -> UnreadableMessageError:
+        """The error of one field."""
+        error = invalid(field, description)
+        return cls(
+            error.code, error.reason, error.message, metadata=error.metadata, violations=error.violations
+        )
+
+
+class Codec(Protocol):
+    """The form in which a caller writes and reads messages."""
+
+    async def decode(self, data: bytes) -> bytes:
+        """Returns a request in Protobuf's binary form.
+
+        Raises:
+            UnreadableMessageError: It is no message of the method.
+        """
+
+    async def encode(self, data: bytes) -> bytes:
+        """Returns a response, given in Protobuf's binary form, in the caller's form."""
+
+
+class BinaryCodec:
+    """Protobuf's binary form. The gRPC server checks the requests."""
+
+    async def decode(self, data: bytes) -> bytes:
+        return data
+
+    async def encode(self, data: bytes) -> bytes:
+        return data
+
+
+class JsonCodec:
+    """ProtoJSON. Fields without a value are left out of responses, and unknown fields refused in requests."""
+
+    def __init__(self, method: MethodDescriptor) -> None:
+        self._request = message_factory.GetMessageClass(method.input_type)
+        self._response = message_factory.GetMessageClass(method.output_type)
+
+    async def decode(self, data: bytes) -> bytes:
+        return await _run(len(data), lambda: _parse(data, self._request))
+
+    async def encode(self, data: bytes) -> bytes:
+        return await _run(len(data), lambda: to_json(self._response.FromString(data)))
+
+
+def to_json(message: Message) -> bytes:
+    """A message as ProtoJSON, on one line."""
+    return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()
+
+
+def _parse(data: bytes, kind: type[Message]) -> bytes:
+    name = kind.DESCRIPTOR.full_name
+    # An empty list would be read as an empty message.
+    if not data.lstrip().startswith(b"{"):
+        raise UnreadableMessageError.of(f"the body is no JSON of {name}: it is no object")
+    try:
+        return json_format.Parse(data.decode(), kind()).SerializeToString()
+    except UnicodeDecodeError:
+        raise UnreadableMessageError.of("the body is not encoded in UTF-8") from None
+    except json_format.ParseError as error:
+        cause = str(error)
+        if found := _UNKNOWN_FIELD.search(cause):
+            parent = found["path"].partition(".")[2]
+            field = f"{parent}.{found['name']}" if parent else found["name"]
+            raise UnreadableMessageError.of_field(field[:_LONGEST_FIELD], f"is no field of {name}") from None
+        raise UnreadableMessageError.of(f"the body is no JSON of {name}: {cause[:_LONGEST_CAUSE]}") from None
+    # Deeply nested JSON, numbers beyond every type, and texts that are no Unicode.
+    except (RecursionError, ValueError, TypeError, DecodeError, EncodeError, AttributeError) as error:
+        raise UnreadableMessageError.of(f"the body is no JSON of {name}: {type(error).__name__}") from None
+
+
+async def _run(size: int, work: Callable[[], T]) -> T:
+    if size <= LARGE_BYTES:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(_threads, work)

@@ -1,0 +1,347 @@
+"""The HTTP server of the gateway's API."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+
+import grpc
+from aiohttp import web
+from google.protobuf.descriptor import MethodDescriptor
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.identity.v1 import identity_service_pb2
+from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA
+from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.front import Backend
+from dramaturg.service.rpc import INFRASTRUCTURE, Metadata
+from gateway.http import connect, grpc_web
+from gateway.http.bodies import ENCODINGS, Body, too_large
+from gateway.http.forwarding import Exchange, from_service_error
+from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, timeout_of, to_metadata
+from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
+from gateway.http.settings import ANY_ORIGIN, HttpSettings
+from gateway.http.tls import server_context
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 50080
+"""The port with ``dramaturg up``."""
+_KEEPALIVE_SECONDS = 75.0
+"""The time for which a connection without a request is kept."""
+_LINGERING_SECONDS = 2.0
+"""The time in which the rest of the body of a refused request is read, so that its client reads the
+answer."""
+_ARRIVAL_SECONDS = 0.2
+"""The time in which the request of a connection that was just accepted arrives."""
+_PREFLIGHT_SECONDS = "7200"
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a content type says of a request."""
+
+    json: bool = False
+    stream: bool = False
+    web: bool = False
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "application/json": _Kind(json=True),
+    "application/proto": _Kind(),
+    "application/connect+json": _Kind(json=True, stream=True),
+    "application/connect+proto": _Kind(stream=True),
+    "application/grpc-web": _Kind(web=True),
+    "application/grpc-web+proto": _Kind(web=True),
+    grpc_web.TEXT: _Kind(web=True),
+    f"{grpc_web.TEXT}+proto": _Kind(web=True),
+}
+
+
+class HttpServer:
+    """Serves the contracts of a gRPC server over the Connect protocol and gRPC-web.
+
+    Args:
+        settings: Its settings.
+        port: The port; 0 takes a free one.
+        or_any_port: Whether it takes a free port where ``port`` is taken.
+        announce: Called with the address once it listens.
+
+    Attributes:
+        url: The address for a client on this machine, once started.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        port: int,
+        *,
+        or_any_port: bool = False,
+        announce: Callable[[str], None] | None = None,
+    ) -> None:
+        self.url = ""
+        self._settings = settings
+        self._port = port
+        self._or_any_port = or_any_port
+        self._announce = announce
+        self._runner: web.ServerRunner | None = None
+        self._in_progress = 0
+
+    @property
+    def host(self) -> str:
+        return self._settings.host
+
+    async def start(self, backend: Backend) -> None:
+        settings = self._settings
+        context = server_context(settings, backend.settings, authenticates=backend.authenticates)
+        self._backend = backend
+        services = [contract.descriptor for contract in backend.contracts]
+        services.append(identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"])
+        self._methods: Mapping[str, MethodDescriptor] = {
+            f"/{service.full_name}/{method.name}": method
+            for service in services
+            for method in service.methods
+        }
+        # A caller that goes away cancels its call.
+        server = web.Server(
+            self._handle,
+            handler_cancellation=True,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            lingering_time=_LINGERING_SECONDS,
+            auto_decompress=False,
+            access_log=None,
+        )
+        self._runner = runner = web.ServerRunner(
+            server, shutdown_timeout=backend.settings.drain_grace_seconds
+        )
+        await runner.setup()
+
+        async def listen(port: int) -> None:
+            site = web.TCPSite(
+                runner, settings.host.strip("[]"), port, ssl_context=context, reuse_address=True
+            )
+            await site.start()
+
+        try:
+            await listen(self._port)
+        except OSError as error:
+            if not self._or_any_port or error.errno != errno.EADDRINUSE:
+                await runner.cleanup()
+                raise OSError(
+                    f"cannot listen on {settings.host}:{self._port} for HTTP: is the port in use?"
+                ) from error
+            await listen(0)
+        port = runner.addresses[0][1]
+        host = "127.0.0.1" if settings.host in {"0.0.0.0", "[::]", "::"} else settings.host  # noqa: S104
+        self.url = f"{'http' if context is None else 'https'}://{host}:{port}"
+        fields = {"address": f"{settings.host}:{port}", "encrypted": context is not None}
+        logger.info("listening for HTTP", extra={"fields": fields})
+        if self._announce is not None:
+            self._announce(self.url)
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await asyncio.gather(*(site.stop() for site in self._runner.sites))
+            await asyncio.sleep(_ARRIVAL_SECONDS)
+
+    async def stop(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        origin = request.headers.get("Origin")
+        headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
+        if origin is not None:
+            if not self._is_allowed(origin):
+                return connect.unary_error(from_service_error(_foreign(origin)), headers)
+            headers |= {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+            if request.method == "OPTIONS":
+                return web.Response(status=204, headers={**headers, **_preflight(request)})
+            headers["Access-Control-Expose-Headers"] = "*"
+        if request.method != "POST":
+            return web.Response(status=405, headers={**headers, "Allow": "POST"})
+        content_type = request.content_type
+        kind = _KINDS.get(content_type)
+        method = self._methods.get(request.path)
+        if kind is None or (method is not None and not kind.web and _is_stream(method) != kind.stream):
+            return web.Response(status=415, headers={**headers, "Accept-Post": ", ".join(_KINDS)})
+        if request.path.count("/") != 2:
+            return web.Response(status=404, headers=headers)
+        answer = _Answer(request, kind, content_type, headers)
+        if self._in_progress >= self._backend.settings.max_concurrent_calls:
+            return answer.refuse(self._overloaded())
+        self._in_progress += 1
+        try:
+            return await self._forward(request, answer, method)
+        except ServiceError as error:
+            return answer.refuse(error)
+        finally:
+            self._in_progress -= 1
+
+    async def _forward(
+        self, request: web.BaseRequest, answer: _Answer, method: MethodDescriptor | None
+    ) -> web.StreamResponse:
+        kind, headers = answer.kind, request.headers
+        if not kind.web and headers.get(connect.VERSION, "1") != "1":
+            raise invalid(f"metadata.{connect.VERSION.lower()}", "must be 1")
+        timeout = timeout_of(headers, GRPC_TIMEOUT if kind.web else CONNECT_TIMEOUT)
+        peer = peer_address(request.transport and request.transport.get_extra_info("peername"))
+        metadata = to_metadata(headers.items(), peer)
+        started = time.monotonic()
+        codec: Codec = BinaryCodec()
+        requests: bytes | AsyncIterator[bytes] = b""
+        refusal: UnreadableMessageError | None = None
+        if method is None and request.path.startswith(INFRASTRUCTURE):
+            raise _unknown_method()
+        # The server refuses an unknown method or caller: its body is not read.
+        if method is not None and self._has_credentials(request, metadata):
+            if kind.json:
+                codec = JsonCodec(method)
+            try:
+                messages = self._messages(request, kind, method, codec)
+                requests = messages if method.client_streaming else await _single(messages, timeout)
+            except UnreadableMessageError as error:
+                refusal = error
+        if timeout is not None:
+            timeout = max(0.0, timeout - (time.monotonic() - started))
+        channel = self._backend.channel
+        async with Exchange(channel, request.path, metadata, timeout, requests, refusal) as exchange:
+            return await answer.send(exchange, codec)
+
+    def _has_credentials(self, request: web.BaseRequest, metadata: Metadata) -> bool:
+        """Whether the body of a request may be read. Certificates do not identify callers over HTTP."""
+        if not self._backend.authenticates:
+            return True
+        given = AUTHORIZATION_METADATA in request.headers
+        return given and self._backend.authenticate(request.path, metadata)
+
+    def _messages(
+        self, request: web.BaseRequest, kind: _Kind, method: MethodDescriptor, codec: Codec
+    ) -> AsyncIterator[bytes]:
+        limit = self._backend.settings.max_message_bytes
+        if not method.client_streaming and (request.content_length or 0) > 2 * limit:
+            raise too_large(limit)
+        body = Body(request.content, limit, _encoding(request.headers, kind))
+        seconds = self._settings.body_timeout_seconds
+
+        async def read() -> AsyncIterator[bytes]:
+            if not kind.stream and not kind.web:
+                yield await codec.decode(await body.whole(seconds))
+                return
+            if request.content_type.startswith(grpc_web.TEXT):
+                messages = body.text_messages(seconds)
+            else:
+                messages = body.messages(seconds=None if method.client_streaming else seconds)
+            async for message in messages:
+                yield await codec.decode(message)
+
+        return read()
+
+    def _is_allowed(self, origin: str) -> bool:
+        allowed = self._settings.allowed_origins
+        return origin in allowed or ANY_ORIGIN in allowed
+
+    def _overloaded(self) -> ServiceError:
+        settings = self._backend.settings
+        limit = settings.max_concurrent_calls
+        return ServiceError(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            error_reason_pb2.ERROR_REASON_OVERLOADED,
+            f"the server has as many calls as it takes ({limit})",
+            metadata={"limit": str(limit)},
+            retry_after=settings.overload_retry_seconds,
+        )
+
+
+class _Answer:
+    """Answers one request in the protocol of its content type."""
+
+    def __init__(
+        self, request: web.BaseRequest, kind: _Kind, content_type: str, headers: Mapping[str, str]
+    ) -> None:
+        self.kind = kind
+        self._request = request
+        self._content_type = content_type
+        self._headers = headers
+
+    async def send(self, exchange: Exchange, codec: Codec) -> web.StreamResponse:
+        """Sends the responses of a call, or its error."""
+        if self.kind.web:
+            return await grpc_web.answer_call(exchange, self._request, self._content_type, self._headers)
+        if self.kind.stream:
+            return await connect.answer_stream(
+                exchange, codec, self._request, self._content_type, self._headers
+            )
+        return await connect.answer_unary(exchange, codec, self._content_type, self._headers)
+
+    def refuse(self, error: ServiceError) -> web.Response:
+        """The answer to a request that is not forwarded."""
+        failure = from_service_error(error)
+        if self.kind.web:
+            return grpc_web.call_error(failure, self._content_type, self._headers)
+        if self.kind.stream:
+            return connect.stream_error(failure, self._content_type, self._headers)
+        return connect.unary_error(failure, self._headers)
+
+
+def _is_stream(method: MethodDescriptor) -> bool:
+    return bool(method.client_streaming or method.server_streaming)
+
+
+def _encoding(headers: Mapping[str, str], kind: _Kind) -> str:
+    prefix = "Grpc-" if kind.web else "Connect-Content-" if kind.stream else "Content-"
+    name = f"{prefix}Encoding"
+    return headers.get(name, ENCODINGS[0]).strip().lower()
+
+
+def _preflight(request: web.BaseRequest) -> Mapping[str, str]:
+    return {
+        "Access-Control-Allow-Methods": "POST",
+        "Access-Control-Allow-Headers": request.headers.get("Access-Control-Request-Headers", ""),
+        "Access-Control-Max-Age": _PREFLIGHT_SECONDS,
+    }
+
+
+def _foreign(origin: str) -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.PERMISSION_DENIED,
+        error_reason_pb2.ERROR_REASON_PERMISSION_DENIED,
+        f"pages of {origin[:200]} may not call the API: gateway.http.allowed_origins does not name it",
+    )
+
+
+def _unknown_method() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.UNIMPLEMENTED,
+        error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
+        "the server does not implement this method over HTTP",
+    )
+
+
+async def _single(messages: AsyncIterator[bytes], timeout: float | None) -> bytes:
+    """The only message of a body.
+
+    Raises:
+        ServiceError: There is none or another, or it does not arrive in time.
+    """
+    found: bytes | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            async for message in messages:
+                if found is not None:
+                    raise UnreadableMessageError.of("the body has more than one message")
+                found = message
+    except TimeoutError:
+        raise ServiceError(
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            error_reason_pb2.ERROR_REASON_DEADLINE_EXCEEDED,
+            f"the body did not arrive within {timeout:g} s",
+        ) from None
+    if found is None:
+        raise UnreadableMessageError.of("the body has no message")
+    return found
