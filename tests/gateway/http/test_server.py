@@ -297,10 +297,15 @@ async def test_a_caller_that_goes_away_cancels_its_call(gateway: Running) -> Non
     await until(lambda: gateway.runs.cancelled == 3)
 
 
-async def test_a_slow_body_ends_with_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("token", "status"), [(EVALUATOR.token, b"504 Gateway Timeout"), ("wrong", b"401 Unauthorized")]
+)
+async def test_a_body_is_awaited_for_known_callers_and_not_for_long(
+    tmp_path: Path, token: str, status: bytes
+) -> None:
     head = (
         f"POST {RUNS}ListRuns HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer {EVALUATOR.token}\r\nContent-Length: 100\r\n\r\n{{"
+        f"Authorization: Bearer {token}\r\nContent-Length: 100\r\n\r\n{{"
     )
     async with running(tmp_path, HttpSettings(body_timeout_seconds=0.3)) as gateway:
         host, _, port = gateway.url.removeprefix("http://").partition(":")
@@ -308,7 +313,7 @@ async def test_a_slow_body_ends_with_an_error(tmp_path: Path) -> None:
         writer.write(head.encode())
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 20)
         writer.close()
-    assert answer == b"HTTP/1.1 504 Gateway Timeout\r\n"
+    assert answer == b"HTTP/1.1 " + status + b"\r\n"
 
 
 async def test_a_stream_of_requests_is_summarized_as_by_grpc(tmp_path: Path) -> None:

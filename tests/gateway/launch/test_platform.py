@@ -13,7 +13,8 @@ from dramaturg.client import DramaturgClient
 from dramaturg.service.installed import UnknownServiceError, backends, find_app, service_names, settings_type
 from dramaturg.service.settings import ServerSettings, Settings
 from dramaturg.testing import serve
-from gateway.launch.platform import NO_MODEL, Overview, local_platform
+from gateway.app import App as Gateway
+from gateway.launch.platform import NO_MODEL, Overview, Platform, local_platform
 from tests.support.gateway import Fake
 from tests.support.ports import free_port
 
@@ -117,3 +118,14 @@ def test_a_gateway_without_runs_imports_no_store_and_no_service() -> None:
     code = "import sys, gateway.launch.platform; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"dbos", "numpy", "openai", "scipy", "services", "sqlalchemy"} & {*done.stdout.split()}
+
+
+def test_the_platform_serves_http_and_a_gateway_alone_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ServerSettings.loopback()
+    assert len(Platform().fronts(settings)) == 1
+    assert not Gateway().fronts(settings)
+    monkeypatch.setenv("DRAMATURG_GATEWAY_HTTP__PORT", "50123")
+    assert len(Platform().fronts(settings)) == len(Gateway().fronts(settings)) == 1
+    monkeypatch.setenv("DRAMATURG_GATEWAY_HTTP__PORT", "0")
+    assert not Platform().fronts(settings)
+    assert not Gateway().fronts(settings)
