@@ -31,6 +31,8 @@ class Kind:
     """The member of ``RunSpec.evaluation``, and the name of its commands."""
     help: str
     """The first sentence of the help of ``dramaturg evaluate``."""
+    evaluated: bool = True
+    """Whether ``dramaturg evaluate`` has a command for it. Simulations have ``dramaturg simulate``."""
 
     @cached_property
     def results(self) -> ResultKind:
@@ -58,6 +60,7 @@ KINDS: Sequence[Kind] = (
         "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
     ),
     Kind("graphs", "Evaluates script graphs that models predict or write (proScript)."),
+    Kind("simulations", "Simulates dialogues and cuts test scripts from them (SimulBench).", evaluated=False),
     Kind("texts", "Evaluates any texts by a rubric: criteria that pass, fail or have a scale."),
 )
 """All kinds, in the order of the help."""

@@ -29,7 +29,7 @@ from dramaturg.cli.progress import JudgementCount, ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.sampling_options import SamplingOptions
 from dramaturg.cli.summaries import as_json, show_summary, summarize_folder
-from dramaturg.cli.terminal import Terminal, echo
+from dramaturg.cli.terminal import echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
@@ -90,8 +90,6 @@ class Evaluation(Generic[Request]):
     """The options of the summary."""
     aggregator: SampleAggregator[Any] = field(default_factory=SampleAggregator)
     """Counts the results."""
-    show: Callable[[Terminal, Any], None] | None = None
-    """Prints the tables of the aggregator. None: those of the summary."""
     roles: Sequence[str] = ()
     """The roles that it calls; a gateway started for the command serves no others. Empty: all."""
     judges: Sequence[tuple[str, str]] = ()
@@ -135,7 +133,7 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
         finally:
             if evaluation.aggregator.samples:
                 _report(job, evaluation, folder, _with_counts(summary, coverage, evaluation.aggregator))
-    figures_missing = evaluation.show is None and not summary.sample_count
+    figures_missing = not summary.sample_count
     raise typer.Exit(_conclude(coverage) or int(figures_missing))
 
 
@@ -220,7 +218,7 @@ async def _evaluate(
                     watcher.cancel()
         finally:
             # Also after an interruption: what is finished is reported.
-            if evaluation.show is None and evaluation.aggregator.samples:
+            if evaluation.aggregator.samples:
                 summary.MergeFrom(await summarize_folder(client, folder, evaluation.options))
         if evaluation.conclude is not None:
             await evaluation.conclude(address)
@@ -277,14 +275,10 @@ def _with_counts(summary: Summary, coverage: CoverageCounter, counted: SampleAgg
 def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Summary) -> None:
     aggregator, results = evaluation.aggregator, folder / RESULTS
     if job.as_json:
-        figures = aggregator.summary() if evaluation.show is not None else as_json(summary)
-        typer.echo(json.dumps({**figures, "results": str(results)}, ensure_ascii=False))
+        typer.echo(json.dumps({**as_json(summary), "results": str(results)}, ensure_ascii=False))
         return
     console = output()
-    if evaluation.show is not None:
-        evaluation.show(console, aggregator)
-    else:
-        show_summary(console, summary)
+    show_summary(console, summary)
     if aggregator.failed_samples:
         console.print(
             f"{aggregator.failed_samples} of {aggregator.samples} samples failed: see {folder / ERRORS}",

@@ -19,17 +19,15 @@ from dramaturg.api.evaluation.v1.dialogues_pb2 import (
 from dramaturg.cli.evaluation import Evaluation, Job, default_folder, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import Timeout
+from dramaturg.cli.options import GroupBy, Timeout
 from dramaturg.cli.output_files import write_messages
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
-from dramaturg.cli.tables import Table, print_tables
-from dramaturg.cli.terminal import Terminal
+from dramaturg.cli.summaries import summary_options
 from dramaturg.datasets import Row
 from dramaturg.datasets.json_lines import json_objects
 from dramaturg.results.files import RESULTS
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
-from dramaturg.summaries.simulations import SimulationsAggregator
 
 SCRIPTS = "scripts.jsonl"
 """The file of the test scripts: rows of "evaluate dialogues", in the order of the dialogues."""
@@ -61,6 +59,7 @@ def simulate(
     judge_model: Annotated[
         list[str] | None, typer.Option(metavar="ROLE=MODEL", help="The model of a role's judge.")
     ] = None,
+    group_by: GroupBy = None,
 ) -> None:
     """Simulates dialogues of a user agent and a simulator and extracts test scripts (SimulBench).
 
@@ -69,7 +68,8 @@ def simulate(
     DIR/scripts.jsonl the test scripts as rows of "dramaturg evaluate dialogues", and DIR/errors.jsonl the
     dialogues that failed.
 
-    Exit codes: 0 all dialogues have a result, 1 some failed, 2 wrong usage or rows, 130 interrupted.
+    Exit codes: 0 all dialogues have a result, 1 some failed or no challenging turn was judged, 2 wrong usage
+    or rows, 4 the challenging turn of more than a tenth is not known, 130 interrupted.
 
     For example:
 
@@ -99,8 +99,7 @@ def simulate(
             apply=apply,
             noun="utterances",
             judged=_spoken,
-            aggregator=SimulationsAggregator(),
-            show=_show,
+            options=summary_options(group_by),
             judges=judges,
             conclude=lambda _: _write_scripts(folder),
             spread=lambda row: _number(row, dialogues),
@@ -144,22 +143,3 @@ async def _write_scripts(folder: Path) -> None:
                 yield EvaluateDialoguesRequest(script=script, tags=tags)
 
     write_messages(folder / SCRIPTS, rows())
-
-
-def _show(console: Terminal, aggregator: SimulationsAggregator) -> None:
-    scripts = {", ".join(filter(None, key)): count for key, count in sorted(aggregator.scripts.items())}
-    print_tables(
-        console,
-        _counts("whole turns", "dialogues", dict(sorted(aggregator.turns.items()))),
-        _counts("first challenging turn", "dialogues", dict(sorted(aggregator.challenging_turns.items()))),
-        _counts("ended early", "dialogues", dict(aggregator.ended_early.most_common())),
-        _counts("user's strategy", "requests", dict(aggregator.strategies.most_common())),
-        _counts("test scripts of", "scripts", scripts),
-    )
-
-
-def _counts(name: str, noun: str, numbers: Mapping[Any, int]) -> Table:
-    table = Table(name, figures=(noun,))
-    for label, number in numbers.items():
-        table.add_row(str(label), str(number))
-    return table

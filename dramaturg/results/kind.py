@@ -31,6 +31,8 @@ class ResultKind:
     """
     ranking: str
     """The sentence that states how models are ranked by default."""
+    ranked: bool = True
+    """Whether models are under test. If False, there is no leaderboard."""
     primary_measure: str = ""
     """The measure that ranks models by default. Empty: all measures together."""
     secondary_measure: str = ""

@@ -15,7 +15,7 @@ from dramaturg.results.sums import ModelSums
 DEFAULT_MINIMUM_COVERAGE = 0.5
 """The default of ``SummaryOptions.minimum_coverage``."""
 LOWER_IS_BETTER = frozenset({"edit_distance"})
-SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf)}
+SCALES = {"rating": (1.0, 10.0), "edit_distance": (0.0, math.inf), "challenging_turn": (0.0, math.inf)}
 """The smallest and largest value of each measure whose scale is not [0, 1]."""
 
 _ALL = ""
@@ -42,7 +42,10 @@ def leaderboard(
 
     Returns:
         Entries from best to worst; then unranked ones in the same order, those without a mean last, by name.
+        None for a kind without models under test.
     """
+    if (found := find_kind(kind)) is not None and not found.results.ranked:
+        return []
     sums = list(sums)
     measure = measure or primary_measure(kind, (one.measure for one in sums))
     by_model: defaultdict[str, dict[str, ModelSums]] = defaultdict(dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.judge.usage import add_usage
@@ -36,14 +36,6 @@ class SampleAggregator(Generic[SomeResult]):
         """Counts a sample that has no result."""
         self.samples += 1
         self.failed_samples += 1
-
-    def summary(self) -> dict[str, Any]:
-        """The counts as they are printed by ``--json`` (documented in docs/cli.md; keep it stable)."""
-        return {
-            "samples": self.samples,
-            "failed_samples": self.failed_samples,
-            "usage": usage_summary(self.usage),
-        }
 
 
 def usage_summary(usage: Usage) -> dict[str, int | float | None]:

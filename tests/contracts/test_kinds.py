@@ -106,7 +106,7 @@ def test_a_kind_has_a_package_and_its_modules() -> None:
             f"dramaturg/report/views/{shown.name}",
             f"dramaturg/report/figures/{shown.name}",
             f"dramaturg/cli/summaries/{shown.name}",
-            f"dramaturg/cli/evaluate/{shown.name}",
+            f"dramaturg/cli/evaluate/{shown.name}" if shown.evaluated else "dramaturg/cli/simulate",
             f"dramaturg/cli/runs/create/{shown.name}",
         ):
             assert (ROOT / f"{module}.py").is_file()

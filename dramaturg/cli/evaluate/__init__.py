@@ -12,7 +12,9 @@ __all__ = ["app"]
 
 class _Commands(LazyGroup):
     members = tuple(
-        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help) for kind in KINDS
+        LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help)
+        for kind in KINDS
+        if kind.evaluated
     )
 
 

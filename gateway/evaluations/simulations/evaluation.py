@@ -31,7 +31,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJ
 from dramaturg.judge.usage import total_usage
 from dramaturg.results.names import abstention_name
 from dramaturg.service.validation import violations
-from gateway.evaluations.calls import Timeouts, ask
+from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.failures import Failure
 from gateway.evaluations.simulations.cuts import cut_scripts
 from gateway.evaluations.simulations.plan import SimulationPlan
@@ -61,7 +61,7 @@ class Simulation(Evaluation):
         turns = self._utterances[: len(self._utterances) // 2 * 2]
         result.utterances.extend(self._utterances)
         result.turn_count = len(turns) // 2
-        found = await self._find_challenging_turn(turns)
+        found = await self._find_challenging_turn(turns, result)
         if isinstance(found, int):
             result.challenging_turn = found
             result.scripts.extend(cut_scripts(request.task, request.dialogue_index, turns, found))
@@ -120,13 +120,20 @@ class Simulation(Evaluation):
             strategy=answer.utterance.strategy,
         )
 
-    async def _find_challenging_turn(self, turns: Sequence[Utterance]) -> int | Failure:
-        """The first challenging turn, from 1; 0: none; or the failure of the judge."""
+    async def _find_challenging_turn(
+        self, turns: Sequence[Utterance], result: SimulatedDialogue
+    ) -> int | Failure:
+        """The first challenging turn, from 1; 0: none; or the failure of the judge.
+
+        States the judge in the result.
+        """
         if not turns:
             return Failure(verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE, "was not asked: there is no turn")
         assignment = self._plan.challenge_judge
+        request = self._plan.request
+        result.challenge_judge = assignment.judge.name
         asked = FindChallengingTurnRequest(
-            task=self._plan.request.task, utterances=turns, options=JudgeOptions(model=assignment.model)
+            task=request.task, utterances=turns, options=judge_options(assignment, request)
         )
         stub = ChallengeJudgeServiceStub(assignment.judge.channel)
         answer = await ask(
@@ -135,6 +142,7 @@ class Simulation(Evaluation):
         if isinstance(answer, Failure):
             return answer
         self._sign(answer.provenance, assignment)
+        result.challenge_provenance.CopyFrom(answer.provenance)
         if not answer.HasField("turn"):
             reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
             return Failure(reason, "names no turn")
@@ -145,8 +153,10 @@ class Simulation(Evaluation):
         return answer.turn
 
     def _options(self, model: str, sampling: Sampling) -> JudgeOptions:
+        request = self._plan.request
         options = JudgeOptions(
-            model=model or self._plan.author.model, repeat_index=self._plan.request.dialogue_index
+            model=model or self._plan.author.model,
+            repeat_index=request.dialogue_index + request.options.repeat_index,
         )
         if sampling.ListFields():
             options.sampling.CopyFrom(sampling)

@@ -1,16 +1,50 @@
-"""The kind ``simulations``: dialogues of SimulBench. It has no runs."""
+"""The kind ``simulations``: dialogues of SimulBench and the test scripts cut from them."""
 
 from __future__ import annotations
 
-from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulateDialogueRequest
-from gateway.evaluations.kind import EvaluationContext, EvaluationKind
+from collections.abc import Iterator, Sequence
+
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.evaluation.v1.dialogues_pb2 import SimulatedDialogue, SimulateDialogueRequest
+from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
+from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
+from dramaturg.results.simulations import SIMULATIONS
+from dramaturg.service.errors import Violation
+from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.simulations.evaluation import Simulation
 from gateway.evaluations.simulations.plan import plan_simulation
+from gateway.evaluations.simulations.summary import SimulationsKindSummary
 
 
-class SimulationsKind(EvaluationKind):
+class SimulationsKind(RunKind):
     method = "SimulateDialogue"
     request_type = SimulateDialogueRequest
+    name = "simulations"
+    results = SIMULATIONS
+    summary = SimulationsKindSummary()
+    roles = (AUTHOR, CHALLENGE_JUDGE)
 
     def plan(self, request: SimulateDialogueRequest, context: EvaluationContext) -> Simulation:
         return Simulation(plan_simulation(request, context.registry), context.timeouts)
+
+    def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
+        if models:
+            yield Violation("models", "must be empty for simulations: simulator_model and user_model write")
+
+    def _apply_options(self, request: SimulateDialogueRequest, spec: RunSpec) -> None:
+        options = spec.simulations
+        request.simulator_model = options.simulator_model or request.simulator_model
+        request.user_model = options.user_model or request.user_model
+        request.max_turn_count = options.max_turn_count or request.max_turn_count
+        if options.HasField("user_sampling"):
+            request.user_sampling.CopyFrom(options.user_sampling)
+        if options.HasField("simulator_sampling"):
+            request.simulator_sampling.CopyFrom(options.simulator_sampling)
+        if spec.HasField("seed"):
+            for sampling in (request.user_sampling, request.simulator_sampling):
+                if not sampling.HasField("seed"):
+                    sampling.seed = spec.seed
+
+    def model_provenances(self, result: SimulatedDialogue) -> Iterator[tuple[str, Provenance]]:
+        del result  # No model is under test.
+        yield from ()

@@ -51,5 +51,6 @@ def plan_simulation(request: SimulateDialogueRequest, registry: Registry) -> Sim
     found = [*check_selections(request.judges, _ROLES, registry.roles), *check_alone(request.judges, _ROLES)]
     if found:
         raise invalid_fields(found)
-    author, challenge_judge = select_judges(request.judges, _ROLES, registry, "")
+    (author,) = select_judges(request.judges, (AUTHOR,), registry, "")
+    (challenge_judge,) = select_judges(request.judges, (CHALLENGE_JUDGE,), registry, request.options.model)
     return SimulationPlan(request, author, challenge_judge)

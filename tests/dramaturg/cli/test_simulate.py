@@ -81,16 +81,19 @@ def test_dialogues_are_held_counted_and_cut(rows: Path, tmp_path: Path) -> None:
         result = run(rows, "--target", target, "--simulator", "sim", "--json", "--out", folder)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["samples"] == 6
-    assert found["turns"] == {"2": 2, "4": 4}
-    assert found["ended_early"] == {"turn 3: the user agent has no usable request (UNPARSABLE)": 2}
-    assert found["strategies"] == {"new-request": 4, "next-step": 2 + 4 + 4}
-    assert found["challenging_turns"] == {"3": 2, "none": 4}
-    assert found["scripts"] == [
-        {"subset": "first_challenge", "kind": "stateful", "count": 2},
-        {"subset": "last_only", "kind": "stateful", "count": 1},
-        {"subset": "last_only", "kind": "stateless", "count": 3},
-        {"subset": "subsequent_challenge", "kind": "stateful", "count": 2},
+    assert (found["sample_count"], found["leaderboard"]) == (6, [])
+    (figures,) = found["simulations"]["figures"]
+    assert figures["dialogue_count"] == 6
+    assert figures["dialogues_by_turn_count"] == {"2": 2, "4": 4}
+    early = {"turn 3: the user agent has no usable request (UNPARSABLE)": 2}
+    assert figures["dialogues_by_early_end"] == early
+    assert figures["requests_by_strategy"] == {"new-request": 4, "next-step": 2 + 4 + 4}
+    assert figures["dialogues_by_challenging_turn"] == {"0": 4, "3": 2}
+    assert figures["scripts"] == [
+        {"subset": "first_challenge", "simulation_kind": "stateful", "count": 2},
+        {"subset": "last_only", "simulation_kind": "stateful", "count": 1},
+        {"subset": "last_only", "simulation_kind": "stateless", "count": 3},
+        {"subset": "subsequent_challenge", "simulation_kind": "stateful", "count": 2},
     ]
     results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
     assert [one["turnCount"] for one in results] == [4, 2, 4, 4, 2, 4]

@@ -202,6 +202,19 @@ RESULTS = {
     "dialogue": DIALOGUE,
     "graphs": GRAPHS,
     "texts": TEXTS,
+    "simulation": {
+        "task": {"name": "Shell", "description": "act as a shell", "kind": "SIMULATION_KIND_STATEFUL"},
+        "utterances": [
+            {"speaker": "SPEAKER_USER", "text": "act as a shell"},
+            {"speaker": "SPEAKER_SIMULATOR", "text": "ready"},
+            {"speaker": "SPEAKER_USER", "text": "count the files", "strategy": "new-request"},
+            {"speaker": "SPEAKER_SIMULATOR", "text": "three"},
+        ],
+        "turnCount": 2,
+        "challengingTurn": 2,
+        "challengeJudge": "finder",
+        "scripts": [{"subset": "SCRIPT_SUBSET_FIRST_CHALLENGE", "turn": 2}],
+    },
 }
 
 

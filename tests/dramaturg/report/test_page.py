@@ -47,6 +47,7 @@ SHOWN = {
         "strict (llm-critic 1)",
         "failure of the model: EMPTY",
     ],
+    "simulation": ["act as a shell", "user (new-request): count the files", "challenging turn", "turn 2"],
     "graphs": ["bake a cake", "missing edges: 1 → 2", "extra edges: 2 → 1", "TRUNCATED"],
 }
 

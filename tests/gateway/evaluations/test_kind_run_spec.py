@@ -8,7 +8,11 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.script_pb2 import Script, Step
 from dramaturg.api.evaluation.v1 import decisions_pb2, graphs_pb2, scripts_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
-from dramaturg.api.evaluation.v1.dialogues_pb2 import EvaluateDialoguesRequest, ModelPair
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    EvaluateDialoguesRequest,
+    ModelPair,
+    SimulateDialogueRequest,
+)
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
@@ -19,6 +23,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     PairsRunOptions,
     RunSpec,
     ScriptsRunOptions,
+    SimulationsRunOptions,
 )
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
@@ -41,6 +46,7 @@ def test_an_empty_spec_changes_nothing() -> None:
         "graphs": EvaluateGraphsRequest(reduce=True, models=["a"]),
         "decisions": EvaluateDecisionsRequest(models=["a"], prompts=[DECISION_PROMPT_STORY]),
         "dialogues": EvaluateDialoguesRequest(models=["a", "b"], ratings_omitted=True),
+        "simulations": SimulateDialogueRequest(user_model="a", dialogue_index=2),
     }
     for name, row in rows.items():
         before = row.SerializeToString(deterministic=True)
@@ -168,3 +174,13 @@ def test_writing_has_its_own_sampling_and_the_runs_repeat() -> None:
     assert writing_options(spec, "a", 4) == JudgeOptions(
         model="a", repeat_index=5, sampling=Sampling(temperature=0.7, seed=3)
     )
+
+
+def test_the_run_names_the_models_of_simulations() -> None:
+    row = SimulateDialogueRequest(simulator_model="row", max_turn_count=3, dialogue_index=1)
+    options = SimulationsRunOptions(user_model="user", user_sampling=Sampling(temperature=0.5))
+    apply_spec(row, RunSpec(simulations=options, seed=7), repeat_offset=2)
+    assert (row.simulator_model, row.user_model, row.max_turn_count) == ("row", "user", 3)
+    assert row.user_sampling == Sampling(temperature=0.5, seed=7)
+    assert row.simulator_sampling == Sampling(seed=7)
+    assert (row.dialogue_index, row.options.repeat_index) == (1, 2)

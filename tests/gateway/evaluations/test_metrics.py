@@ -75,7 +75,7 @@ def test_judgements_of_every_evaluation_are_counted() -> None:
     assessed.assessment.verdicts.extend(verdicts)
     scripts.candidates.add(assessments=[assessed])
     with counted() as counts:
-        for result in (decision, dialogue, SimulatedDialogue()):
+        for result in (decision, dialogue, SimulatedDialogue(challenging_turn=0)):
             count_result(result, Evaluation.judgements(result))
         count_result(scripts, ScriptsEvaluation.judgements(scripts))
         found = counts.now()
@@ -93,4 +93,4 @@ def test_judgements_of_every_evaluation_are_counted() -> None:
         "unparsable": 1,
     }
     assert found.by("dramaturg_abstentions_total", "role", evaluation="scripts") == {"critic": 1}
-    assert found.sum("dramaturg_evaluations_total") == 3
+    assert found.sum("dramaturg_evaluations_total") == 4

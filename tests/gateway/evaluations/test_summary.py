@@ -16,15 +16,29 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, Decision
+from dramaturg.api.common.v1.dialogue_pb2 import (
+    SIMULATION_KIND_STATEFUL,
+    SPEAKER_USER,
+    SimulationTask,
+    Utterance,
+)
 from dramaturg.api.common.v1.error_status_pb2 import STATUS_CODE_UNAVAILABLE
 from dramaturg.api.common.v1.verdict_pb2 import (
     ABSTAIN_REASON_REFUSED,
     ABSTAIN_REASON_TIMED_OUT,
+    ABSTAIN_REASON_UNSPECIFIED,
     Assessment,
     Verdict,
 )
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult, ModelChoice
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, DialogueScript, ModelReply, ReplyRating
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    SCRIPT_SUBSET_LAST_ONLY,
+    DialogueResult,
+    DialogueScript,
+    ModelReply,
+    ReplyRating,
+    SimulatedDialogue,
+)
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult, MeasuredGraph
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -155,6 +169,25 @@ TEXTS = [
     )
     for place in range(3)
 ]
+SIMULATIONS = [
+    SimulatedDialogue(
+        task=SimulationTask(name="shell", kind=SIMULATION_KIND_STATEFUL),
+        utterances=[
+            Utterance(speaker=SPEAKER_USER, text="act"),
+            Utterance(speaker=SPEAKER_USER, text="go on", strategy="next-step"),
+        ],
+        turn_count=2,
+        challenging_turn=turn,
+        challenge_abstain_reason=ABSTAIN_REASON_TIMED_OUT if turn is None else ABSTAIN_REASON_UNSPECIFIED,
+        ended_early="turn 3: nothing more" if turn is None else "",
+        scripts=[
+            DialogueScript(task=SimulationTask(kind=SIMULATION_KIND_STATEFUL), subset=SCRIPT_SUBSET_LAST_ONLY)
+        ]
+        * (turn == 0),
+        challenge_judge="finder",
+    )
+    for turn in (0, 2, None)
+]
 RESULTS: dict[str, Sequence[Message]] = {
     "scripts": SCRIPTS,
     "pair": PAIRS,
@@ -162,8 +195,9 @@ RESULTS: dict[str, Sequence[Message]] = {
     "decision": DECISIONS,
     "dialogue": DIALOGUES,
     "texts": TEXTS,
+    "simulation": SIMULATIONS,
 }
-KINDS = {"decision": "decisions", "dialogue": "dialogues", "pair": "pairs"}
+KINDS = {"decision": "decisions", "dialogue": "dialogues", "pair": "pairs", "simulation": "simulations"}
 """Kinds by the member of the result, where the names differ."""
 OPTIONS = SummaryOptions(groupings=[TagGrouping(tags=["level"]), TagGrouping(tags=["level", "source"])])
 
@@ -264,7 +298,8 @@ async def assert_consumers_agree(
         for entry in found.leaderboard
         for measure, mean in entry.means_by_measure.items()
     }
-    assert means == {key: sum(some) / len(some) for key, some in values.items()}
+    if found.leaderboard:
+        assert means == {key: sum(some) / len(some) for key, some in values.items()}
 
     file = await exported(gateway, folder / "samples.jsonl", EXPORT_FORMAT_SAMPLES_JSONL)
     whole = await gateway.summarize(some, SummaryOptions())
@@ -380,7 +415,7 @@ FAILING: dict[str, Sequence[Message]] = {
         GraphsResult(
             reference=ScriptGraph(id="r"),
             graphs=[
-                MeasuredGraph(model="good", graph={"id": "1"}, score=edge_score(1)),
+                MeasuredGraph(model="good", graph=ScriptGraph(id="1"), score=edge_score(1)),
                 MeasuredGraph(model="shy", failure_reason=REFUSED, score=edge_score(0)),
             ],
         )
@@ -460,6 +495,24 @@ async def test_missing_services_are_problems(tmp_path: Path) -> None:
         found = await gateway.summarize(samples("decision"))
     assert found.problems == ["the role 'alignment' has no service: its figures are missing"]
     assert found.decisions.choice_count == 12
+
+
+async def test_simulations(tmp_path: Path) -> None:
+    found = await summary(tmp_path, "simulation")
+    assert not found.leaderboard
+    assert (found.judgement_count, dict(found.abstentions_by_reason)) == (3, {"TIMED_OUT": 1})
+    assert [(one.role, one.judge, one.judgement_count) for one in found.judges] == [
+        ("challenge-judge", "finder", 3)
+    ]
+    whole, *groups = found.simulations.figures
+    assert (whole.dialogue_count, sum(one.dialogue_count for one in groups)) == (3, 6)
+    assert dict(whole.dialogues_by_turn_count) == {2: 3}
+    assert dict(whole.dialogues_by_challenging_turn) == {0: 1, 2: 1}
+    assert dict(whole.challenge_abstentions_by_reason) == {"TIMED_OUT": 1}
+    assert dict(whole.dialogues_by_early_end) == {"turn 3: nothing more": 1}
+    assert dict(whole.requests_by_strategy) == {"next-step": 3}
+    (scripts,) = whole.scripts
+    assert (scripts.subset, scripts.simulation_kind, scripts.count) == ("last_only", "stateful", 1)
 
 
 async def test_an_empty_evaluation_has_a_summary(tmp_path: Path) -> None:

@@ -7,7 +7,12 @@ from typing import Any
 
 from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_USER, SimulationTask, Utterance
 from dramaturg.api.evaluation.v1 import run_pb2
-from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueScript, EvaluateDialoguesRequest, ModelPair
+from dramaturg.api.evaluation.v1.dialogues_pb2 import (
+    DialogueScript,
+    EvaluateDialoguesRequest,
+    ModelPair,
+    SimulateDialogueRequest,
+)
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GivenGraph
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, RolePlan
 from dramaturg.api.evaluation.v1.run_pb2 import (
@@ -15,11 +20,20 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     GraphsRunOptions,
     PairsRunOptions,
     RunSpec,
+    SimulationsRunOptions,
     TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
-from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
+from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
+    NextUserTurnRequest,
+    NextUserTurnResponse,
+    ReplyResponse,
+)
 from dramaturg.api.graph.v1.script_graph_pb2 import Event, EventEdge, ScriptGraph
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
+    FindChallengingTurnRequest,
+    FindChallengingTurnResponse,
+)
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_FIRST,
     ComparePairResponse,
@@ -112,7 +126,38 @@ async def test_a_fresh_rerun_of_dialogues_is_the_next_repeat(sqlite_url: str) ->
     assert asked == {"reply": [0, 1], "rate": [0, 1]}
 
 
-async def test_texts(sqlite_url: str) -> None:
+async def test_simulations(sqlite_url: str) -> None:
+    async def say(request: NextUserTurnRequest) -> NextUserTurnResponse:
+        turn = len(request.utterances) // 2 + 1
+        said = Utterance(speaker=SPEAKER_USER, text=f"turn {turn}", strategy="next-step")
+        return NextUserTurnResponse(utterance=said, provenance=CALL)
+
+    async def find(request: FindChallengingTurnRequest) -> FindChallengingTurnResponse:
+        return FindChallengingTurnResponse(turn=len(request.utterances) // 2, provenance=CALL)
+
+    task = SimulationTask(id="t", name="Terminal", description="Act as a terminal.")
+    rows = [SimulateDialogueRequest(task=task, dialogue_index=index) for index in range(3)]
+    spec = RunSpec(simulations=SimulationsRunOptions(simulator_model="m", max_turn_count=2))
+    async with AsyncExitStack() as stack:
+        entries = await serve_roles(
+            stack,
+            author={"Reply": reply, "NextUserTurn": say},
+            challenge_judge={"FindChallengingTurn": find},
+        )
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, rows))
+            samples = runs.samples(run.id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 3)
+    assert (run.counts.judgements, run.counts.abstentions) == (3, 0)
+    dialogue = samples[1].simulation
+    assert (dialogue.turn_count, dialogue.challenging_turn) == (2, 2)
+    assert [one.text for one in dialogue.utterances][::2] == ["Act as a terminal.", "turn 2"]
+    assert [one.id for one in dialogue.scripts] == ["t/1/2"]
+    # Two replies, one request of the user, one judgement.
+    assert run.counts.usage.provider_call_count == 3 * 4
+
+
+async def test_pairs(sqlite_url: str) -> None:
     spec = RunSpec(
         pairs=PairsRunOptions(roles=RolePlan(coarse_count=0, fine_count=0, clustering_omitted=True))
     )
