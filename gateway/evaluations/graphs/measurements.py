@@ -13,7 +13,6 @@ from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
-from gateway.evaluations.graphs.matching import DEFAULT_THRESHOLD, match_events
 from gateway.evaluations.graphs.plan import GraphsPlan
 from gateway.judges.selection import JudgeAssignment
 
@@ -124,6 +123,9 @@ class GraphMeasurer:
     async def _compare_by_meaning(
         self, measured: MeasuredGraph, embedder: JudgeAssignment, mode: pb.DistanceMode.ValueType
     ) -> Sequence[str]:
+        # Imported here: it needs NumPy, which is slow to load.
+        from gateway.evaluations.graphs.matching import DEFAULT_THRESHOLD, match_events
+
         request = self._plan.request
         threshold = request.match_threshold if request.HasField("match_threshold") else DEFAULT_THRESHOLD
         found = await match_events(

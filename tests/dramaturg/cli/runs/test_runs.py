@@ -21,6 +21,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits
 from dramaturg.client import DramaturgClient
 from dramaturg.judge.verdicts import abstained, failed
 from dramaturg.service.errors import ServiceError
+from tests.dramaturg.report.samples import shown_samples
 from tests.support.command_line import Finished, dramaturg, finish, read_jsonl, start
 from tests.support.datasets import to_csv, to_json_lines
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, scripts_request
@@ -206,7 +207,8 @@ async def test_the_report_of_a_run(target: str, rows: Path, tmp_path: Path) -> N
     run = await create(rows)
     await runs("watch", run)
     await runs("report", run, "-o", tmp_path / "report.html")
-    assert "A step is missing." in (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "A step is missing." in str(shown_samples(page))
 
 
 async def test_the_end_of_a_run_is_the_exit_code(target: str, rows: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scipy.optimize import linear_sum_assignment
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
@@ -22,7 +23,7 @@ from dramaturg.results.rows import flatten
 from dramaturg.service.errors import ServiceError
 from dramaturg.summaries.graphs import Counts
 from dramaturg.testing import serve
-from gateway.evaluations.graphs.matching import assign
+from gateway.evaluations.graphs.matching import MAX_EVENTS, assign
 from services.embedding.settings import EmbeddingSettings
 from tests.support.embedding import WarmApp
 from tests.support.evaluations import contract
@@ -157,3 +158,25 @@ def test_pairs_are_one_to_one_and_reach_the_threshold(
     pairs = assign(similarities, threshold)
     assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
     assert all(similarities[pair] >= threshold - 1e-6 for pair in pairs)
+
+
+@given(
+    arrays.arrays(
+        np.float64, st.tuples(st.integers(1, 6), st.integers(1, 6)), elements=st.floats(-1, 1, width=32)
+    ),
+    st.floats(-1, 1),
+)
+def test_no_assignment_has_a_larger_sum(
+    similarities: np.ndarray[tuple[int, int], np.dtype[np.float64]], threshold: float
+) -> None:
+    gains = np.where(similarities >= threshold - 1e-6, similarities + 2.0, 0.0)
+    best = gains[linear_sum_assignment(gains, maximize=True)].sum()
+    assert sum(gains[pair] for pair in assign(similarities, threshold)) == pytest.approx(best)
+
+
+async def test_long_graphs_are_not_matched_by_meaning(graph: str, embedding: str) -> None:
+    texts = {str(number): f"step {number}" for number in range(MAX_EVENTS + 1)}
+    async with graphs_gateway(graph, write=writing(eggs(texts=texts)), embedding=embedding) as target:
+        (measured,) = (await graphs_result(target, asked(task=GENERATE))).graphs
+    assert not measured.HasField("event_matches") or not measured.event_matches.matches
+    assert any(f"more than {MAX_EVENTS} events" in problem for problem in measured.failures)
