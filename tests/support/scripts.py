@@ -30,7 +30,7 @@ def judge_item(
     """A candidate as a judge gets it."""
     candidates = tuple(map(parse_candidate, (judged, *others)))
     return JudgeItem(
-        JudgeBatch(task, Script(), tuple(criteria), {}, JudgeOptions(), candidates), candidates[0]
+        JudgeBatch(task, Script(), tuple(criteria), {}, {}, JudgeOptions(), candidates), candidates[0]
     )
 
 

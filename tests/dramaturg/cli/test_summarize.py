@@ -59,9 +59,9 @@ def test_scripts_are_summarised_by_topic_steps_and_groups_of_models(tmp_path: Pa
         scripts_result("t1", {"small": {"executable": False}, "large": {"executable": True}}),
         scripts_result("t2", {"small": {"executable": True}, "large": {"executable": True}}),
     ]
-    for result, topic in zip(results, ("Food", "Travel"), strict=True):
-        result.task.topic = topic
-        for candidate in result.candidates:
+    for one, topic in zip(results, ("Food", "Travel"), strict=True):
+        one.task.topic = topic
+        for candidate in one.candidates:
             candidate.script.steps.add(text="one")
     folder = write_results(tmp_path / "out", results)
     groups = ("--model-group", "small=7B", "--model-group", "large=70B", "--group-by", "topic")
