@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
 from urllib.parse import urlencode
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.report.charts import Interval, interval_of
+from dramaturg.results.groups import Grouped
 
 ABSENT = "–"
 """The text of a figure that does not exist."""
@@ -176,28 +175,6 @@ def heat_of(value: float | None, scale: Scale) -> int | None:
 def name_cell(name: str, link: str = "", absent: str = "(unnamed)") -> Cell:
     """A name, or a placeholder for an empty one."""
     return Cell(name or absent, link)
-
-
-class Grouped(Protocol):
-    """The figures of a group."""
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The group; empty for all samples."""
-
-
-SomeGrouped = TypeVar("SomeGrouped", bound=Grouped)
-
-
-def by_grouping(
-    options: SummaryOptions, rows: Iterable[SomeGrouped]
-) -> Iterator[tuple[Sequence[str], Sequence[SomeGrouped]]]:
-    """Yields each grouping's tags in the requested order with its rows, if there are any."""
-    listed = list(rows)
-    for names in dict.fromkeys(tuple(dict.fromkeys(grouping.tags)) for grouping in options.groupings):
-        found = [row for row in listed if set(row.tags) == set(names)]
-        if found:
-            yield names, found
 
 
 def group_key(tags: Mapping[str, str], names: Sequence[str]) -> str:

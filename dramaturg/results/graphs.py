@@ -24,6 +24,16 @@ from dramaturg.judge.usage import total_usage
 from dramaturg.results.kind import ResultKind
 from dramaturg.results.row_parts import set_abstention
 
+EDIT_NAMES = {
+    "deleted_events": "V-Del",
+    "inserted_events": "V-Ins",
+    "replaced_events": "V-Rep",
+    "deleted_edges": "E-Del",
+    "inserted_edges": "E-Ins",
+    "replaced_edges": "E-Rep",
+}
+"""The edits (``graph.v1.EditCounts``), as Table 2 of proScript names them."""
+
 
 def _rows(result: GraphsResult, texts: bool) -> Iterator[RunResult]:
     """The rows of each graph, in order, for each measure that the task or any graph has."""

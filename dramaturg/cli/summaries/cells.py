@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
 
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.api.evaluation.v1.summary_pb2 import SummaryOptions
 from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, number
 from dramaturg.cli.tables import Table
 
@@ -20,28 +18,6 @@ def interval_cell(found: Estimate, digits: int = DIGITS) -> str:
     """The interval of an estimate."""
     known = found.HasField("lower") and found.HasField("upper")
     return interval(found.lower, found.upper, digits) if known else ABSENT
-
-
-class Grouped(Protocol):
-    """The figures of a group."""
-
-    @property
-    def tags(self) -> Mapping[str, str]:
-        """The group; empty for all samples."""
-
-
-SomeGrouped = TypeVar("SomeGrouped", bound=Grouped)
-
-
-def by_grouping(
-    options: SummaryOptions, rows: Iterable[SomeGrouped]
-) -> Iterator[tuple[Sequence[str], Sequence[SomeGrouped]]]:
-    """Yields each grouping's tags in the requested order with its rows, if there are any."""
-    listed = list(rows)
-    for names in dict.fromkeys(tuple(dict.fromkeys(grouping.tags)) for grouping in options.groupings):
-        found = [row for row in listed if set(row.tags) == set(names)]
-        if found:
-            yield names, found
 
 
 def group_name(tags: Mapping[str, str]) -> str:

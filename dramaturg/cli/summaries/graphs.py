@@ -11,16 +11,7 @@ from dramaturg.cli.graphs.tables import SHOWN, add_summary, figures_table
 from dramaturg.cli.summaries.cells import group_name
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
-
-_EDITS = {
-    "deleted_events": "V-Del",
-    "inserted_events": "V-Ins",
-    "replaced_events": "V-Rep",
-    "deleted_edges": "E-Del",
-    "inserted_edges": "E-Ins",
-    "replaced_edges": "E-Rep",
-}
-"""The edits, as Table 2 of proScript names them."""
+from dramaturg.results.graphs import EDIT_NAMES
 
 
 def show(console: Terminal, summary: Summary) -> None:
@@ -76,11 +67,11 @@ def _edges(rows: Sequence[GraphFigures]) -> Table:
 
 def _distances(rows: Sequence[GraphFigures], mode: str) -> Table:
     title = f"edit distance, {mode}, mean edits"
-    table = figures_table("matching", "proven", "distance", *_EDITS.values(), title=title)
+    table = figures_table("matching", "proven", "distance", *EDIT_NAMES.values(), title=title)
     for one in rows:
         for found in one.distances:
             if found.mode == mode:
-                edits = [number(found.mean_edits[edit], 2) for edit in _EDITS]
+                edits = [number(found.mean_edits[edit], 2) for edit in EDIT_NAMES]
                 proven = f"{found.proven_count}/{found.measured_count}"
                 table.add_row(group_name(one.tags), found.matching, proven, _mean(found), *edits)
     return table

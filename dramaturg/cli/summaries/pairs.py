@@ -8,9 +8,10 @@ from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, Summary, SummaryOptions
 from dramaturg.cli.cells import ABSENT, estimated, named, number, p_value, percent
-from dramaturg.cli.summaries.cells import abstention_table, by_grouping, value_cell
+from dramaturg.cli.summaries.cells import abstention_table, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.results.groups import by_grouping
 
 
 def show(console: Terminal, summary: Summary) -> None:

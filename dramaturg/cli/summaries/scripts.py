@@ -7,9 +7,10 @@ from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, percent
-from dramaturg.cli.summaries.cells import abstention_table, by_grouping
+from dramaturg.cli.summaries.cells import abstention_table
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.results.groups import by_grouping
 
 _HEADS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %")
 

@@ -7,9 +7,10 @@ from functools import partial
 
 from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, VerdictFigures
 from dramaturg.cli.cells import named, number, percent
-from dramaturg.cli.summaries.cells import Grouped, abstention_table, by_grouping, interval_cell, value_cell
+from dramaturg.cli.summaries.cells import abstention_table, interval_cell, value_cell
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
+from dramaturg.results.groups import Grouped, by_grouping
 
 _VERDICTS = ("PASS", "FAIL", "ABSTAIN", "PASS of judged", "95 %", "with abstentions")
 _SCORES = ("scored", "ABSTAIN", "mean", "95 %", "with abstentions")

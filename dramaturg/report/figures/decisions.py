@@ -13,7 +13,6 @@ from dramaturg.report.tables import (
     Cell,
     Section,
     Table,
-    by_grouping,
     columns,
     count,
     estimate_cell,
@@ -23,6 +22,7 @@ from dramaturg.report.tables import (
     percent,
     samples_link,
 )
+from dramaturg.results.groups import by_grouping
 
 ALL = "all"
 

@@ -12,7 +12,6 @@ from dramaturg.report.tables import (
     Scale,
     Section,
     Table,
-    by_grouping,
     columns,
     count,
     estimate_cell,
@@ -25,6 +24,7 @@ from dramaturg.report.tables import (
     percent,
     samples_link,
 )
+from dramaturg.results.groups import by_grouping
 
 RATINGS: Scale = (1.0, 10.0)
 LISTED_TASKS = 10

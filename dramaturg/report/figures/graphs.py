@@ -22,16 +22,7 @@ from dramaturg.report.tables import (
     heat_of,
     samples_link,
 )
-
-_EDITS = {
-    "deleted_events": "V-Del",
-    "inserted_events": "V-Ins",
-    "replaced_events": "V-Rep",
-    "deleted_edges": "E-Del",
-    "inserted_edges": "E-Ins",
-    "replaced_edges": "E-Rep",
-}
-"""The edits, as Table 2 of proScript names them."""
+from dramaturg.results.graphs import EDIT_NAMES
 
 _DISTANCE = "edit_distance"
 
@@ -161,13 +152,13 @@ def _distances(figures: Sequence[GraphFigures], mode: str) -> Table:
             Cell(found.matching),
             Cell(f"{found.proven_count:,} of {found.measured_count:,}"),
             Cell(_mean(found)),
-            *(Cell(figure(found.mean_edits[edit])) for edit in _EDITS),
+            *(Cell(figure(found.mean_edits[edit])) for edit in EDIT_NAMES),
         ]
         for one in figures
         for found in one.distances
         if found.mode == mode
     ]
-    heads = ("proven", "distance", *_EDITS.values())
+    heads = ("proven", "distance", *EDIT_NAMES.values())
     return Table(
         f"Edit distance, {mode}",
         columns("model", "task", "group", "matching", figures=heads),

@@ -13,7 +13,6 @@ from dramaturg.report.tables import (
     Cell,
     Section,
     Table,
-    by_grouping,
     columns,
     count,
     estimate_cell,
@@ -26,6 +25,7 @@ from dramaturg.report.tables import (
     samples_link,
     value_of,
 )
+from dramaturg.results.groups import by_grouping
 
 _CORRELATION = (-1.0, 1.0)
 

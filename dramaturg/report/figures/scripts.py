@@ -10,7 +10,6 @@ from dramaturg.report.figures.verdicts import by_model_table, criteria_table
 from dramaturg.report.tables import (
     Cell,
     Section,
-    by_grouping,
     estimate_cell,
     group_key,
     group_rows,
@@ -18,6 +17,7 @@ from dramaturg.report.tables import (
     percent,
     samples_link,
 )
+from dramaturg.results.groups import by_grouping
 
 show_mean = percent_of
 

@@ -11,7 +11,6 @@ from dramaturg.report.tables import (
     Cell,
     Section,
     Table,
-    by_grouping,
     columns,
     count,
     estimate_cell,
@@ -24,6 +23,7 @@ from dramaturg.report.tables import (
     percent,
     samples_link,
 )
+from dramaturg.results.groups import by_grouping
 
 show_mean = percent_of
 
