@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 LINE_TAG = "line"
 """The tag that records the number of a row's line, by which the results of variants are matched."""
+VARIANT_TAG = "variant"
+"""The tag that records the variant of a row of a run."""
 TASK_TAG = "task"
 """The tag of an item's task: verdicts on the candidates of one task are one cluster."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +12,21 @@ import typer
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.evaluation import run_variants
 from dramaturg.cli.ablate.tables import show_variants
-from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, parse_variants
+from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, Variant, parse_variants
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, read_labels
 from dramaturg.cli.evaluation import Job, default_folder
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
 from dramaturg.cli.options import JudgeModels, Judges
+from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.summaries import as_json
 from dramaturg.cli.terminal import echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
-from dramaturg.summaries.ablation import criteria_of, describe_agreement
+from dramaturg.summaries.ablation import LINE_TAG, VARIANT_TAG, criteria_of, describe_agreement
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 
@@ -47,6 +49,14 @@ def ablate(
     majority: Majority = MORE_THAN_HALF,
     judge: Judges = None,
     model: JudgeModels = None,
+    rows_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--rows",
+            metavar="FILE",
+            help="Write the rows of all variants, tagged with their variant, for a run; evaluate nothing.",
+        ),
+    ] = None,
 ) -> None:
     """Evaluates the same scripts in several variants (ABSEval, Tables 2 and 3, Figures 4 and 7).
 
@@ -56,6 +66,9 @@ def ablate(
 
     LABELS has rows of item (TASK/CANDIDATE), criterion, annotator and label (PASS or FAIL), as CSV or JSON
     Lines, as "dramaturg align verdicts" reads them. The figures are then accuracies against people.
+
+    With --rows one durable run evaluates all variants: "dramaturg runs create scripts FILE", then "dramaturg
+    runs summary RUN --group-by variant".
 
     Exit codes: 0 fine, 1 samples failed or figures are missing, 2 wrong usage or rows, 130 interrupted.
 
@@ -72,6 +85,9 @@ def ablate(
         variants = parse_variants(variant or (), base)
     except ValueError as error:
         fail(str(error))
+    if rows_file is not None:
+        _write_rows(job, variants, rows_file)
+        return
     if job.target is not None and any(one.prompts for one in variants):
         fail(
             "--variant prompts:... needs services of its own: go without --target, or register a judge that "
@@ -134,3 +150,23 @@ def _check_labels(rows: RowFile[EvaluateScriptsRequest], people: HumanLabels) ->
         join.check()
     except AmbiguousLabelsError as error:
         fail(str(error))
+
+
+def _write_rows(job: Job, variants: Sequence[Variant], file: Path) -> None:
+    """Writes the rows of all variants, the base's first."""
+    if named := next((one.name for one in variants if one.prompts), None):
+        fail(f"--rows: the variant {named} needs services of its own; register a judge that uses the prompts")
+    check_writable(file)
+    with checked_rows(job.file, EvaluateScriptsRequest, job.limit, job.format) as (rows, total):
+
+        def varied() -> Iterator[EvaluateScriptsRequest]:
+            for variant in variants:
+                for row in rows:
+                    variant.apply(row.request)
+                    job.apply(row.request)
+                    row.request.tags[VARIANT_TAG] = variant.name
+                    row.request.tags[LINE_TAG] = str(row.line)
+                    yield row.request
+
+        write_messages(file, varied())
+    echo(f"{len(variants)} variants of {total} rows to {file}")

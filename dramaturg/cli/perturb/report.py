@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,13 +14,13 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.cli.cells import interval, number
-from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.local import service_channel
 from dramaturg.cli.options import AlignmentTarget, AsJson
 from dramaturg.cli.platform import fail, output, run
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.datasets.json_lines import LineError
 from dramaturg.judge.criteria import ABSEVAL
-from dramaturg.results.files import ERRORS, RESULTS
+from dramaturg.results.files import read_results
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.detection import (
     PASSED_BEFORE,
@@ -41,17 +41,21 @@ LEGEND = (
 
 def report(
     results: Annotated[
-        Path, typer.Argument(metavar="RESULTS", help="The folder of results, or its results.jsonl.")
+        Path,
+        typer.Argument(
+            metavar="RESULTS",
+            help="The folder of results, its results.jsonl, or an export of a run (samples-jsonl).",
+        ),
     ],
     target: AlignmentTarget = None,
     as_json: AsJson = False,
 ) -> None:
     """Reports detection rates of faults and false-alarm rates.
 
-    RESULTS are results of "evaluate scripts" on the rows of "perturb write". For each category and rule:
-    the share of scripts with the fault that fail its criterion (detection rate), the same for scripts
-    that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are of the
-    verdicts that decide, with Wilson's interval for the effective number of tasks.
+    RESULTS are results of "evaluate scripts", or of a run, on the rows of "perturb write". For each category
+    and rule: the share of scripts with the fault that fail its criterion (detection rate), the same for
+    scripts that pass unchanged, and the share of unchanged scripts that fail it (false alarms). Shares are
+    of the verdicts that decide, with Wilson's interval for the effective number of tasks.
 
     Exit codes: 0 fine, 1 figures are missing, 2 wrong usage or results.
 
@@ -59,19 +63,32 @@ def report(
 
         dramaturg perturb report out/perturbed --json
     """
-    file = results / RESULTS if results.is_dir() else results
+    failed = 0
+
+    def judged() -> Iterator[ScriptsResult]:
+        nonlocal failed
+        for sample in read_results(results):
+            if sample.HasField("scripts"):
+                yield sample.scripts
+            elif sample.HasField("error"):
+                failed += 1
+            else:
+                raise NotPerturbedError("is of no scripts")
+
     try:
-        with checked_rows(str(file), ScriptsResult) as (rows, _):
-            found = Findings.read(row.request for row in rows)
+        found = Findings.read(judged())
     except NotPerturbedError as error:
-        fail(f"{file}: a result {error}")
+        fail(f"{results}: a result {error}")
+    except LineError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{error.filename or results}: {error.strerror or error}")
     if not found.faults and not found.alarms:
-        fail(f"{file}: there are no results")
+        fail(f"{results}: there are no results")
     try:
         detections, alarms = run(_measure(target, found))
     except grpc.aio.AioRpcError as failure:
         fail(f"{target or 'the alignment service'}: {from_rpc_error(failure).message}", code=1)
-    failed = _failed_samples(file)
     if as_json:
         summary = {
             "faults": len(found.faults),
@@ -105,14 +122,6 @@ async def _measure(
             return [], alarms
         measured = await alignment.MeasureAccuracy(found.detection_request())
         return read_detections(measured.groups, alarms), alarms
-
-
-def _failed_samples(file: Path) -> int:
-    errors = file.with_name(ERRORS)
-    if not errors.is_file():
-        return 0
-    with errors.open("rb") as lines:
-        return sum(1 for line in lines if line.strip())
 
 
 def _detection_table(detections: Sequence[Detection]) -> Table:

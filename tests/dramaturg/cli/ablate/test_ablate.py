@@ -194,3 +194,19 @@ def test_labels_of_several_rows_are_refused_before_anything_is_evaluated(tmp_pat
     assert result.exit_code == 2
     assert "'t0/c0' of row 1, 't0/c0' of row 2" in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_of_all_variants_are_one_dataset(tmp_path: Path) -> None:
+    made = tmp_path / "variants.jsonl"
+    result = run(rows(tmp_path, 2), "--variant", "single-judge", "--rows", made)
+    assert result.exit_code == 0, result.output
+    written = read_jsonl(made)
+    assert [(one["tags"]["variant"], one["tags"]["line"]) for one in written] == [
+        ("base", "1"),
+        ("base", "2"),
+        ("single-judge", "1"),
+        ("single-judge", "2"),
+    ]
+    assert ["mechanism" in one for one in written] == [False, False, True, True]
+    refused = run(rows(tmp_path, 2), "--variant", f"prompts:critic={tmp_path}", "--rows", made)
+    assert (refused.exit_code, "needs services of its own" in refused.stderr) == (2, True)

@@ -13,10 +13,12 @@ from typer.testing import CliRunner, Result
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_SUCCEEDED, RunSample
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.cli.main import app
 from dramaturg.judge.criteria import ABSEVAL, NO_DUPLICATE_STEPS, NO_MISSING_STEPS
 from dramaturg.judge.verdicts import abstained, failed, passed
+from gateway.runs.results.exports import samples_as_json_lines
 from tests.support.evaluations import in_a_thread
 from tests.support.gateway import Fake, agents, all_pass, gateway_target, steps
 
@@ -142,3 +144,20 @@ def test_what_a_judge_can_see_is_what_is_reported(tmp_path: Path) -> None:
     assert rates["duplicate-steps", "repeat-reworded"] == (4, 0.0)
     assert rates["wrong-order", "all"] == (8, 0.0)
     assert detection[0]["false_alarms"]["rate"]["value"] == 0.0
+
+
+def test_an_export_of_a_run_has_the_same_figures(tmp_path: Path) -> None:
+    results = [result(1, "missing-steps", FAIL, "delete"), result(1, "none", PASS)]
+    (tmp_path / "results").mkdir()
+    write(tmp_path / "results" / "results.jsonl", *results)
+    samples = [
+        RunSample(index=place, state=SAMPLE_STATE_SUCCEEDED, scripts=one) for place, one in enumerate(results)
+    ]
+    exported = b"".join(samples_as_json_lines(samples))
+    (tmp_path / "samples.jsonl").write_bytes(exported)
+    of_run, of_folder = (
+        json.loads(run("perturb", "report", tmp_path / name, "--json").stdout)
+        for name in ("samples.jsonl", "results")
+    )
+    assert of_run == of_folder
+    assert of_run["detection"][0]["flagged"] == 1
