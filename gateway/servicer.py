@@ -30,7 +30,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.service.auth.caller import tenant_of
-from dramaturg.service.errors import invalid
+from dramaturg.service.errors import ServiceError, invalid
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import KINDS, SUMMARIES
 from gateway.evaluations.summary import Statistics, Summarizer
@@ -62,25 +62,13 @@ def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> Evaluat
         servicer: Any, requests: AsyncIterator[SummarizeRequest], context: ServicerContext
     ) -> SummarizeResponse:
         del servicer
-        tenant = tenant_of(context)
-        summarizer: Summarizer | None = None
-        received = 0
-        async for request in requests:
-            if summarizer is None:
-                if not request.HasField("options") or request.samples:
-                    raise invalid("options", "must be the only field of the first message")
-                summarizer = Summarizer(SUMMARIES, request.options)
-            elif request.HasField("options"):
-                raise invalid("options", "must be absent after the first message")
-            else:
-                received += len(request.samples)
-                if received > MAX_SUMMARIZED_SAMPLES:
-                    raise invalid("samples", f"exceeds {MAX_SUMMARIZED_SAMPLES} samples in all messages")
-                await evaluations.threads(tenant, _add_all, summarizer, request.samples)
-        if summarizer is None:
-            raise invalid("options", "is missing: the stream has no message")
-        statistics = Statistics(evaluations.registry, evaluations.threads, tenant)
-        return SummarizeResponse(summary=await summarizer.summary(statistics))
+        try:
+            return await _summarize(requests, evaluations, tenant_of(context))
+        except ServiceError:
+            # gRPC for Python can report INTERNAL to a caller that still writes when its call ends.
+            async for _ in requests:
+                pass
+            raise
 
     async def estimate_run(
         servicer: Any, request: EstimateRunRequest, context: ServicerContext
@@ -92,6 +80,29 @@ def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> Evaluat
     methods |= {"Summarize": summarize, "EstimateRun": estimate_run}
     servicer: EvaluationServiceServicer = type("EvaluationServicer", (EvaluationServiceServicer,), methods)()
     return servicer
+
+
+async def _summarize(
+    requests: AsyncIterator[SummarizeRequest], evaluations: Evaluations, tenant: str
+) -> SummarizeResponse:
+    summarizer: Summarizer | None = None
+    received = 0
+    async for request in requests:
+        if summarizer is None:
+            if not request.HasField("options") or request.samples:
+                raise invalid("options", "must be the only field of the first message")
+            summarizer = Summarizer(SUMMARIES, request.options)
+        elif request.HasField("options"):
+            raise invalid("options", "must be absent after the first message")
+        else:
+            received += len(request.samples)
+            if received > MAX_SUMMARIZED_SAMPLES:
+                raise invalid("samples", f"exceeds {MAX_SUMMARIZED_SAMPLES} samples in all messages")
+            await evaluations.threads(tenant, _add_all, summarizer, request.samples)
+    if summarizer is None:
+        raise invalid("options", "is missing: the stream has no message")
+    statistics = Statistics(evaluations.registry, evaluations.threads, tenant)
+    return SummarizeResponse(summary=await summarizer.summary(statistics))
 
 
 def _add_all(summarizer: Summarizer, samples: Iterable[RunSample]) -> None:

@@ -22,7 +22,7 @@ def test_the_demo_replays_every_answer() -> None:
     assert finished.returncode == 0, finished.stderr
     assert "32 candidates, 224 verdicts" in finished.stdout
     assert "no model was asked" in finished.stdout
-    assert finished.stdout.rstrip().endswith("report: out/demo/report.html")
+    assert finished.stdout.rstrip().splitlines()[-1].startswith("report: out/demo/report.html")
     assert "Vegetable" in (ROOT / "out/demo/report.html").read_text(encoding="utf-8").title()
     results = [json.loads(line) for line in (ROOT / "out/demo/results.jsonl").read_text().splitlines()]
     reasons = {

@@ -378,6 +378,29 @@ def _texts(random: Random, place: int, models: Sequence[str]) -> Result:
     }
 
 
+def _simulation(random: Random, place: int, models: Sequence[str]) -> Result:
+    del models
+    turns = random.randint(1, 4)
+    utterances: list[Result] = []
+    for turn in range(1, turns + 1):
+        strategy = random.choice(("next-step", "new-request")) if turn > 1 else ""
+        utterances.append(
+            {"speaker": "SPEAKER_USER", "text": f"request {place}.{turn}", "strategy": strategy}
+        )
+        utterances.append({"speaker": "SPEAKER_SIMULATOR", "text": f"answer {place}.{turn}"})
+    task = {"name": "Shell", "description": "Act as a shell.", "kind": "SIMULATION_KIND_STATEFUL"}
+    early = "" if turns == 4 else f"turn {turns + 1}: the user agent has no usable request (EMPTY)"
+    return {
+        "task": task,
+        "utterances": utterances,
+        "turnCount": turns,
+        "challengingTurn": random.choice((0, turns)),
+        "challengeJudge": "finder",
+        "endedEarly": early,
+        "scripts": [{"task": task, "subset": "SCRIPT_SUBSET_LAST_ONLY", "turn": turns}],
+    }
+
+
 _RESULTS: Mapping[str, Callable[[Random, int, Sequence[str]], Result]] = {
     "scripts": _scripts,
     "texts": _texts,
@@ -385,4 +408,5 @@ _RESULTS: Mapping[str, Callable[[Random, int, Sequence[str]], Result]] = {
     "decision": _decision,
     "dialogue": _dialogue,
     "graphs": _graphs,
+    "simulation": _simulation,
 }

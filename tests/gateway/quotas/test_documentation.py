@@ -12,8 +12,10 @@ from dramaturg.service.auth.identities import Identities
 from dramaturg.service.auth.permissions import ROLES
 from dramaturg.service.auth.settings import AuthSettings
 from dramaturg.service.auth.tokens import StaticTokens
+from gateway.http.settings import HttpSettings
 from gateway.quotas.settings import QuotaSettings
 from gateway.runs.settings import RunsSettings
+from gateway.settings import GatewaySettings
 from tests.support.command_line import ROOT
 
 TEXT = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
@@ -57,5 +59,5 @@ def test_every_variable_that_is_named_exists() -> None:
         kind.variable(field)
         for kind in (AuthSettings, ChannelSettings, EmbeddingSettings, RunsSettings, ServerSettings)
         for field in kind.model_fields
-    }
+    } | {f"{GatewaySettings.variable('http')}__{field.upper()}" for field in HttpSettings.model_fields}
     assert set(re.findall(r"DRAMATURG_[A-Z_0-9]+", TEXT)) <= known

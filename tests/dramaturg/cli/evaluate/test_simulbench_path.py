@@ -65,10 +65,12 @@ def test_dialogues_are_held_cut_continued_and_judged(tmp_path: Path) -> None:
             *("evaluate", "dialogues", tmp_path / "sim" / "scripts.jsonl", "--target", target),
             *("--model", GOOD, "--model", BAD, "--pair", "all", "--out", tmp_path / "out"),
         )
-    assert (simulated["samples"], simulated["turns"], simulated["ended_early"]) == (6, {"4": 6}, {})
-    assert simulated["strategies"] == {"new-request": 18}
-    assert simulated["challenging_turns"] == {"3": 3, "none": 3}
-    assert {one["subset"]: one["count"] for one in simulated["scripts"]} == {
+    (figures,) = simulated["simulations"]["figures"]
+    assert simulated["sample_count"] == figures["dialogue_count"] == 6
+    assert (figures["dialogues_by_turn_count"], figures["dialogues_by_early_end"]) == ({"4": 6}, {})
+    assert figures["requests_by_strategy"] == {"new-request": 18}
+    assert figures["dialogues_by_challenging_turn"] == {"0": 3, "3": 3}
+    assert {one["subset"]: one["count"] for one in figures["scripts"]} == {
         "first_challenge": 3,
         "subsequent_challenge": 3,
         "last_only": 3,
