@@ -37,7 +37,7 @@ async def evaluate(
         base_url = "{server.base_url}"
         default_model = "test-model"
         [generation.providers.local.retries]
-        attempt_timeout_seconds = 0.5
+        attempt_timeout_seconds = 1.0
         transient_attempts = 20
         request_failures = 1000
         first_wait_seconds = 0.0
