@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.answers.parsers import PARSERS
@@ -100,6 +100,8 @@ def test_several_edits_give_the_same_value_or_none(
     text = row["text"]
     for name, place in edits:
         text = ({**WRAPPED, **EDITED})[name](text or " ", place)
+    # Without "4/", the answer "4/10" is the clear answer 10.
+    assume(kind != "rating" or str(row["read"]) in text)
     assert READERS[kind](text) in (row["read"], None)
 
 
