@@ -167,6 +167,16 @@ class Answer:
     """The number under which the ledger noted that the call was sent. None: it did not."""
 
 
+@dataclass(frozen=True, slots=True)
+class UsageEstimate:
+    """The estimated consumption of a call whose answer states no token counts."""
+
+    tokens: int
+    """Sent and received."""
+    cost: float | None = None
+    """In US dollars. None: the price is not known."""
+
+
 @dataclass(slots=True)
 class Purchase:
     """An answer with its source and its current cost."""
@@ -178,7 +188,9 @@ class Purchase:
     cached: bool = False
     """Whether the answer is stored and not charged again."""
     cost: float | None = None
-    """In US dollars, this time. None: the price is not known."""
+    """In US dollars, this time. None: the price or the token counts are not known."""
+    estimate: UsageEstimate | None = None
+    """None: the answer states token counts, or is not charged."""
 
 
 class Status(StrEnum):

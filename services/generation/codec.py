@@ -47,6 +47,7 @@ _FEATURES = {
     pb.PROVIDER_FEATURE_LOGPROBS: Feature.LOGPROBS,
     pb.PROVIDER_FEATURE_LONG_PROMPT: Feature.LONG_PROMPT,
     pb.PROVIDER_FEATURE_REASONING: Feature.REASONING,
+    pb.PROVIDER_FEATURE_USAGE: Feature.USAGE,
 }
 _FEATURE_VALUES = {feature: value for value, feature in _FEATURES.items()}
 _WORKS = {
@@ -188,6 +189,8 @@ def _duration(seconds: float) -> Duration:
 def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
     """The current cost of all calls."""
     cost: float | None = None
+    estimates = [one.estimate for one in purchases if one.estimate is not None and not one.cached]
+    estimated_costs = [one.cost for one in estimates if one.cost is not None]
     prompt = completion = cached_prompt = bought = unmetered = unpriced = retried = 0
     for purchase in purchases:
         if purchase.cost is not None:
@@ -214,6 +217,10 @@ def encode_usage(purchases: Sequence[Purchase]) -> provenance_pb2.Usage:
         unmetered_call_count=unmetered,
         unpriced_call_count=unpriced,
         retried_call_count=retried,
+        estimated_call_count=len(estimates),
+        estimated_token_count=sum(one.tokens for one in estimates),
+        estimated_cost_call_count=len(estimated_costs),
+        estimated_cost_usd=sum(estimated_costs) if estimated_costs else None,
     )
 
 

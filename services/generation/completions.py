@@ -16,7 +16,6 @@ from enum import Enum, auto
 from dramaturg.judge import text_pool
 from dramaturg.service.auth import caller
 from services.generation.calls import (
-    Answer,
     Call,
     Completion,
     Purchase,
@@ -33,6 +32,7 @@ from services.generation.metrics import (
     count_purchase,
 )
 from services.generation.outcomes import FINAL, Remedies, read_outcome
+from services.generation.purchases import bought
 from services.generation.records import call_numbers
 from services.generation.registry import ConfiguredProvider, Registry
 from services.generation.single_flight import SingleFlight
@@ -167,7 +167,7 @@ class Completer:
                 # Return the first answer, so that its cost reaches the caller.
                 logger.info("the request for a better answer failed: %s", fault)
                 return await _read(purchases, call)
-            purchases.append(_purchase(configured, ask, answer))
+            purchases.append(bought(configured, ask, answer))
             count_purchase(purchases[-1])
             completion = await _read(purchases, call)
             if completion.status in tried or completion.status in FINAL:
@@ -178,17 +178,6 @@ class Completer:
 
 async def _read(purchases: Sequence[Purchase], call: Call) -> Completion:
     return await text_pool.parse(len(purchases[-1].answer.text), read_outcome, purchases, call)
-
-
-def _purchase(configured: ConfiguredProvider, call: Call, answer: Answer) -> Purchase:
-    return Purchase(
-        fingerprint(call, configured.provider.address),
-        configured.provider.name,
-        call.model,
-        answer,
-        cached=answer.replayed,
-        cost=0.0 if answer.replayed else configured.prices.cost(call.model, answer),
-    )
 
 
 def _counted(completion: Completion) -> Completion:

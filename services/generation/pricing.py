@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from services.generation.calls import Answer
+from services.generation.calls import Answer, TokenCounts
 
 _MILLION = 1_000_000
 
@@ -93,12 +93,21 @@ class PriceTable:
             return self._source
         return "" if self._fallback is None else self._fallback.source(model)
 
-    def cost(self, requested_model: str, answer: Answer) -> float | None:
-        """The cost of the answer in US dollars. None: the price or the token counts are unknown."""
+    def cost(
+        self, requested_model: str, answer: Answer, estimated: TokenCounts | None = None
+    ) -> float | None:
+        """The cost of an answer in US dollars. None: the price or the token counts are unknown.
+
+        Args:
+            requested_model: The model of the call.
+            answer: The answer.
+            estimated: The token counts of an answer that states none.
+        """
         price = self._find(answer.model) or self._find(requested_model)
         if price is None:
-            return None if self._fallback is None else self._fallback.cost(requested_model, answer)
-        counts = answer.counts
+            fallback = self._fallback
+            return None if fallback is None else fallback.cost(requested_model, answer, estimated)
+        counts = answer.counts or estimated
         if counts is None:
             return None
         cached = price.prompt if price.cached is None else price.cached

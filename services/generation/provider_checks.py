@@ -12,16 +12,18 @@ from services.generation.answers.forms import JsonForm
 from services.generation.calls import Answer, Call, Completion, Message, Purchase, Role, Sampling, Status
 from services.generation.deadlines import Deadline, timeout
 from services.generation.errors import FailureKind, NotRecordedError, ProviderError
-from services.generation.fingerprints import fingerprint
 from services.generation.metrics import count_purchase
 from services.generation.outcomes import read_outcome
 from services.generation.pricing import Price
 from services.generation.providers.base import Provider
 from services.generation.providers.parameters import Parameter
+from services.generation.purchases import bought
 from services.generation.registry import ConfiguredProvider, Registry
 
 CAP = 2048
 """The cap on the answers of checks, in tokens: a reasoning model has room to answer."""
+USAGE_CAP = 16
+"""The same of the check of token counts, which needs no answer of use."""
 LONG_PROMPT_WORDS = 8000
 
 
@@ -35,6 +37,7 @@ class Feature(StrEnum):
     LOGPROBS = "logprobs"
     LONG_PROMPT = "long prompt"
     REASONING = "reasoning"
+    USAGE = "token counts"
 
 
 class Works(StrEnum):
@@ -96,6 +99,7 @@ def _calls(model: str) -> Mapping[Feature, Call]:
             messages=(Message(Role.USER, _ASK_REASONING),),
             sampling=Sampling(max_output_tokens=CAP, reasoning_effort="low"),
         ),
+        Feature.USAGE: replace(asked, sampling=Sampling(max_output_tokens=USAGE_CAP)),
     }
 
 
@@ -197,6 +201,17 @@ async def _unlisted(provider: Provider, model: str, fault: ProviderError, deadli
 async def _feature(
     configured: ConfiguredProvider, provider: Provider, feature: Feature, call: Call, deadline: Deadline
 ) -> Finding:
+    if feature is Feature.USAGE:
+        # The judges of a run ask at once.
+        async with configured.usage_check:
+            known = _known_usage(configured, call.model)
+            return known or await _called(configured, provider, feature, call, deadline)
+    return await _called(configured, provider, feature, call, deadline)
+
+
+async def _called(
+    configured: ConfiguredProvider, provider: Provider, feature: Feature, call: Call, deadline: Deadline
+) -> Finding:
     try:
         async with asyncio.timeout(timeout(deadline)):
             answer = await _complete(provider, call, deadline)
@@ -204,14 +219,7 @@ async def _feature(
         return _late(feature)
     except ProviderError as fault:
         return _failed(feature, fault)
-    purchase = Purchase(
-        fingerprint(call, provider.address),
-        provider.name,
-        call.model,
-        answer,
-        cached=answer.replayed,
-        cost=0.0 if answer.replayed else configured.prices.cost(call.model, answer),
-    )
+    purchase = bought(configured, call, answer)
     count_purchase(purchase)
     completion = read_outcome((purchase,), call)
     works, detail, remedy = _READERS.get(feature, _text)(completion)
@@ -223,6 +231,16 @@ async def _feature(
         latency=answer.latency,
         purchases=(purchase,),
     )
+
+
+def _known_usage(configured: ConfiguredProvider, model: str) -> Finding | None:
+    """What is known of the token counts of a model without a call. None: nothing."""
+    if configured.provider.keeps:
+        return Finding(Feature.USAGE, Works.OK, "answers of a recording are not charged")
+    known = configured.states_usage.get(model)
+    if known is None:
+        return None
+    return Finding(Feature.USAGE, *_USAGE[known])
 
 
 async def _complete(provider: Provider, call: Call, deadline: Deadline) -> Answer:
@@ -297,11 +315,26 @@ def _reasoning(completion: Completion) -> _Read:
     return Works.NOT_SUPPORTED, "the model shows no reasoning", ""
 
 
+_USAGE: Mapping[bool, _Read] = {
+    True: (Works.OK, "", ""),
+    False: (
+        Works.NOT_SUPPORTED,
+        "the answers state no token counts",
+        "Budgets of tokens and cost need an endpoint that states them, or estimates (--estimate-usage).",
+    ),
+}
+
+
+def _usage(completion: Completion) -> _Read:
+    return _USAGE[completion.answer.counts is not None]
+
+
 _READERS: Mapping[Feature, Callable[[Completion], _Read]] = {
     Feature.JSON_SCHEMA: _json_schema,
     Feature.JSON_OBJECT: _json_object,
     Feature.LOGPROBS: _logprobs,
     Feature.REASONING: _reasoning,
+    Feature.USAGE: _usage,
 }
 
 

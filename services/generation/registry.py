@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.generation.errors import ModelUnknownError, ProviderError
 from services.generation.limits.limiter import RateStatus
@@ -26,6 +26,10 @@ class ConfiguredProvider:
     prices: PriceTable
     checked: Provider | None = None
     """The provider without retries and limits, for checks. None: ``provider`` itself."""
+    states_usage: dict[str, bool] = field(default_factory=dict)
+    """Whether the last answer of each model stated token counts."""
+    usage_check: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a call is made to find that out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         self._registry = registry
         self._ledger = ledger
         self._checker = ProviderChecker(registry)
-        self._checks: dict[str, asyncio.Task[pb.ProviderCheck]] = {}
+        self._checks: dict[tuple[str, bool], asyncio.Task[pb.ProviderCheck]] = {}
 
     async def Generate(self, request: pb.GenerateRequest, context: Any) -> pb.GenerateResponse:
         del context
@@ -89,26 +89,30 @@ class GenerationServicer(pb_grpc.GenerationServiceServicer):
         )
         return pb.CheckProviderResponse(check=check)
 
-    async def check_model(self, model: str, *, configuration_only: bool = False) -> pb.ProviderCheck:
-        """Checks the connection to a model. Buys nothing.
+    async def check_model(
+        self, model: str, *, configuration_only: bool = False, check_usage: bool = False
+    ) -> pb.ProviderCheck:
+        """Checks the connection to a model, and if asked whether it states token counts.
 
         Judges of one run share a model. Calls at once share a check, and a check without a failure is kept
         for ``CHECK_KEPT_SECONDS``.
         """
         if configuration_only:
             return self._configuration(model)
-        check = self._checks.get(model)
+        key = model, check_usage
+        check = self._checks.get(key)
         if check is None:
-            check = self._checks[model] = asyncio.create_task(self._check(model, ()))
-            check.add_done_callback(partial(self._keep_check, model))
+            features = (pb.PROVIDER_FEATURE_USAGE,) if check_usage else ()
+            check = self._checks[key] = asyncio.create_task(self._check(model, features))
+            check.add_done_callback(partial(self._keep_check, key))
         return await asyncio.shield(check)
 
-    def _keep_check(self, model: str, check: asyncio.Task[pb.ProviderCheck]) -> None:
+    def _keep_check(self, key: tuple[str, bool], check: asyncio.Task[pb.ProviderCheck]) -> None:
         failed = check.cancelled() or check.exception() is not None
         if failed or any(one.status == pb.FEATURE_STATUS_FAILED for one in check.result().features):
-            del self._checks[model]
+            del self._checks[key]
         else:
-            asyncio.get_running_loop().call_later(CHECK_KEPT_SECONDS, self._checks.pop, model, None)
+            asyncio.get_running_loop().call_later(CHECK_KEPT_SECONDS, self._checks.pop, key, None)
 
     def _configuration(self, model: str) -> pb.ProviderCheck:
         try:

@@ -2,7 +2,8 @@
 
 ``make test-servers`` installs the servers under ``.tools/servers`` and runs this module. A server that is not
 installed is skipped. Behind LiteLLM's proxy and behind aimock stands ``tests.support.openai_server``;
-transformers serves a model of random weights (``tests.support.tiny_model``).
+transformers serves a model of random weights (``tests.support.tiny_model``). llama-cpp-python is not among
+them: its installation compiles for longer than 17 minutes on two cores.
 """
 
 from __future__ import annotations

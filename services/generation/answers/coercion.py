@@ -101,7 +101,7 @@ def _object(
     if absent:
         repairs["null-removed"] = None
     conformed = {
-        name: _conform(member, members[name], form, repairs)
+        name: _part(name, member, members[name], form, repairs)
         for name, member in listed.items()
         if name not in absent
     }
@@ -114,6 +114,39 @@ def _object(
         _require_agreement(name, member, conformed, members, form)
     repairs["member-removed"] = None
     return conformed
+
+
+def _part(name: str, value: Any, schema: Any, form: JsonForm, repairs: dict[str, None]) -> Any:
+    """Converts a member, for example the section of a criterion.
+
+    A bare value in place of a section is its deciding member, one object in place of a list its only item,
+    and a list of texts in place of a reason its paragraphs. A section that contradicts itself becomes null,
+    which violates the schema, so that the other sections keep their values.
+    """
+    schema = form.resolve(schema)
+    types = _types(schema)
+    if isinstance(value, dict) and types == ("array",):
+        repairs["list-completed"] = None
+        return [_conform(value, schema.get("items"), form, repairs)]
+    is_texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    is_reason = types == ("string",) and "enum" not in schema and name in form.optional_members
+    if is_texts and is_reason:
+        repairs["list-joined"] = None
+        return "\n".join(value)
+    if isinstance(value, str | int | float) and "object" in types:
+        members = form.resolve(schema.get("properties"))
+        parts = {name: form.resolve(part) for name, part in members.items()}
+        read = {name: _convert(value, part)[0] for name, part in parts.items() if is_deciding(part)}
+        fitting = {name: found for name, found in read.items() if fits_deciding(found, parts[name])}
+        if len(fitting) == 1:
+            repairs["section-completed"] = None
+            return fitting
+    try:
+        return _conform(value, schema, form, repairs)
+    except UnreadableError:
+        if isinstance(value, dict):
+            return None
+        raise
 
 
 def _excludes_null(schema: Any, form: JsonForm) -> bool:

@@ -29,13 +29,24 @@ class JsonForm:
     members in the order of the schema, so the order influences the answer.
     """
 
-    __slots__ = ("_arrangement", "_validator", "accepted_text", "is_strict", "name", "schema", "text")
+    __slots__ = (
+        "_arrangement",
+        "_validator",
+        "accepted_text",
+        "is_strict",
+        "name",
+        "optional_members",
+        "schema",
+        "text",
+    )
 
     schema: Mapping[str, Any]
     text: str
     """The schema as compact JSON, its members in the order given."""
     accepted_text: str
     """The accepted schema as JSON; empty where it is the schema."""
+    optional_members: frozenset[str]
+    """The names of the members that the accepted schema requires nowhere, for example of reasons."""
     is_strict: bool
     """Whether providers can enforce the schema in decoding: all objects are closed, all members required."""
 
@@ -55,8 +66,11 @@ class JsonForm:
         compiled = _compile(schema)
         self.schema, self.text, self.is_strict = compiled.schema, compiled.text, compiled.is_strict
         self._validator, self._arrangement = compiled.validator, compiled.arrangement
+        self.optional_members = frozenset()
         if accepted:
-            self._validator = _validator(_load(accepted))
+            enough = _load(accepted)
+            self._validator = _validator(enough)
+            self.optional_members = frozenset(_members(enough, "properties") - _members(enough, "required"))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JsonForm) and (self.name, self.text, self.accepted_text) == (
@@ -214,6 +228,10 @@ def _lookup(schema: Mapping[str, Any], reference: str) -> Any:
         else:
             return None
     return part
+
+
+def _members(schema: Mapping[str, Any], keyword: str) -> set[str]:
+    return {name for part in _subschemas(schema) for name in part.get(keyword, ())}
 
 
 def _subschemas(part: Any) -> Iterator[Mapping[str, Any]]:

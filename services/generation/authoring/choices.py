@@ -155,12 +155,6 @@ _RETRACTED = re.compile(
 _PREFERRED_OVER = re.compile(
     rf"({_ANY_MARK})\s+(?:over|rather\s+than|instead\s+of)\s+(?:the\s+)?(?!\1){_ANY_MARK}"
 )
-_EXPLAINS = re.compile(r"[\s.,;:!()–—-]*(?:\Z|(?!(?:or|and|not|but|nor|then)\b)[\w\ue001-\ue003])")
-_RETRACTED = re.compile(
-    r"\b(?:depends|maybe|perhaps|unclear|unsure|undecided|uncertain|wait|second\s+thoughts?|correction|actually|"
-    r"(?:not|n't)\s+(?:sure|certain|enough|know)|(?:cannot|can't|unable\s+to)\s+(?:tell|say|decide|determine|choose|answer))\b"
-    r"|\?|\bif\b"
-)
 
 
 def read_choice(text: str, option_1: str, option_2: str) -> Choice.ValueType | None:

@@ -86,7 +86,7 @@ class ScenarioWriter:
             for one in request.demonstrations
         ]
         question = _Example.of(request.brief, request.target, base.value)
-        hard = await self._ask(self._indirect, examples, question, PhraseForm(), options)
+        hard = await self._ask(self._indirect, examples, question, PhraseForm(base.value), options)
         response = _respond(hard, base.provenance)
         response.base_scenario = base.value
         return response
@@ -166,6 +166,7 @@ def _respond(answer: Answer[str], before: Provenance | None = None) -> pb.WriteS
         response.provenance.CopyFrom(merge([before, answer.provenance]))
     if answer.abstention is not None:
         response.failure = answer.abstention.explanation
+        response.abstain_reason = answer.abstention.reason
     return response
 
 
@@ -193,7 +194,11 @@ def _violations(request: pb.WriteScenarioRequest) -> Iterator[Violation]:
 
 
 class PhraseForm:
-    """The form of an explanation and a verb phrase."""
+    """The form of an explanation and a verb phrase.
+
+    Args:
+        base: The scenario that the phrase leads to, which it must not repeat. Empty: none.
+    """
 
     name = "scenario"
     shape = Record(
@@ -203,16 +208,22 @@ class PhraseForm:
         }
     )
 
+    def __init__(self, base: str = "") -> None:
+        self._base = base
+
     def parse(self, value: Any) -> str:
         """Returns the phrase on one line, without a full stop.
 
         Raises:
-            UnclearAnswerError: The answer has no scenario.
+            UnclearAnswerError: The answer has no scenario, or repeats the base.
         """
         phrase = value.get("scenario") if isinstance(value, Mapping) else None
         if not isinstance(phrase, str) or is_blank(phrase):
             raise UnclearAnswerError("the answer has no scenario")
-        return " ".join(phrase.split()).removesuffix(".")
+        written = " ".join(phrase.split()).removesuffix(".")
+        if self._base and written.casefold() == self._base.casefold():
+            raise UnclearAnswerError("the scenario is the one that it must lead to")
+        return written
 
 
 class ProfileForm:

@@ -16,6 +16,13 @@ from services.generation.author import Author, with_defaults
 from services.generation.edges.numbered_events import NumberedEvents, scenario_excerpt
 from services.generation.edges.parser import EDGES, ReadEdges, read_edges
 
+_SHAPE = Record(
+    {
+        "reasoning": Text("what needs what, and what can happen side by side", optional=True),
+        "edges": EDGES,
+    }
+)
+
 
 @dataclass(frozen=True)
 class EdgesForm:
@@ -31,12 +38,7 @@ class EdgesForm:
     @property
     def shape(self) -> Record:
         """Reasoning first."""
-        return Record(
-            {
-                "reasoning": Text("what needs what, and what can happen side by side", optional=True),
-                "edges": EDGES,
-            }
-        )
+        return _SHAPE
 
     def parse(self, value: Any) -> ReadEdges:
         """Reads the edges. An empty list is valid: no event precedes another.

@@ -82,21 +82,21 @@ class InstrumentedProvider(Provider):
 
 def _answered(answer: Answer) -> Mapping[str, AttributeValue | None]:
     counts = answer.counts
-    said = Message(Role.ASSISTANT, answer.text or answer.refusal)
+    output: str | None = None
+    if tracing.contents():
+        output = _messages([Message(Role.ASSISTANT, answer.text or answer.refusal)])
     return {
         "gen_ai.response.model": answer.model or None,
         "gen_ai.response.finish_reasons": [answer.finish.value],
         "gen_ai.usage.input_tokens": counts.prompt if counts is not None else None,
         "gen_ai.usage.output_tokens": counts.completion if counts is not None else None,
         "gen_ai.usage.cache_read.input_tokens": counts.cached_prompt if counts is not None else None,
-        "gen_ai.output.messages": _messages([said]) if tracing.contents() else None,
+        "gen_ai.output.messages": output,
     }
 
 
 def _set_all(span: Span, attributes: Mapping[str, AttributeValue | None]) -> None:
-    for name, value in attributes.items():
-        if value is not None:
-            span.set_attribute(name, value)
+    span.set_attributes({name: value for name, value in attributes.items() if value is not None})
 
 
 def _messages(messages: Sequence[Message]) -> str:

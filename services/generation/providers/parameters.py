@@ -81,6 +81,8 @@ class Dialect:
 
     def omitted(self, call: Call) -> tuple[str, ...]:
         """What ``call`` asks for and is not sent, by name, ascending."""
+        if not self.omit:
+            return ()
         omitted = {parameter for parameter in requested(call, self) if parameter in self.omit}
         omitted.discard(Parameter.STREAM_OPTIONS)
         if Parameter.JSON_SCHEMA not in omitted:

@@ -65,3 +65,22 @@ async def test_answers_allow_further_failures(answered: int) -> None:
             await ask(provider, "sample", f"poison {place}")
         assert len(server.requests) == 4 + answered // 2
         await provider.close()
+
+
+async def test_each_process_has_a_budget_of_its_own() -> None:
+    async with OpenAIServer(respond) as server:
+        policy = RetryPolicy(first_wait=0.0, longest_wait=0.0)
+        # Replicas, or the same service before and after a restart.
+        providers = [
+            RetryingProvider(OpenAICompatibleProvider("p", server.base_url), CallLimiter(), policy)
+            for _ in range(2)
+        ]
+        for provider in providers:
+            assert await ask(provider, "other", "hello") == "fine"
+        server.forget()
+        for place in range(8):
+            for provider in providers:
+                await ask(provider, "sample", f"poison {place}")
+        assert len(server.requests) == 12 * len(providers)
+        for provider in providers:
+            await provider.close()

@@ -19,6 +19,7 @@ ALL = (
     pb.PROVIDER_FEATURE_LOGPROBS,
     pb.PROVIDER_FEATURE_LONG_PROMPT,
     pb.PROVIDER_FEATURE_REASONING,
+    pb.PROVIDER_FEATURE_USAGE,
 )
 
 
@@ -64,8 +65,9 @@ async def test_a_provider_that_does_everything() -> None:
     found = await check(able, *ALL)
     assert (found.provider, found.model) == ("p", "m")
     assert set(statuses(found).values()) == {"OK"}
-    assert len(found.features) == 7
-    assert all(one.usage.provider_call_count == 1 for one in found.features[1:])
+    assert len(found.features) == 8
+    # The answers to the first check show whether token counts are stated.
+    assert [one.usage.provider_call_count for one in found.features] == [0, 1, 1, 1, 1, 1, 1, 0]
 
 
 async def test_what_the_model_answers_without_is_no_failure() -> None:
@@ -78,6 +80,7 @@ async def test_what_the_model_answers_without_is_no_failure() -> None:
         "LOGPROBS": "NOT_SUPPORTED",
         "LONG_PROMPT": "OK",
         "REASONING": "NOT_SUPPORTED",
+        "USAGE": "OK",
     }
 
 

@@ -53,6 +53,15 @@ async def reply(answer: Any, *texts: str, **fields: Any) -> tuple[pb.ReplyRespon
     return response, server.bodies
 
 
+async def test_a_rejected_request_is_shown_to_the_user_agent() -> None:
+    _, [plain] = await next_turn(said("ls"))
+    _, [body] = await next_turn(said("ls"), rejected=["Bye."])
+    shown = body["messages"][-1]["content"]
+    assert fenced("rejected request", "Bye.") in shown
+    assert body["messages"][:-1] == plain["messages"][:-1]
+    assert "rejected" not in plain["messages"][-1]["content"]
+
+
 async def test_the_user_agent_sees_the_dialogue_turn_by_turn_and_four_strategies() -> None:
     utterances = [*OPENING, *dialogue("ls", "")]
     response, [body] = await next_turn(said(" cd /tmp "), utterances=utterances)

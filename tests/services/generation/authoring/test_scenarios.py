@@ -103,6 +103,14 @@ async def test_a_hard_verb_phrase_takes_a_second_call_that_starts_from_the_first
     assert provenance.usage.provider_call_count == len(provenance.completions) == 2
 
 
+async def test_a_hard_verb_phrase_differs_from_the_one_it_leads_to() -> None:
+    response, bodies = await write(
+        phrase("cannot go online"), phrase("Cannot go online."), form=pb.SCENARIO_FORM_HARD_VERB_PHRASE
+    )
+    assert (response.scenario, len(bodies)) == ("", 2)
+    assert "the scenario is the one that it must lead to" in response.failure
+
+
 @pytest.mark.parametrize("failing", [0, 1])
 async def test_a_hard_verb_phrase_needs_both_calls(failing: int) -> None:
     answers: list[Any] = [phrase("cannot go online"), phrase("has not paid")]
