@@ -22,6 +22,7 @@ from services.alignment.preference import MAX_RATED_SYSTEMS
 from services.alignment.ranking.rankings import MAX_METHODS, MAX_SYSTEMS
 from services.alignment.servicer import AlignmentServicer
 from services.alignment.settings import AlignmentSettings
+from services.alignment.text.bertscore import BertScoreOptions
 from services.alignment.text.score import METRICS
 from services.alignment.workers import Workers
 
@@ -48,7 +49,8 @@ class App:
                 embedder = RemoteEmbedder(channel, settings.embedding_model)
             workers = Workers(settings.workers, settings.waiting)
             stack.push_async_callback(workers.close)
-            yield [_contract(AlignmentServicer(workers, embedder))]
+            options = BertScoreOptions(settings.bertscore_layer, settings.bertscore_baseline)
+            yield [_contract(AlignmentServicer(workers, embedder, options))]
 
 
 def _contract(servicer: AlignmentServicer) -> Contract:

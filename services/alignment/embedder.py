@@ -49,8 +49,10 @@ class RemoteEmbedder:
             response.model,
         )
 
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
-        request = EmbedTokensRequest(texts=texts, model=self._model)
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
+        request = EmbedTokensRequest(
+            texts=texts, model=self._model, layer=layer or 0, with_special_tokens=layer is not None
+        )
         response = await _answer(self._stub.EmbedTokens(request))
         _require(len(response.texts) == len(texts), f"tokens of {len(response.texts)}", texts)
         matrices = []
@@ -58,7 +60,16 @@ class RemoteEmbedder:
             matrices.append(_matrix(text, response.dimension))
             # A text's numbers take milliseconds: other calls get their turn between.
             await asyncio.sleep(0)
-        return EmbeddedTokens(matrices, [text.truncated for text in response.texts], response.model)
+        if layer and response.layer != layer:
+            raise EmbeddingError(f"EmbeddingService gave no vectors of layer {layer}")
+        return EmbeddedTokens(
+            matrices,
+            [text.truncated for text in response.texts],
+            response.model,
+            response.layer,
+            [text.tokens for text in response.texts],
+            [(text.leading_special_count, text.trailing_special_count) for text in response.texts],
+        )
 
 
 async def _answer(call: Awaitable[Response]) -> Response:

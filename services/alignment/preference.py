@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ ELO_SCALE = 400 / math.log(10)
 """Points of the Elo scale for one unit of log odds."""
 MAX_RATED_SYSTEMS = 100
 """The most systems of a request."""
+REFERENCE_WEIGHT = 0.2
+"""The weight of the pairs of reference systems in AlpacaEval 2."""
 FEWEST_RESAMPLED = 100
 """With fewer prompts the intervals of ratings are the jackknife's: the bootstrap's cover too little."""
 
@@ -62,7 +64,15 @@ class Preferences:
     position_effect: Estimate | None
 
 
-def measure(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_position: bool) -> Preferences:
+def measure(
+    pairs: Pairs,
+    baseline: str,
+    resampling: Resampling,
+    *,
+    adjust_position: bool,
+    references: Collection[str] = (),
+    reference_weight: float = REFERENCE_WEIGHT,
+) -> Preferences:
     """Measures win rates of every two systems and the strengths of all.
 
     Args:
@@ -70,13 +80,20 @@ def measure(pairs: Pairs, baseline: str, resampling: Resampling, *, adjust_posit
         baseline: The origin of ratings, and the opponent of length-controlled win rates; empty: none.
         resampling: How intervals are made.
         adjust_position: Whether strengths are adjusted for which text was shown first.
+        references: Variants of the baseline, whose pairs with it are in the regressions of other systems.
+        reference_weight: The weight of their pairs, divided by their number.
     """
     ratings, effect = _ratings(pairs, baseline, resampling, adjust_position=adjust_position)
-    return Preferences(list(_win_rates(pairs, baseline, resampling)), ratings, effect)
+    return Preferences(_win_rates(pairs, baseline, resampling, references, reference_weight), ratings, effect)
 
 
-def _win_rates(pairs: Pairs, baseline: str, resampling: Resampling) -> list[WinRate]:
+def _win_rates(
+    pairs: Pairs, baseline: str, resampling: Resampling, references: Collection[str], reference_weight: float
+) -> list[WinRate]:
     found = []
+    code = {name: place for place, name in enumerate(pairs.systems)}
+    known = [name for name in sorted(references) if name in code and baseline in code]
+    beside = [own for name in known if (own := _Own(pairs, code[name], code[baseline])).preference.size]
     low, high = np.minimum(pairs.first, pairs.second), np.maximum(pairs.first, pairs.second)
     for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
         resampling.checkpoint()
@@ -85,7 +102,8 @@ def _win_rates(pairs: Pairs, baseline: str, resampling: Resampling) -> list[WinR
         own = _Own(pairs, one, other)
         controlled = None
         if pairs.systems[other] == baseline:
-            controlled = _length_controlled(own, resampling)
+            others = [] if pairs.systems[one] in references else beside
+            controlled = _length_controlled(own, others, reference_weight, resampling)
         found.append(
             WinRate(
                 pairs.systems[one],
@@ -111,6 +129,12 @@ class _Own:
         self.difficulty: Array = pairs.difficulty[both]
         _, self.prompt = np.unique(pairs.prompt[both], return_inverse=True)
 
+    @property
+    def lengths(self) -> Array:
+        """The tanh of the differences of lengths in standard deviations; 0 where they do not differ."""
+        deviation = float(self.longer.std())
+        return np.tanh(self.longer / deviation) if deviation > 0 else np.zeros(self.longer.size)
+
 
 def _win_rate(own: _Own, level: float) -> Estimate:
     """The mean preference with the jackknife over prompts, or Wilson's interval if all are equal."""
@@ -127,22 +151,27 @@ def _win_rate(own: _Own, level: float) -> Estimate:
     return clustered_proportion(sums, sizes, level, undefined="")
 
 
-def _length_controlled(own: _Own, resampling: Resampling) -> Estimate:
+def _length_controlled(
+    own: _Own, references: Sequence[_Own], reference_weight: float, resampling: Resampling
+) -> Estimate:
     """The win rate at equal lengths (Dubois et al. 2024, Length-Controlled AlpacaEval).
 
     A logistic regression of the preference on the tanh of the difference of lengths in standard deviations,
-    and on the prompt's difficulty where there is one; its mean prediction with a difference of 0.
+    and on the prompt's difficulty where all pairs have one; its mean prediction with a difference of 0. Pairs
+    of reference systems share these effects, but not the constant.
     """
     count = own.preference.size
-    if np.isnan(own.longer).any():
+    parts = [own, *references]
+    if any(np.isnan(part.longer).any() for part in parts):
         return absent("a pair has no lengths", count)
-    deviation = float(own.longer.std())
-    columns = [np.ones(count)]
-    if not np.isnan(own.difficulty).any():
-        columns.append(own.difficulty)
-    equal = np.stack(columns, axis=1)
-    lengths = np.tanh(own.longer / deviation)[:, np.newaxis] if deviation > 0 else np.zeros((count, 0))
-    design = np.concatenate([equal, lengths], axis=1)
+    columns = [np.concatenate([np.full(part.preference.size, part is own, np.float64) for part in parts])]
+    if not any(np.isnan(part.difficulty).any() for part in parts):
+        columns.append(np.concatenate([part.difficulty for part in parts]))
+    equal = np.stack(columns, axis=1)[:count]
+    lengths = np.concatenate([part.lengths for part in parts])
+    design = np.stack([*columns, lengths] if lengths.any() else columns, axis=1)
+    preference = np.concatenate([part.preference for part in parts])
+    fixed = np.full(preference.size - count, reference_weight / max(1, len(references)))
     units = int(own.prompt.max()) + 1
     drawn = sparse.csr_array((np.ones(count), (own.prompt, np.arange(count))), shape=(units, count))
 
@@ -150,7 +179,7 @@ def _length_controlled(own: _Own, resampling: Resampling) -> Estimate:
         found = np.full((weights.shape[0], 1), np.nan)
         for place, items in enumerate(weights @ drawn):
             resampling.checkpoint()
-            effects = logistic(design, own.preference, items)
+            effects = logistic(design, preference, np.concatenate([items, fixed]))
             if effects is not None:
                 shares = special.expit(equal @ effects[: equal.shape[1]])
                 found[place] = float(items @ shares) / float(items.sum())

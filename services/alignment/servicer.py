@@ -47,13 +47,14 @@ from services.alignment.codec.correlation import (
 from services.alignment.codec.estimates import decode_level, decode_resampling
 from services.alignment.codec.plan import plan_study
 from services.alignment.codec.prediction_powered import decode_predictions, encode_means
-from services.alignment.codec.preference import decode_preferences, encode_preferences
+from services.alignment.codec.preference import decode_preferences, encode_preferences, reference_weight
 from services.alignment.codec.ranking import decode_ranking, encode_rankings
 from services.alignment.codec.text import decode_pairs, encode_report
 from services.alignment.comparison.compare import compare
 from services.alignment.correlation.measure import correlate
 from services.alignment.prediction_powered import estimate_means
 from services.alignment.ranking.rankings import rank
+from services.alignment.text.bertscore import DEFAULT_OPTIONS, BertScoreOptions
 from services.alignment.text.score import chosen, score_texts, vector_metrics
 from services.alignment.text.similarity import Embedder
 from services.alignment.workers import Checkpoint, Workers
@@ -65,11 +66,15 @@ class AlignmentServicer(AlignmentServiceServicer):
     Args:
         workers: The threads.
         embedder: The source of vectors; ``None``: metrics of vectors are undefined.
+        options: How BERTScore is computed.
     """
 
-    def __init__(self, workers: Workers, embedder: Embedder | None) -> None:
+    def __init__(
+        self, workers: Workers, embedder: Embedder | None, options: BertScoreOptions = DEFAULT_OPTIONS
+    ) -> None:
         self._workers = workers
         self._embedder = embedder
+        self._options = options
 
     async def MeasureAccuracy(
         self, request: accuracy_pb2.MeasureAccuracyRequest, context: Any
@@ -189,6 +194,8 @@ class AlignmentServicer(AlignmentServiceServicer):
                 request.baseline,
                 decode_resampling(request, checkpoint),
                 adjust_position=request.adjust_position,
+                references=frozenset(request.reference_systems),
+                reference_weight=reference_weight(request),
             )
             return encode_preferences(request, found)
 
@@ -213,7 +220,7 @@ class AlignmentServicer(AlignmentServiceServicer):
     async def ScoreText(self, request: text_pb2.ScoreTextRequest, context: Any) -> text_pb2.ScoreTextResponse:
         del context
         names, pairs = chosen(request.metrics), decode_pairs(request)
-        metrics = await vector_metrics(names, pairs, self._embedder, self._workers.run)
+        metrics = await vector_metrics(names, pairs, self._embedder, self._workers.run, self._options)
         return await self._workers.run(
             lambda checkpoint: encode_report(score_texts(pairs, names, metrics, checkpoint))
         )

@@ -10,10 +10,14 @@ from dramaturg.service.validation import MAX_VIOLATIONS
 from services.alignment.bootstrap import cluster_codes
 from services.alignment.codec.estimates import encode_estimate
 from services.alignment.errors import too_large
-from services.alignment.preference import MAX_RATED_SYSTEMS, Pairs, Preferences
+from services.alignment.preference import MAX_RATED_SYSTEMS, REFERENCE_WEIGHT, Pairs, Preferences
 from services.alignment.workers import Checkpoint
 
 _CHUNK = 10_000
+
+
+def reference_weight(request: pb.MeasurePreferencesRequest) -> float:
+    return request.reference_weight if request.HasField("reference_weight") else REFERENCE_WEIGHT
 
 
 def decode_preferences(request: pb.MeasurePreferencesRequest, checkpoint: Checkpoint) -> Pairs:

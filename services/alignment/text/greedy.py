@@ -1,10 +1,9 @@
 """Greedy matching of token vectors, as BERTScore does it (Zhang et al. 2020, section 3).
 
 Each token of one text is matched with the nearest token of the other by cosine. The mean of the candidate's
-best cosines is the precision, the mean of the reference's the recall. This is not BERTScore and
-not named so: words have no idf weights, values are not rescaled against a baseline, and
-the vectors are the last hidden states of the model of EmbeddingService. Values of different models are not
-comparable.
+best cosines is the precision, the mean of the reference's the recall. This is not BERTScore
+(``services.alignment.text.bertscore``): the tokens at the ends of a text match none, negative means are 0,
+and the vectors are always the last hidden states. Values of different models are not comparable.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from services.alignment.text.similarity import (
     EmbeddingError,
     Matrix,
     TooManyTokensError,
+    Vector,
     cut_off,
 )
 from services.alignment.workers import Checkpoint
@@ -54,14 +54,20 @@ def match(candidate: Matrix, reference: Matrix) -> Matched:
         candidate: The vectors of its tokens, one or more, (tokens, dimension), each of length 1.
         reference: Those of the other text.
     """
+    best = largest_cosines(candidate, reference)
+    return Matched(*(_share(float(one.mean(dtype=np.float64))) for one in best))
+
+
+def largest_cosines(candidate: Matrix, reference: Matrix) -> tuple[Vector, Vector]:
+    """For each token of two texts the largest cosine with a token of the other text."""
+    own = np.empty(len(candidate), dtype=np.float32)
     nearest = np.full(len(reference), -1, dtype=np.float32)
-    total = 0.0
     # All cosines of two long texts would take gigabytes.
     for start in range(0, len(candidate), _ROWS_AT_ONCE):
         cosines = candidate[start : start + _ROWS_AT_ONCE] @ reference.T
-        total += float(cosines.max(axis=1).sum(dtype=np.float64))
+        own[start : start + len(cosines)] = cosines.max(axis=1)
         np.maximum(nearest, cosines.max(axis=0), out=nearest)
-    return Matched(_share(total / len(candidate)), _share(float(nearest.mean(dtype=np.float64))))
+    return own, nearest
 
 
 def _share(mean: float) -> float:
@@ -77,8 +83,8 @@ GREEDY: Mapping[str, str] = MappingProxyType(
 )
 """The metrics, each with the figure of ``Matched`` that it is."""
 
-Matches = list[Matched | Undefined]
-Run = Callable[[Callable[[Checkpoint], Matches]], Awaitable[Matches]]
+Match = TypeVar("Match")
+Run = Callable[[Callable[[Checkpoint], list[Any]]], Awaitable[list[Any]]]
 """Runs a function in a thread."""
 
 
@@ -125,68 +131,118 @@ async def greedy_matching(
     """
     if embedder is None:
         return dict.fromkeys(GREEDY, NO_EMBEDDER)
-    matcher = _Matcher(embedder, run)
+    matcher = Matcher(embedder, run, _match)
     try:
-        for group in _groups(dict.fromkeys(pairs)):
-            await matcher.add(group)
+        await matcher.add_all(pairs)
     except EmbeddingError as error:
         return dict.fromkeys(GREEDY, NotComputed(str(error)))
     return {
-        name: GreedyMatching(
-            figure, matcher.matched, matcher.model, sum(matcher.truncated.values()), len(matcher.truncated)
-        )
+        name: GreedyMatching(figure, matcher.matched, matcher.model, matcher.cut_off, matcher.text_count)
         for name, figure in GREEDY.items()
     }
 
 
-class _Matcher:
-    def __init__(self, embedder: Embedder, run: Run) -> None:
-        self.matched: dict[TextPair, Matched | Undefined] = {}
-        self.truncated: dict[str, bool] = {}
+class TokenMatrix(NamedTuple):
+    """The tokens of a text."""
+
+    vectors: Matrix
+    tokens: Sequence[str]
+    special: tuple[int, int]
+    """How many of the first and last tokens the model added."""
+
+
+class Matcher(Generic[Match]):
+    """Matches pairs, a few at a time.
+
+    Args:
+        embedder: Gives the vectors of tokens.
+        run: Has a thread compute.
+        match: Matches the tokens of a candidate and a reference.
+        layer: As ``Embedder.embed_tokens`` has it.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        run: Run,
+        match: Callable[[TokenMatrix, TokenMatrix], Match],
+        layer: int | None = None,
+    ) -> None:
+        self.matched: dict[TextPair, Match | Undefined] = {}
+        """Every pair."""
         self.model = ""
+        self.layer = 0
+        self._truncated: dict[str, bool] = {}
         self._embedder = embedder
         self._run = run
+        self._match = match
+        self._wanted_layer = layer
 
-    async def add(self, group: Sequence[TextPair]) -> None:
+    @property
+    def cut_off(self) -> int:
+        """How many texts were longer than the model's window."""
+        return sum(self._truncated.values())
+
+    @property
+    def text_count(self) -> int:
+        return len(self._truncated)
+
+    async def add_all(self, pairs: Iterable[TextPair]) -> None:
+        """Matches pairs.
+
+        Raises:
+            EmbeddingError: There are no vectors.
+        """
+        for group in _groups(dict.fromkeys(pairs)):
+            await self._add(group)
+
+    async def _add(self, group: Sequence[TextPair]) -> None:
         """Matches pairs whose texts fit into one request; those of an answer that would not are halved."""
         wanted = list(dict.fromkeys(text for pair in group if not blank(*pair) for text in pair))
         try:
-            matrices = await self._embed(wanted)
+            texts = await self._embed(wanted)
         except TooManyTokensError as error:
             if len(group) == 1:
                 self.matched[group[0]] = Undefined(str(error))
                 return
             for half in (group[: len(group) // 2], group[len(group) // 2 :]):
-                await self.add(half)
+                await self._add(half)
             return
         self.matched |= zip(
-            group, await self._run(lambda check: _match_all(group, matrices, check)), strict=True
+            group, await self._run(lambda check: self._match_all(group, texts, check)), strict=True
         )
 
-    async def _embed(self, texts: Sequence[str]) -> Mapping[str, Matrix]:
+    async def _embed(self, texts: Sequence[str]) -> Mapping[str, TokenMatrix]:
         if not texts:
             return {}
-        embedded = await self._embedder.embed_tokens(texts)
-        self.truncated |= zip(texts, embedded.truncated, strict=True)
-        self.model = embedded.model
-        return dict(zip(texts, embedded.matrices, strict=True))
+        embedded = await self._embedder.embed_tokens(texts, self._wanted_layer)
+        self._truncated |= zip(texts, embedded.truncated, strict=True)
+        self.model, self.layer = embedded.model, embedded.layer
+        count = len(texts)
+        parts = (embedded.matrices, embedded.tokens or [()] * count, embedded.special or [(0, 0)] * count)
+        return dict(zip(texts, map(TokenMatrix, *parts), strict=True))
+
+    def _match_all(
+        self, group: Sequence[TextPair], texts: Mapping[str, TokenMatrix], checkpoint: Checkpoint
+    ) -> list[Match | Undefined]:
+        found: list[Match | Undefined] = []
+        for pair in group:
+            checkpoint()
+            if empty := blank(*pair):
+                found.append(empty)
+                continue
+            sides = {"candidate": texts[pair.candidate], "reference": texts[pair.reference]}
+            unread = [name for name, one in sides.items() if len(one.vectors) <= sum(one.special)]
+            found.append(
+                Undefined(f"the {unread[0]} has no tokens that the model reads")
+                if unread
+                else self._match(sides["candidate"], sides["reference"])
+            )
+        return found
 
 
-def _match_all(group: Sequence[TextPair], matrices: Mapping[str, Matrix], checkpoint: Checkpoint) -> Matches:
-    found: Matches = []
-    for pair in group:
-        checkpoint()
-        if empty := blank(*pair):
-            found.append(empty)
-            continue
-        candidate, reference = matrices[pair.candidate], matrices[pair.reference]
-        unread = [name for name, one in (("candidate", candidate), ("reference", reference)) if not len(one)]
-        found.append(
-            Undefined(f"the {unread[0]} has no tokens that the model reads")
-            if unread
-            else match(candidate, reference)
-        )
-    return found
+def _match(candidate: TokenMatrix, reference: TokenMatrix) -> Matched:
+    return match(candidate.vectors, reference.vectors)
 
 
 def _groups(pairs: Iterable[TextPair]) -> Iterator[list[TextPair]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dramaturg.service.errors import Violation, invalid_fields
+from services.alignment.text.bertscore import BERTSCORE, BertScoreOptions, bertscore
 from services.alignment.text.greedy import GREEDY, Run, greedy_matching
 from services.alignment.text.metric import Metric, TextPair, Undefined
 from services.alignment.text.overlap import (
@@ -22,7 +23,7 @@ from services.alignment.text.similarity import Embedder, similarity
 from services.alignment.workers import Checkpoint
 
 EMBEDDING = "embedding"
-"""The similarity of whole texts; it and ``GREEDY`` need another service."""
+"""The similarity of whole texts; it, ``GREEDY`` and ``BERTSCORE`` need another service."""
 
 _OFFLINE: Mapping[str, Callable[[RougeTexts], Metric]] = {
     f"{name}{suffix}": partial(Rouge, variant, figure)
@@ -40,7 +41,7 @@ _OFFLINE: Mapping[str, Callable[[RougeTexts], Metric]] = {
     "meteor-wordnet": lambda _: meteor_with_synonyms(),
     "length": lambda _: Length(),
 }
-METRICS = (*_OFFLINE, EMBEDDING, *GREEDY)
+METRICS = (*_OFFLINE, EMBEDDING, *GREEDY, *BERTSCORE)
 """The names of all metrics."""
 
 
@@ -77,7 +78,11 @@ def chosen(names: Sequence[str]) -> Sequence[str]:
 
 
 async def vector_metrics(
-    names: Sequence[str], pairs: Sequence[TextPair], embedder: Embedder | None, run: Run
+    names: Sequence[str],
+    pairs: Sequence[TextPair],
+    embedder: Embedder | None,
+    run: Run,
+    options: BertScoreOptions,
 ) -> Mapping[str, Metric]:
     """Those of the metrics that need vectors, with the vectors of the pairs or what was made of them.
 
@@ -86,12 +91,15 @@ async def vector_metrics(
         pairs: The texts.
         embedder: Gives the vectors; ``None``: there is none.
         run: Has a thread compute.
+        options: How BERTScore is computed.
     """
     metrics: dict[str, Metric] = {}
     if EMBEDDING in names:
         metrics[EMBEDDING] = await similarity((text for pair in pairs for text in pair), embedder)
     if not GREEDY.keys().isdisjoint(names):
         metrics |= await greedy_matching(pairs, embedder, run)
+    if not BERTSCORE.keys().isdisjoint(names):
+        metrics |= await bertscore(pairs, embedder, run, options)
     return metrics
 
 

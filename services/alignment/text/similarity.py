@@ -46,6 +46,12 @@ class EmbeddedTokens:
     truncated: Sequence[bool]
     """Which texts were longer than the model's window."""
     model: str
+    layer: int = 0
+    """The layer whose hidden states they are, from 1. 0: not stated."""
+    tokens: Sequence[Sequence[str]] = ()
+    """The tokens of each text."""
+    special: Sequence[tuple[int, int]] = ()
+    """How many of the first and last tokens of each text the model added."""
 
 
 class EmbeddingError(Exception):
@@ -66,8 +72,13 @@ class Embedder(Protocol):
             EmbeddingError: It could not be reached, or refused.
         """
 
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
         """Embeds each token of texts, at most ``MAX_TOKEN_TEXTS`` of them.
+
+        Args:
+            texts: The texts.
+            layer: The layer whose hidden states are wanted, from 1, 0 for the last; the tokens that the model
+                adds at the ends are included. None: the last, without them.
 
         Raises:
             EmbeddingError: It could not be reached, refused, or has no vectors of tokens.

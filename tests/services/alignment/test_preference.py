@@ -110,6 +110,43 @@ async def test_length_control_removes_what_length_explains(alignment: AlignmentS
     assert controlled.upper - controlled.lower < 0.2
 
 
+async def test_length_control_is_that_of_alpaca_eval(alignment: AlignmentServiceAsyncStub) -> None:
+    """alpaca-eval 0.6.6 with difficulties, and verbose and concise variants of the baseline: 34.7166 %."""
+    generator = np.random.default_rng(7)
+    difficulty = generator.normal(0, 1, 400)
+    request = pb.MeasurePreferencesRequest(baseline="base", reference_systems=["concise", "verbose"])
+    for system, constant, shift in (("model", -0.8, 0.4), ("concise", 0.0, -0.8), ("verbose", 0.0, 0.9)):
+        longer = generator.normal(shift, 1, 400) * 300
+        odds = constant - 1.2 * np.tanh(longer / longer.std(ddof=1)) + 0.9 * difficulty
+        wins = generator.random(400) < special.expit(odds)
+        for prompt in range(400):
+            request.pairs.add(
+                prompt=str(prompt),
+                first=system,
+                second="base",
+                preference=float(wins[prompt]),
+                first_length=5000 + longer[prompt],
+                second_length=5000,
+                difficulty=difficulty[prompt],
+            )
+
+    async def rate() -> float:
+        (found,) = [
+            one
+            for one in (await alignment.MeasurePreferences(request)).win_rates
+            if one.system == "model" and one.opponent == "base"
+        ]
+        return 100 * float(found.length_controlled_win_rate.value)
+
+    assert await rate() == pytest.approx(34.7166, abs=0.1)
+    # Without the references the package has 34.6776.
+    del request.reference_systems[:]
+    assert await rate() == pytest.approx(34.6776, abs=0.1)
+    request.reference_systems.append("verbose")
+    request.reference_weight = 5
+    assert abs(await rate() - 34.7166) > 0.1
+
+
 async def test_length_control_needs_lengths(alignment: AlignmentServiceAsyncStub) -> None:
     (rate, *_) = (await alignment.MeasurePreferences(tournament(20))).win_rates
     assert rate.length_controlled_win_rate.undefined == "a pair has no lengths"

@@ -195,7 +195,7 @@ async def test_win_rate_of_alpaca_7b(alignment: AlignmentServiceAsyncStub, data_
 async def test_length_controlled_win_rate_of_alpaca_7b(
     alignment: AlignmentServiceAsyncStub, data_dir: Path
 ) -> None:
-    """The leaderboard has 26.295 with its difficulties of prompts and a penalty, here there are neither."""
+    """The leaderboard has 26.295, with difficulties and variants of the baseline that are not released."""
     request = preference_pb2.MeasurePreferencesRequest(baseline="base", resample_count=1)
     for index, row in enumerate(read(data_dir / "agreement" / "alpaca-7b.alpaca_eval_gpt4.annotations.json")):
         request.pairs.add(

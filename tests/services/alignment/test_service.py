@@ -21,6 +21,8 @@ from dramaturg.service.server import Contract
 from dramaturg.testing import serve
 from services.alignment import servicer
 from services.alignment.bootstrap import Resampling
+from services.alignment.text.bertscore import BERTSCORE
+from services.alignment.text.greedy import GREEDY
 from services.alignment.workers import Abandoned, Checkpoint, Workers
 
 if TYPE_CHECKING:
@@ -190,13 +192,13 @@ async def test_texts(alignment: AlignmentServiceAsyncStub) -> None:
     response = await alignment.ScoreText(request)
     first, second = response.scores
     assert first.scores["rouge-2"] == pytest.approx(0.6)
-    vectors = ("embedding", "embedding-greedy", "embedding-greedy-precision", "embedding-greedy-recall")
+    vectors = ("embedding", *GREEDY, *BERTSCORE)
     without = "no EmbeddingService is configured (setting embedding_target)"
     # WordNet may be installed or not.
     undefined = {metric: why for metric, why in first.undefined.items() if metric != "meteor-wordnet"}
     assert undefined == dict.fromkeys(vectors, without)
     assert dict(second.scores) == {"length": 0}
-    assert len(response.methods) == 21
+    assert len(response.methods) == 27
 
 
 async def test_unknown_metrics_are_refused(alignment: AlignmentServiceAsyncStub) -> None:

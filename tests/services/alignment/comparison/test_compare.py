@@ -228,13 +228,17 @@ def test_items_of_a_cluster_count_as_little_as_they_are_worth() -> None:
     assert naive.p < excluded.p / 10
     assert excluded.difference.upper is not None
     assert excluded.difference.lower is not None
-    means = np.array([0] * 12 + [1] * 6 + [-1] * 2)
-    low, high = stats.t.interval(0.95, 19, 0.2, stats.sem(means))
-    # Differences that are mostly 0: Student's interval, widened on the side of the long tail.
-    t = stats.t.ppf(0.975, 19)
-    shift = ((means - 0.2) ** 3).mean() / means.std(ddof=1) ** 2 * (1 + 2 * t**2) / (6 * 20)
+    # Tied differences: Student's interval with a tenth of a cluster at -1 and at 1, and Johnson's shift.
+    tenfold = np.array([0] * 120 + [1] * 61 + [-1] * 21)
+    size, mean, spread, t = 20.2, tenfold.mean(), tenfold.std(), stats.t.ppf(0.975, 19)
+    deviation = spread * (size / (size - 1)) ** 0.5
+    shift = ((tenfold - mean) ** 3).mean() / deviation**2 * (1 + 2 * t**2) / (6 * size)
     assert shift < 0
-    assert (excluded.difference.lower, excluded.difference.upper) == pytest.approx((low + shift, high))
+    reach = t * deviation / size**0.5
+    assert excluded.difference.value == pytest.approx(0.2)
+    assert (excluded.difference.lower, excluded.difference.upper) == pytest.approx(
+        (mean - reach + shift, mean + reach)
+    )
 
 
 def test_runs_that_never_differ_need_enough_items_to_go() -> None:

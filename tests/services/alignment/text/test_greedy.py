@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.alignment.text import greedy
-from services.alignment.text.greedy import GREEDY, GreedyMatching, Matches, greedy_matching, match
+from services.alignment.text.greedy import GREEDY, GreedyMatching, greedy_matching, match
 from services.alignment.text.metric import NotComputed, TextPair, Undefined
 from services.alignment.text.similarity import (
     Embedded,
@@ -25,7 +26,7 @@ def no_checkpoint() -> None:
     pass
 
 
-async def at_once(work: Callable[[Checkpoint], Matches]) -> Matches:
+async def at_once(work: Callable[[Checkpoint], list[Any]]) -> list[Any]:
     return work(no_checkpoint)
 
 
@@ -85,7 +86,7 @@ class WordEmbedder:
     async def embed(self, texts: Sequence[str]) -> Embedded:
         raise NotImplementedError
 
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
         if sum(len(text.split()) for text in texts) > self._most:
             raise TooManyTokensError("too many tokens")
         self.batches.append(texts)
@@ -140,7 +141,7 @@ async def test_answers_that_would_be_too_large_are_asked_for_in_parts() -> None:
 
 
 class NoTokens(WordEmbedder):
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
         raise EmbeddingError("one vector a text")
 
 

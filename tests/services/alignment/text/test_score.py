@@ -12,6 +12,7 @@ from nltk.translate.meteor_score import single_meteor_score  # type: ignore[impo
 from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]  # no stubs exist
 
 from dramaturg.service.errors import ServiceError
+from services.alignment.text.bertscore import BERTSCORE
 from services.alignment.text.greedy import GREEDY
 from services.alignment.text.metric import NotComputed, TextPair
 from services.alignment.text.overlap import Meteor, common_subsequence
@@ -24,7 +25,7 @@ from services.alignment.text.similarity import (
     similarity,
 )
 
-NO_VECTORS = dict.fromkeys((EMBEDDING, *GREEDY), NotComputed("no vectors"))
+NO_VECTORS = dict.fromkeys((EMBEDDING, *GREEDY, *BERTSCORE), NotComputed("no vectors"))
 CAT, MAT = "the cat sat on the mat", "the cat is on the mat"
 
 
@@ -225,7 +226,7 @@ class LetterEmbedder:
         vectors = [vector / max(1.0, float(np.linalg.norm(vector))) for vector in vectors]
         return Embedded(vectors, sum(len(text) > 5 for text in texts), "letters")
 
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+    async def embed_tokens(self, texts: Sequence[str], layer: int | None = None) -> EmbeddedTokens:
         raise NotImplementedError
 
 
