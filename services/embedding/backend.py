@@ -23,6 +23,8 @@ class ModelFacts:
     """The length of a text's vector."""
     token_dimension: int = 0
     """The length of a token's vector; 0 where the backend gives none."""
+    layer_count: int = 0
+    """The number of layers with token vectors; 0 where the backend gives none."""
     weights_sha256: str = ""
     """The SHA-256 of the weights, in lower-case hexadecimal, where they are local."""
 
@@ -40,13 +42,31 @@ class Prepared(Generic[InputT]):
 
 
 @dataclass(frozen=True)
+class TokenChoice:
+    """Which vectors of tokens are wanted."""
+
+    layer: int = 0
+    """The layer whose hidden states they are, from 1. 0: the last."""
+    special: bool = False
+    """Whether the tokens that the model adds at the ends are included."""
+
+
+LAST_LAYER = TokenChoice()
+"""The last hidden states of a text's own tokens."""
+
+
+@dataclass(frozen=True)
 class TokenVectors:
-    """The tokens of one text, without those that the model adds at its ends."""
+    """The tokens of one text."""
 
     tokens: Sequence[str]
     """The tokens as the model splits the text."""
     values: Floats
     """Their vectors, each of length 1, (tokens, dimension)."""
+    leading: int = 0
+    """How many of the first tokens the model added."""
+    trailing: int = 0
+    """How many of the last tokens the model added."""
 
 
 class EmbeddingBackend(Protocol[InputT]):
@@ -77,7 +97,7 @@ class EmbeddingBackend(Protocol[InputT]):
     async def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension). The model is loaded."""
 
-    async def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
+    async def encode_tokens(self, inputs: Sequence[InputT], choice: TokenChoice) -> Sequence[TokenVectors]:
         """Encodes one batch token by token. The model is loaded.
 
         Raises:

@@ -93,27 +93,32 @@ class Bert:
         return int(self._words.shape[1])
 
     @property
+    def layer_count(self) -> int:
+        return len(self._layers)
+
+    @property
     def window(self) -> int:
         """The maximum number of tokens of a text."""
         return int(self._positions.shape[0])
 
-    def __call__(self, ids: NDArray[np.int64], mask: NDArray[np.bool_]) -> Floats:
+    def __call__(self, ids: NDArray[np.int64], mask: NDArray[np.bool_], layer: int = 0) -> Floats:
         """Encodes a batch.
 
         Args:
             ids: Token ids, (batch, length), padded at the end.
             mask: Which of them are tokens and not padding, (batch, length).
+            layer: The layer, from 1. 0: the last.
 
         Returns:
-            The last hidden states, (batch, length, dimension). Those of padding mean nothing.
+            The hidden states of the layer, (batch, length, dimension). Those of padding mean nothing.
         """
         hidden = self._norm(self._words[ids] + self._positions[: ids.shape[1]])
         bias = None if mask.all() else np.where(mask, np.float32(0), np.float32(-1e30))[:, None, None, :]
-        for layer in self._layers:
-            attended = layer.attention_output(self._attend(layer.query_key_value(hidden), bias))
+        for one in self._layers[: layer or None]:
+            attended = one.attention_output(self._attend(one.query_key_value(hidden), bias))
             attended += hidden
-            hidden = layer.attention_norm(attended)
-            hidden = _feed_forward(layer, hidden)
+            hidden = one.attention_norm(attended)
+            hidden = _feed_forward(one, hidden)
         return hidden
 
     def _attend(self, query_key_value: Floats, bias: Floats | None) -> Floats:

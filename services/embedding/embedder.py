@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic
 
-from services.embedding.backend import EmbeddingBackend, Floats, InputT, ModelFacts, TokenVectors
+from services.embedding.backend import (
+    LAST_LAYER,
+    EmbeddingBackend,
+    Floats,
+    InputT,
+    ModelFacts,
+    TokenChoice,
+    TokenVectors,
+)
 
 _OVERHEAD = 400
 """Bytes of an entry besides its vector: key, array header and table slots."""
@@ -102,6 +110,10 @@ class TokensTooLargeError(Exception):
         self.actual = actual
 
 
+class NoSuchLayerError(Exception):
+    """The model does not have the requested layer; the message has the number of its layers."""
+
+
 class Embedder(Generic[InputT]):
     """Shares one backend and one cache among all requests.
 
@@ -149,14 +161,17 @@ class Embedder(Generic[InputT]):
         """Whether token vectors are available."""
         return self._backend.gives_tokens
 
-    async def embed_tokens(self, texts: Sequence[str]) -> EmbeddedTokens:
+    async def embed_tokens(self, texts: Sequence[str], choice: TokenChoice = LAST_LAYER) -> EmbeddedTokens:
         """Embeds the tokens of texts. Nothing is kept: a text's take hundreds of times the room of its own.
 
         Raises:
             WeightsMissingError: the model cannot be loaded.
+            NoSuchLayerError: the model does not have the layer.
             TokensTooLargeError: there are too many tokens.
         """
         facts = await self._backend.load()
+        if choice.layer > facts.layer_count:
+            raise NoSuchLayerError(f"is {choice.layer}; {facts.name!r} has {facts.layer_count} layers")
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         prepared = await self._backend.prepare(list(places))
         length = sum(prepared[places[text]].length for text in texts)
@@ -165,7 +180,7 @@ class Embedder(Generic[InputT]):
         found: dict[int, TokenVectors] = {}
         for batch in plan_batches([text.length for text in prepared], self._batch_tokens):
             async with self._turns:
-                rows = await self._backend.encode_tokens([prepared[place].input for place in batch])
+                rows = await self._backend.encode_tokens([prepared[place].input for place in batch], choice)
             found |= zip(batch, rows, strict=True)
         return EmbeddedTokens(
             [found[places[text]] for text in texts],

@@ -13,7 +13,7 @@ import openai
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.settings import SettingsError
-from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
+from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.settings import EmbeddingSettings, EndpointSettings
 
 _UNUSED_KEY = "none"  # the package insists on a key; endpoints without credentials ignore it
@@ -93,7 +93,7 @@ class EndpointBackend:
             raise self._broken(f"vectors of {vectors.shape[1]} members after some of {self._facts.dimension}")
         return vectors
 
-    async def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+    async def encode_tokens(self, inputs: Sequence[str], choice: TokenChoice) -> Sequence[TokenVectors]:
         """There are none.
 
         Raises:

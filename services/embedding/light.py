@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from tokenizers import Tokenizer
 
-from services.embedding.backend import Floats, Prepared, TokenVectors
+from services.embedding.backend import LAST_LAYER, Floats, Prepared, TokenChoice, TokenVectors
 from services.embedding.bert import Bert, BertConfig
 from services.embedding.weights import WEIGHTS_FILE, WeightsMissingError
 
@@ -51,6 +51,10 @@ class LightEncoder:
         return self._bert.dimension
 
     @property
+    def layer_count(self) -> int:
+        return self._bert.layer_count
+
+    @property
     def window(self) -> int:
         """The most word pieces of a text, the two at its ends included; the rest is cut off."""
         return self._window
@@ -68,25 +72,33 @@ class LightEncoder:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         return vectors
 
-    def encode_tokens(self, inputs: Sequence[TokenIds]) -> list[TokenVectors]:
-        """The word pieces of texts and their last hidden states, scaled to length 1."""
-        hidden, _ = self._hidden(inputs)
+    def encode_tokens(
+        self, inputs: Sequence[TokenIds], choice: TokenChoice = LAST_LAYER
+    ) -> list[TokenVectors]:
+        """The word pieces of texts and their hidden states, scaled to length 1."""
+        hidden, _ = self._hidden(inputs, choice.layer)
         hidden /= np.linalg.norm(hidden, axis=2, keepdims=True)
         # The first and the last piece represent the text's two ends.
+        ends = int(choice.special)
         return [
-            TokenVectors(self._pieces(ids[1:-1]), text[1 : len(ids) - 1].copy())
+            TokenVectors(
+                self._pieces(ids[1 - ends : len(ids) - 1 + ends]),
+                text[1 - ends : len(ids) - 1 + ends].copy(),
+                leading=ends,
+                trailing=ends,
+            )
             for text, ids in zip(hidden, inputs, strict=True)
         ]
 
     def _pieces(self, ids: TokenIds) -> list[str]:
         return [str(self._tokenizer.id_to_token(piece)) for piece in ids]
 
-    def _hidden(self, inputs: Sequence[TokenIds]) -> tuple[Floats, NDArray[np.bool_]]:
+    def _hidden(self, inputs: Sequence[TokenIds], layer: int = 0) -> tuple[Floats, NDArray[np.bool_]]:
         lengths = np.array([len(ids) for ids in inputs])
         mask = np.arange(lengths.max()) < lengths[:, None]
         ids = np.zeros(mask.shape, dtype=np.int64)
         ids[mask] = np.concatenate([np.asarray(row, dtype=np.int64) for row in inputs])
-        return self._bert(ids, mask), mask
+        return self._bert(ids, mask, layer), mask
 
 
 def _encodable(text: str) -> str:

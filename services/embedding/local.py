@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from services.embedding.backend import Floats, InputT, ModelFacts, Prepared, TokenVectors
+from services.embedding.backend import Floats, InputT, ModelFacts, Prepared, TokenChoice, TokenVectors
 
 ResultT = TypeVar("ResultT")
 
@@ -24,13 +24,16 @@ class Encoder(Protocol[InputT]):
     @property
     def token_dimension(self) -> int: ...
 
+    @property
+    def layer_count(self) -> int: ...
+
     def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[InputT]]:
         """Tokenizes texts."""
 
     def encode(self, inputs: Sequence[InputT]) -> Floats:
         """Encodes one batch into vectors of length 1, (batch, dimension)."""
 
-    def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]: ...
+    def encode_tokens(self, inputs: Sequence[InputT], choice: TokenChoice) -> Sequence[TokenVectors]: ...
 
 
 class LocalBackend(Generic[InputT]):
@@ -92,10 +95,10 @@ class LocalBackend(Generic[InputT]):
         encoder = self._loaded()
         return await self._in_thread(partial(encoder.encode, inputs))
 
-    async def encode_tokens(self, inputs: Sequence[InputT]) -> Sequence[TokenVectors]:
+    async def encode_tokens(self, inputs: Sequence[InputT], choice: TokenChoice) -> Sequence[TokenVectors]:
         """Encodes the tokens of one batch; see ``encode``."""
         encoder = self._loaded()
-        return await self._in_thread(partial(encoder.encode_tokens, inputs))
+        return await self._in_thread(partial(encoder.encode_tokens, inputs, choice))
 
     async def close(self) -> None:
         """Stops the threads after their current batch."""
@@ -104,7 +107,9 @@ class LocalBackend(Generic[InputT]):
     async def _load_once(self) -> ModelFacts:
         encoder, digest = await self._in_thread(self._load)
         self._encoder = encoder
-        self._facts = ModelFacts(self._model, encoder.dimension, encoder.token_dimension, digest)
+        self._facts = ModelFacts(
+            self._model, encoder.dimension, encoder.token_dimension, encoder.layer_count, digest
+        )
         return self._facts
 
     def _loaded(self) -> Encoder[InputT]:

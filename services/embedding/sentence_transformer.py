@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from services.embedding.backend import Floats, Prepared, TokenVectors
+from services.embedding.backend import LAST_LAYER, Floats, Prepared, TokenChoice, TokenVectors
 from services.embedding.weights import WEIGHTS_FILE, WeightsMissingError, verify
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ class SentenceTransformerEncoder:
         """The length of a token's vector: the output of the encoder, before pooling and projection."""
         return self._token_dimension
 
+    @property
+    def layer_count(self) -> int:
+        return int(self._model[0].auto_model.config.num_hidden_layers)
+
     def prepare(self, texts: Sequence[str]) -> list[Prepared[str]]:
         """Counts the tokens of texts, those at their ends included; the library cuts them itself."""
         window = self._model.max_seq_length
@@ -61,24 +65,51 @@ class SentenceTransformerEncoder:
         )
         return np.asarray(vectors, dtype=np.float32)
 
-    def encode_tokens(self, inputs: Sequence[str]) -> list[TokenVectors]:
-        """The tokens of texts and their last hidden states, scaled to length 1.
+    def encode_tokens(self, inputs: Sequence[str], choice: TokenChoice = LAST_LAYER) -> list[TokenVectors]:
+        """The tokens of texts and their hidden states, scaled to length 1.
 
         A prompt that the model declares for whole texts is not put before them.
         """
+        if choice.layer:
+            return self._layer(inputs, choice)
         # Without an output value the library returns everything, including token ids.
         texts = self._model.encode(
             list(inputs), prompt="", batch_size=len(inputs), output_value=None, show_progress_bar=False
         )
-        return [self._tokens(text) for text in texts]
+        return [self._tokens(text, special=choice.special) for text in texts]
 
-    def _tokens(self, text: Mapping[str, Tensor]) -> TokenVectors:
+    def _layer(self, inputs: Sequence[str], choice: TokenChoice) -> list[TokenVectors]:
+        import torch
+
+        read = self._model.tokenizer(
+            list(inputs),
+            padding=True,
+            truncation=True,
+            max_length=self._model.max_seq_length,
+            return_tensors="pt",
+        ).to(self._model.device)
+        with torch.no_grad():
+            states = self._model[0].auto_model(**read, output_hidden_states=True).hidden_states[choice.layer]
+        return [
+            self._tokens(
+                {"attention_mask": mask, "input_ids": ids, "token_embeddings": values}, special=choice.special
+            )
+            for mask, ids, values in zip(read["attention_mask"], read["input_ids"], states, strict=True)
+        ]
+
+    def _tokens(self, text: Mapping[str, Tensor], *, special: bool) -> TokenVectors:
         real = text["attention_mask"].bool()
         ids = text["input_ids"][real].tolist()
-        own = slice(self._added_before, len(ids) - self._added_after)
+        first, last = (0, 0) if special else (self._added_before, self._added_after)
+        own = slice(first, len(ids) - last)
         values: Floats = text["token_embeddings"][real][own].float().cpu().numpy()
         values = values / np.linalg.norm(values, axis=1, keepdims=True)
-        return TokenVectors(self._model.tokenizer.convert_ids_to_tokens(ids[own]), values)
+        return TokenVectors(
+            self._model.tokenizer.convert_ids_to_tokens(ids[own]),
+            values,
+            leading=self._added_before if special else 0,
+            trailing=self._added_after if special else 0,
+        )
 
 
 def load_sentence_transformer(

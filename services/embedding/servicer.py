@@ -15,12 +15,14 @@ from dramaturg.api.embedding.v1.embedding_service_pb2 import (
     EmbedTokensRequest,
     EmbedTokensResponse,
 )
-from dramaturg.service.errors import ServiceError
+from dramaturg.service.errors import ServiceError, invalid
+from services.embedding.backend import TokenChoice
 from services.embedding.embedder import (
     MAX_TOKEN_BYTES,
     Embedded,
     EmbeddedTokens,
     Embedder,
+    NoSuchLayerError,
     TokensTooLargeError,
 )
 from services.embedding.weights import WeightsMissingError
@@ -53,12 +55,15 @@ class EmbeddingServicer(embedding_service_pb2_grpc.EmbeddingServiceServicer):
         if not self._embedder.gives_tokens:
             raise _no_tokens(self._embedder.model)
         try:
-            embedded = await self._embedder.embed_tokens(request.texts)
+            choice = TokenChoice(request.layer, special=request.with_special_tokens)
+            embedded = await self._embedder.embed_tokens(request.texts, choice)
         except WeightsMissingError as missing:
             raise _weights_missing(missing) from missing
+        except NoSuchLayerError as error:
+            raise invalid("layer", str(error)) from error
         except TokensTooLargeError as error:
             raise _too_large(error) from error
-        return await _encode_tokens(embedded)
+        return await _encode_tokens(embedded, request.layer or embedded.facts.layer_count)
 
     def _check_model(self, model: str) -> None:
         if model not in {"", self._embedder.model}:
@@ -76,13 +81,22 @@ async def _encode(embedded: Embedded) -> EmbedResponse:
     return response
 
 
-async def _encode_tokens(embedded: EmbeddedTokens) -> EmbedTokensResponse:
+async def _encode_tokens(embedded: EmbeddedTokens, layer: int) -> EmbedTokensResponse:
     facts = embedded.facts
     response = EmbedTokensResponse(
-        model=facts.name, weights_sha256=facts.weights_sha256, dimension=facts.token_dimension
+        model=facts.name,
+        weights_sha256=facts.weights_sha256,
+        dimension=facts.token_dimension,
+        layer=layer,
     )
     for text, truncated in zip(embedded.texts, embedded.truncated, strict=True):
-        response.texts.add(tokens=text.tokens, values=text.values.ravel().tolist(), truncated=truncated)
+        response.texts.add(
+            tokens=text.tokens,
+            values=text.values.ravel().tolist(),
+            truncated=truncated,
+            leading_special_count=text.leading,
+            trailing_special_count=text.trailing,
+        )
         # A text's numbers take milliseconds: other calls get their turn between.
         await asyncio.sleep(0)
     return response

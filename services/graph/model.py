@@ -87,8 +87,9 @@ def sinks(graph: ScriptGraph) -> list[str]:
 
 def max_degree(graph: ScriptGraph) -> int:
     """The largest number of edges into, or out of, one event (proScript, section 4)."""
-    degrees = (max(graph.in_degree(event), graph.out_degree(event)) for event in graph)
-    return max(degrees, default=0)
+    return max(
+        (degree for degrees in (graph.in_degree(), graph.out_degree()) for _, degree in degrees), default=0
+    )
 
 
 Matrix = tuple[tuple[bool, ...], ...]

@@ -21,6 +21,26 @@ class Order:
     graph: ScriptGraph
 
     @cached_property
+    def topological(self) -> list[str]:
+        """The events, each before its successors. Events on a cycle, or after one, are missing (Kahn, 1962).
+
+        Most graphs are small and acyclic, and algorithms of networkx cost more to call than to run on them.
+        """
+        waits = dict(self.graph.in_degree())
+        ready = [event for event, degree in waits.items() if not degree]
+        for event in ready:
+            for following in self.graph.successors(event):
+                waits[following] -= 1
+                if not waits[following]:
+                    ready.append(following)
+        return ready
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether there is no cycle, self-loops included."""
+        return len(self.topological) == len(self.graph)
+
+    @cached_property
     def condensation(self) -> nx.DiGraph[int]:
         """The graph of strongly connected components; always acyclic."""
         return nx.condensation(self.graph)
@@ -28,6 +48,8 @@ class Order:
     @cached_property
     def cyclic_components(self) -> list[list[str]]:
         """The events of each strongly connected component with a cycle, in the graph's order."""
+        if self.acyclic:
+            return []
         component_of = self.condensation.graph["mapping"]
         members: dict[int, list[str]] = {}
         for event in self.graph:
@@ -38,11 +60,6 @@ class Order:
             if len(events) > 1 or self.graph.has_edge(events[0], events[0])
         ]
 
-    @property
-    def acyclic(self) -> bool:
-        """Whether there is no cycle, self-loops included."""
-        return not self.cyclic_components
-
     @cached_property
     def bit(self) -> dict[str, int]:
         return {event: 1 << index for index, event in enumerate(self.graph)}
@@ -50,6 +67,16 @@ class Order:
     @cached_property
     def after(self) -> dict[str, int]:
         """For each event the bit set of events reachable by at least one edge."""
+        if not self.acyclic:
+            return self._after_with_cycles()
+        reach: dict[str, int] = {}
+        for event in reversed(self.topological):
+            reach[event] = 0
+            for following in self.graph.successors(event):
+                reach[event] |= self.bit[following] | reach[following]
+        return reach
+
+    def _after_with_cycles(self) -> dict[str, int]:
         looped = {event for events in self.cyclic_components for event in events}
         inside: dict[int, int] = {}
         beyond: dict[int, int] = {}
@@ -67,7 +94,13 @@ class Order:
     @property
     def depth(self) -> int:
         """The number of edges of the longest path; events on a common cycle count as one."""
-        return int(nx.dag_longest_path_length(self.condensation))
+        if not self.acyclic:
+            return int(nx.dag_longest_path_length(self.condensation))
+        longest = dict.fromkeys(self.graph, 0)
+        for event in self.topological:
+            for following in self.graph.successors(event):
+                longest[following] = max(longest[following], longest[event] + 1)
+        return max(longest.values(), default=0)
 
     def shortcut_edges(self) -> list[Edge]:
         """The edges that a longer path makes redundant, in order.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,8 +14,9 @@ from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest, Genera
 from dramaturg.judge.answers import UnclearAnswerError
 from dramaturg.judge.excerpts import Excerpt
 from dramaturg.judge.fence import fence
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker
 from dramaturg.judge.prompts import PromptLibrary
+from dramaturg.judge.provenance import merge
 from dramaturg.judge.shapes import ListOf, Record, Text
 from services.roles.settings import SourceLimits
 
@@ -26,7 +28,7 @@ MAX_TYPE_LENGTH = 200
 MAX_DESCRIPTION_LENGTH = 2000
 """The most characters of its description."""
 
-_ORIGINS = {
+ORIGINS = {
     COARSE: pair_judge_service_pb2.ROLE_ORIGIN_SUBJECTIVE_COARSE,
     FINE: pair_judge_service_pb2.ROLE_ORIGIN_SUBJECTIVE_FINE,
 }
@@ -48,6 +50,8 @@ class RolesForm:
 
     counts: Mapping[str, int]
     """How many are asked for of each kind; none of them 0, coarse before fine."""
+    known: tuple[Role, ...] = ()
+    """The roles that the others differ from by wording."""
 
     @property
     def name(self) -> str:
@@ -74,7 +78,7 @@ class RolesForm:
             raise UnclearAnswerError("the answer is no JSON object")
         roles: list[Role] = []
         dropped: list[str] = []
-        wordings: set[str] = set()
+        wordings = set(map(wording, self.known))
         for kind, wanted in self.counts.items():
             taken = 0
             for entry in _entries(value, kind):
@@ -119,7 +123,7 @@ def _role(entry: Any, kind: str) -> Role | None:
     return Role(
         type=" ".join(title.split()),
         description=" ".join(description.split()),
-        origin=_ORIGINS[kind],
+        origin=ORIGINS[kind],
     )
 
 
@@ -168,27 +172,60 @@ class RoleGenerator:
         self._limits = limits
 
     async def generate(self, request: GenerateRolesRequest) -> GenerateRolesResponse:
-        """Generates roles. A response without roles has the reason in ``failure``.
+        """Generates roles, and asks once more for those that are missing.
+
+        A response without roles has the reason in ``failure``.
 
         Raises:
             ServiceError: The model call failed.
         """
         asked = {COARSE: request.coarse_count, FINE: request.fine_count}
         counts = {kind: count for kind, count in asked.items() if count} or DEFAULT_COUNTS
+        answer = await self._ask(request, counts)
+        if answer.value is None:
+            return GenerateRolesResponse(failure=_failure(answer), provenance=answer.provenance)
+        roles, dropped, provenance = answer.value.roles, answer.value.dropped, answer.provenance
+        found = Counter(role.origin for role in roles)
+        missing = {
+            kind: count - found[ORIGINS[kind]]
+            for kind, count in counts.items()
+            if count > found[ORIGINS[kind]]
+        }
+        if missing:
+            again = await self._ask(request, missing, roles)
+            provenance = merge([provenance, again.provenance])
+            if again.value is None:
+                dropped = (*dropped, f"asked once more: {_failure(again)}")
+            else:
+                roles = tuple(
+                    sorted((*roles, *again.value.roles), key=lambda role: role.origin != ORIGINS[COARSE])
+                )
+                dropped = (*dropped, *again.value.dropped)
+        return GenerateRolesResponse(
+            roles=roles,
+            dropped=dropped,
+            failure="" if roles else "The model's answer holds no role.",
+            provenance=provenance,
+        )
+
+    async def _ask(
+        self, request: GenerateRolesRequest, counts: Mapping[str, int], known: tuple[Role, ...] = ()
+    ) -> Answer[NamedRoles]:
         source = Excerpt((fence("text", request.source, limit=self._limits.source),))
+        wanted = " and ".join(f"{count} {kind}" for kind, count in counts.items())
+        if known:
+            named = "\n".join(f"{role.type}: {role.description}" for role in known)
+            shown = fence("readers", named, limit=self._limits.source).text
+            wanted += f", besides the following, who are named already\n{shown}\n"
         values = {
             _SOURCE: source.text,
             _KINDS: self._prompt.definitions(list(counts)),
-            _COUNTS: " and ".join(f"{count} {kind}" for kind, count in counts.items()),
+            _COUNTS: wanted,
         }
-        answer = await self._asker.ask(self._prompt, values, RolesForm(counts), request.options)
+        answer = await self._asker.ask(self._prompt, values, RolesForm(counts, known), request.options)
         answer.provenance.parameters.update(source.parameters)
-        if answer.value is None:
-            failure = answer.abstention.explanation if answer.abstention else ""
-            return GenerateRolesResponse(failure=failure, provenance=answer.provenance)
-        return GenerateRolesResponse(
-            roles=answer.value.roles,
-            dropped=answer.value.dropped,
-            failure="" if answer.value.roles else "The model's answer holds no role.",
-            provenance=answer.provenance,
-        )
+        return answer
+
+
+def _failure(answer: Answer[NamedRoles]) -> str:
+    return answer.abstention.explanation if answer.abstention else ""

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dramaturg.judge import roles
+from dramaturg.judge.answers import STEP_NOTES
 from dramaturg.judge.apps import AgentApp
 from dramaturg.judge.contracts import judge_contract
 from dramaturg.judge.criteria_judge import CONSTRAINTS, CriteriaJudge, load_criteria_prompt
 from dramaturg.judge.llm import Asker
 from dramaturg.judge.prompts import PromptLibrary
-from dramaturg.judge.shapes import ListOf, Number, Record, Text
+from dramaturg.judge.step_notes import SHAPE
 from dramaturg.service.contract import Contract
 from services.agents.execute.settings import ExecuteSettings
 
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
 
 PROMPTS = Path(__file__).parent / "prompts"
 """The folder of the service's prompts."""
-_REASONING = {
-    "walk": ListOf(
-        Record(
-            {
-                "step": Number("the step's number; one entry for each step"),
-                "needs": Text("what it needs, and whether that is there", optional=True),
-                "after": Text("what there is afterwards", optional=True),
-            }
-        )
-    )
-}
 
 
 class App(AgentApp[ExecuteSettings]):
@@ -50,7 +40,7 @@ class App(AgentApp[ExecuteSettings]):
                 asker=asker,
                 limits=self._settings.excerpts,
                 prompt=load_criteria_prompt(library, "execute", criteria, shown=(CONSTRAINTS,)),
-                reasoning=_REASONING,
+                reasoning={STEP_NOTES: SHAPE},
             )
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite
 
 import grpc
@@ -43,18 +43,18 @@ def decode_graph(message: script_graph_pb2.ScriptGraph, field: str) -> ScriptGra
     violations: list[Violation] = []
     graph = new_graph(message.id, message.scenario)
     for index, event in enumerate(message.events):
-        wrong = list(_event_violations(event, f"{field}.events[{index}]"))
+        wrong = _event_violations(event)
         if event.id in graph:
-            wrong.append(Violation(f"{field}.events[{index}].id", f"{event.id!r} names an earlier event too"))
-        violations += wrong
-        if not wrong:
+            wrong.append(Violation("id", f"{event.id!r} names an earlier event too"))
+        if wrong:
+            violations += _below(f"{field}.events[{index}]", wrong)
+        else:
             add_event(graph, event.id, event.text, _minutes(event))
     for index, edge in enumerate(message.edges):
-        path = f"{field}.edges[{index}]"
-        wrong = [*_id_violations(edge.source_id, f"{path}.source_id")]
-        wrong += _id_violations(edge.target_id, f"{path}.target_id")
-        violations += wrong
-        if not wrong:
+        wrong = [*_id_violations("source_id", edge.source_id), *_id_violations("target_id", edge.target_id)]
+        if wrong:
+            violations += _below(f"{field}.edges[{index}]", wrong)
+        else:
             add_edge(graph, edge.source_id, edge.target_id)
     if violations:
         raise invalid_fields(violations[:MAX_VIOLATIONS])
@@ -67,9 +67,9 @@ def decode_event(message: script_graph_pb2.Event, field: str) -> NewEvent:
     Raises:
         ServiceError: INVALID_ARGUMENT with every violation.
     """
-    violations = list(_event_violations(message, field))
+    violations = _event_violations(message)
     if violations:
-        raise invalid_fields(violations)
+        raise invalid_fields(_below(field, violations))
     return NewEvent(message.id, message.text, _minutes(message))
 
 
@@ -77,20 +77,27 @@ def _minutes(event: script_graph_pb2.Event) -> float | None:
     return event.duration_minutes if event.HasField("duration_minutes") else None
 
 
-def _event_violations(event: script_graph_pb2.Event, field: str) -> Iterable[Violation]:
-    yield from _id_violations(event.id, f"{field}.id")
+def _event_violations(event: script_graph_pb2.Event) -> list[Violation]:
+    """The violations of an event, with paths relative to it."""
+    found = [*_id_violations("id", event.id)]
     if len(event.text) > MAX_TEXT_LENGTH:
-        yield Violation(f"{field}.text", f"has {len(event.text)} code points; at most {MAX_TEXT_LENGTH}")
+        found.append(Violation("text", f"has {len(event.text)} code points; at most {MAX_TEXT_LENGTH}"))
     minutes = _minutes(event)
     if minutes is not None and not (isfinite(minutes) and 0 <= minutes <= MAX_MINUTES):
-        yield Violation(f"{field}.duration_minutes", f"is {minutes}; from 0 to {MAX_MINUTES:g}")
+        found.append(Violation("duration_minutes", f"is {minutes}; from 0 to {MAX_MINUTES:g}"))
+    return found
 
 
-def _id_violations(event: str, field: str) -> Iterable[Violation]:
+def _id_violations(field: str, event: str) -> Sequence[Violation]:
     if not event.strip():
-        yield Violation(field, "is required")
-    elif len(event) > MAX_ID_LENGTH:
-        yield Violation(field, f"has {len(event)} code points; at most {MAX_ID_LENGTH}")
+        return [Violation(field, "is required")]
+    if len(event) > MAX_ID_LENGTH:
+        return [Violation(field, f"has {len(event)} code points; at most {MAX_ID_LENGTH}")]
+    return ()
+
+
+def _below(path: str, violations: Iterable[Violation]) -> list[Violation]:
+    return [violation._replace(field=f"{path}.{violation.field}") for violation in violations]
 
 
 def too_large(error: TooLargeError) -> ServiceError:

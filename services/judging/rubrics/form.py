@@ -41,6 +41,17 @@ class VerdictSection:
         return (passed if outcome == PASS else failed)(criterion, rationale=reason)
 
 
+class _ScoreRecord(Record):
+    """A record of which a score alone is enough, and the verdict "unsure" without one."""
+
+    def schema(self, *, accepted: bool = False) -> dict[str, Any]:
+        schema = super().schema(accepted=accepted)
+        if accepted:
+            is_unsure = {"properties": {"verdict": {"const": UNSURE}}, "required": ["verdict"]}
+            schema |= {"required": [], "anyOf": [{"required": ["score"]}, is_unsure]}
+        return schema
+
+
 @dataclass(frozen=True)
 class ScoreSection:
     """A section with a reason, whether there is a score, and the score. It is a whole number on the scale."""
@@ -53,7 +64,7 @@ class ScoreSection:
         """Reason, state, score."""
         hint = f"the score, a whole number from {self.lowest} to {self.highest}"
         scale = Scale(hint, self.lowest, self.highest)
-        return Record({"reason": _REASON, "verdict": _STATE, "score": scale})
+        return _ScoreRecord({"reason": _REASON, "verdict": _STATE, "score": scale})
 
     def parse(self, criterion: str, value: Any) -> Verdict:
         """Reads the section."""
@@ -61,7 +72,7 @@ class ScoreSection:
         reason = stated_text(value, "reason")
         if state == UNSURE:
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE, reason)
-        score = value.get("score") if state == SCORED else None
+        score = value.get("score") if state in (SCORED, None) and isinstance(value, dict) else None
         # In Python, True and False are ints.
         if not isinstance(score, int) or isinstance(score, bool):
             return abstained(criterion, verdict_pb2.ABSTAIN_REASON_UNPARSABLE, MALFORMED)

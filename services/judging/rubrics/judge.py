@@ -10,17 +10,16 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION
-from dramaturg.judge.answers import VerdictsForm
 from dramaturg.judge.batches import JudgeBatch, JudgeItem
+from dramaturg.judge.criteria_judge import verdicts_of
 from dramaturg.judge.excerpts import (
     Excerpt,
     ExcerptLimits,
     constraints_excerpt,
     goal_excerpt,
-    notices,
 )
 from dramaturg.judge.fence import fence, visible
-from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Answer, Asker, Question
+from dramaturg.judge.llm import ANSWER_PLACEHOLDER, Asker, Question
 from dramaturg.judge.prompts import Prompt, PromptLibrary
 from dramaturg.judge.protocols import ANY_CRITERION, CALLS_MODELS
 from dramaturg.judge.verdicts import abstained
@@ -90,7 +89,7 @@ class LlmRubricJudge:
                 else:
                     yield (
                         items[index],
-                        _assessment(batch, _verdicts(questions[index], answer), answer.provenance),
+                        _assessment(batch, verdicts_of(questions[index], answer, list), answer.provenance),
                     )
 
     def _questions(
@@ -130,17 +129,6 @@ def _definition(batch: JudgeBatch, criterion: str) -> str:
         ordered = sorted(scale.anchors, key=lambda anchor: -anchor.value)
         lines += [f"{anchor.value}: {anchor.meaning}" for anchor in ordered]
     return visible("\n".join(lines))[0].replace("\n", "\n  ")
-
-
-def _verdicts(question: Question[list[Verdict]], answer: Answer[list[Verdict]]) -> Sequence[Verdict]:
-    if answer.abstention is not None:
-        assert isinstance(question.form, VerdictsForm)
-        return [abstained(name, *answer.abstention) for name in question.form.sections]
-    verdicts = answer.value or []
-    if notice := notices(question.shown):
-        for verdict in verdicts:
-            verdict.rationale = f"{verdict.rationale} {notice}".strip()
-    return verdicts
 
 
 def _assessment(batch: JudgeBatch, verdicts: Sequence[Verdict], provenance: Provenance) -> Assessment:

@@ -65,7 +65,7 @@ async def test_the_critic_points_at_steps(agents: Agents) -> None:
 async def test_the_executor_judges_constraint_by_constraint(agents: Agents) -> None:
     agents.generation.reply = lambda _: completion(
         {
-            "walk": "...",
+            "walk": [{"step": 1, "needs": "a kettle", "after": "hot water", "possible": "yes"}],
             "satisfies_constraints": items("constraint", ["pass", "fail"], "fail", steps=[]),
             "completes_goal": section("unsure"),
             "order_correct": section("pass"),
@@ -76,6 +76,9 @@ async def test_the_executor_judges_constraint_by_constraint(agents: Agents) -> N
     assert assessment.verdicts[0].findings[0].constraint == "in five minutes"
     assert assessment.verdicts[0].score == 0.5
     assert assessment.verdicts[1].abstain_reason == verdict_pb2.ABSTAIN_REASON_LOW_CONFIDENCE
+    [note] = assessment.step_notes
+    assert (note.step_index, note.needs, note.leaves) == (0, "a kettle", "hot water")
+    assert note.outcome == verdict_pb2.OUTCOME_PASS
 
 
 async def test_without_constraints_the_executor_abstains_from_them_alone(agents: Agents) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from services.embedding.backend import Floats, ModelFacts, Prepared, TokenVectors
+from services.embedding.backend import Floats, ModelFacts, Prepared, TokenChoice, TokenVectors
 from services.embedding.embedder import MAX_TOKEN_BYTES, Embedder, TokensTooLargeError, VectorCache
 
 
@@ -37,7 +37,7 @@ class CountingBackend:
         self.encoded += inputs
         return np.array([[len(text), 1] for text in inputs], dtype=np.float32)
 
-    async def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+    async def encode_tokens(self, inputs: Sequence[str], choice: TokenChoice) -> Sequence[TokenVectors]:
         rows = await self.encode(inputs)
         return [
             TokenVectors(list(text), np.repeat(row[None], len(text), axis=0))

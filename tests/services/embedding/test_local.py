@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from services.embedding.backend import Floats, Prepared, TokenVectors
+from services.embedding.backend import LAST_LAYER, Floats, Prepared, TokenChoice, TokenVectors
 from services.embedding.local import LocalBackend
 
 
 class Encoder:
     dimension = 1
     token_dimension = 1
+    layer_count = 1
 
     def prepare(self, texts: Sequence[str]) -> Sequence[Prepared[str]]:
         return [Prepared(text, len(text), truncated=False) for text in texts]
@@ -21,7 +22,7 @@ class Encoder:
     def encode(self, inputs: Sequence[str]) -> Floats:
         return np.ones((len(inputs), 1), dtype=np.float32)
 
-    def encode_tokens(self, inputs: Sequence[str]) -> Sequence[TokenVectors]:
+    def encode_tokens(self, inputs: Sequence[str], choice: TokenChoice) -> Sequence[TokenVectors]:
         return [TokenVectors(list(text), np.ones((len(text), 1), dtype=np.float32)) for text in inputs]
 
 
@@ -69,7 +70,7 @@ async def test_nothing_is_encoded_before_the_model_is_loaded() -> None:
     with pytest.raises(RuntimeError, match="load"):
         await backend.encode(["a"])
     with pytest.raises(RuntimeError, match="load"):
-        await backend.encode_tokens(["a"])
+        await backend.encode_tokens(["a"], LAST_LAYER)
 
 
 async def test_many_texts_are_prepared_in_order() -> None:

@@ -78,6 +78,23 @@ async def test_both_engines_give_the_same_vectors_of_the_same_tokens() -> None:
 
 
 @pytest.mark.usefixtures("_library")
+@pytest.mark.parametrize("layer", [0, 3, 6])
+async def test_both_engines_give_the_same_vectors_of_a_layer(layer: int) -> None:
+    request = EmbedTokensRequest(texts=TEXTS, layer=layer, with_special_tokens=True)
+    async with (
+        embedding_stub() as light,
+        embedding_stub(engine="sentence-transformers") as library,
+    ):
+        ours, theirs = await light.EmbedTokens(request), await library.EmbedTokens(request)
+    assert ours.layer == theirs.layer == (layer or 6)
+    for one, other in zip(ours.texts, theirs.texts, strict=True):
+        assert list(one.tokens) == list(other.tokens)
+        ends = one.leading_special_count, one.trailing_special_count
+        assert ends == (other.leading_special_count, other.trailing_special_count) == (1, 1)
+        np.testing.assert_allclose(np.array(one.values), np.array(other.values), atol=1e-4)
+
+
+@pytest.mark.usefixtures("_library")
 async def test_a_folder_of_ones_own_is_served_under_its_name() -> None:
     async with embedding_stub(
         engine="sentence-transformers", model="mine", model_dir=locate(None), preload=True

@@ -57,6 +57,29 @@ async def test_embeds_tokens_with_the_facts_of_the_model(
     assert response.weights_sha256 == weights.DEFAULT_WEIGHTS_SHA256
 
 
+async def test_tokens_of_a_layer_have_the_ends_of_the_text(
+    stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,
+) -> None:
+    texts = ["Stir the teapot.", "Go"]
+    plain = await stub.EmbedTokens(EmbedTokensRequest(texts=texts))
+    assert plain.layer == 6
+    whole = await stub.EmbedTokens(EmbedTokensRequest(texts=texts, layer=6, with_special_tokens=True))
+    assert [list(text.tokens) for text in whole.texts] == [
+        ["[CLS]", *plain.texts[0].tokens, "[SEP]"],
+        ["[CLS]", "go", "[SEP]"],
+    ]
+    for text, one in zip(whole.texts, plain.texts, strict=True):
+        assert (text.leading_special_count, text.trailing_special_count) == (1, 1)
+        np.testing.assert_allclose(text.values[384:-384], one.values, atol=1e-6)
+    lower = await stub.EmbedTokens(EmbedTokensRequest(texts=texts, layer=5))
+    assert lower.layer == 5
+    assert lower.texts[0].tokens == plain.texts[0].tokens
+    assert not np.allclose(lower.texts[0].values, plain.texts[0].values, atol=0.1)
+    error = await failure(stub, EmbedTokensRequest(texts=texts, layer=7))
+    assert [one.field for one in error.violations] == ["layer"]
+    assert "is 7; 'all-MiniLM-L6-v2' has 6 layers" in error.message
+
+
 @pytest.mark.slow
 async def test_as_many_of_the_longest_texts_as_may_be_fit_into_one_answer(
     stub: embedding_service_pb2_grpc.EmbeddingServiceAsyncStub,

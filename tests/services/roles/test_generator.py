@@ -76,13 +76,39 @@ async def test_only_what_is_wanted_is_asked_for(
     assert [one.type for one in response.roles] == kinds
 
 
+async def test_missing_roles_are_asked_for_once_more(serve_generating: Serve) -> None:
+    answers = iter(
+        [
+            {"coarse": [role("Teacher"), role("teacher")], "fine": [role("Expert"), role("Layman")]},
+            {"coarse": [role("Cook"), role("Teacher")]},
+        ]
+    )
+    async with serve_generating(lambda body: next(answers)) as (stub, server):
+        response = await stub.GenerateRoles(GenerateRolesRequest(source="x"))
+    assert [one.type for one in response.roles] == ["Teacher", "Cook", "Expert", "Layman"]
+    assert len(server.bodies) == response.provenance.usage.provider_call_count == 2
+    again = prompt_of(server.bodies[1])
+    assert "2 coarse, besides" in again
+    assert fenced(again, "readers") == "Teacher: Reads it.\nExpert: Reads it.\nLayman: Reads it."
+    assert [line.rpartition(": ")[2] for line in response.dropped] == ["is worded like a role before it"] * 2
+
+
+async def test_roles_that_stay_missing_are_said(serve_generating: Serve) -> None:
+    answers = iter([{"coarse": [role("Teacher")], "fine": []}, Answer(refusal="No.")])
+    async with serve_generating(lambda body: next(answers)) as (stub, _):
+        response = await stub.GenerateRoles(GenerateRolesRequest(source="x"))
+    assert [one.type for one in response.roles] == ["Teacher"]
+    assert response.dropped[0].startswith("asked once more: The model declined")
+    assert not response.failure
+
+
 async def test_what_is_no_role_or_a_repeated_one_is_told(serve_generating: Serve) -> None:
     answer = {
         "coarse": [role("Teacher"), role("teacher ", "Reads  it!"), role("", "Nobody."), role("Cook")],
         "fine": [role("TEACHER", "reads it"), role("x" * 201), role("Expert"), role("Layman"), role("Extra")],
     }
     async with serve_generating(lambda body: answer) as (stub, _):
-        response = await stub.GenerateRoles(GenerateRolesRequest(source="x"))
+        response = await stub.GenerateRoles(GenerateRolesRequest(source="x", coarse_count=2, fine_count=2))
     assert [one.type for one in response.roles] == ["Teacher", "Cook", "Expert", "Layman"]
     reasons = [line.rpartition(": ")[2] for line in response.dropped]
     assert reasons == [
