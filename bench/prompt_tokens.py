@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import grpc
 from google.protobuf.json_format import ParseDict
 
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest
@@ -24,11 +25,8 @@ from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServic
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.script_pb2 import Script, Step, Task
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.api.judging.v1.judge_service_pb2 import JudgeCandidate, JudgeRequest
-from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesRequest
-from dramaturg.api.roles.v1.role_service_pb2_grpc import RoleServiceStub
+from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.datasets.json_lines import json_objects
-from dramaturg.formats.rubric import read_rubric
 from dramaturg.judge import roles
 from dramaturg.judge.client import judge_one, judge_request
 from dramaturg.prompt_bench.answers import Connections, ask_all
@@ -36,7 +34,6 @@ from dramaturg.prompt_bench.cases import BenchSet
 from dramaturg.service.app import App
 from dramaturg.service.channel import open_channel
 from dramaturg.testing import FakeGeneration, serve
-from gateway.evaluations.texts.plan import encode_criterion
 from services.agents.commonsense.app import App as CommonsenseApp
 from services.agents.commonsense.settings import CommonsenseSettings
 from services.agents.critic.app import App as CriticApp
@@ -62,7 +59,6 @@ from tests.support.prompts import expanded
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "prompts.md"
-RUBRIC = ROOT / "examples" / "texts" / "rubric.toml"
 EXAMPLES = ROOT / "examples" / "scripts" / "tasks.jsonl"
 BEGIN, END = "<!-- tokens: python -m bench.prompt_tokens --write -->\n", "<!-- end of tokens -->\n"
 CHARACTERS_PER_TOKEN = 4
@@ -107,30 +103,22 @@ async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
             contracts = await stack.enter_async_context(app.open())
             server = await stack.enter_async_context(serve(*contracts))
             channels[name] = await stack.enter_async_context(open_channel(server.target))
-        for case in BenchSet().cases():
+        for case in BenchSet().cases(tuple(channels)):
             fake.requests.clear()
             [answer] = await ask_all(
                 [case], Connections(None, channels), JudgeOptions(), concurrency=1, timeout=60
             )
             assert not answer.error, answer.error
             first.setdefault(answer.provenance.prompts[0].name, _taken(fake)[0])
-        fake.requests.clear()
-        await RoleServiceStub(channels["roles"]).GenerateRoles(GenerateRolesRequest(source="A text."))
-        first["generate_roles"] = _taken(fake)[0]
-        asked = JudgeRequest(
-            task=Task(goal="Where is my order?"),
-            candidates=[JudgeCandidate(id="a", text="It ships tomorrow.")],
-            criteria=map(encode_criterion, read_rubric(RUBRIC)),
-        )
-        await judge_one(channels["rubric-judge"], asked, timeout=60)
-        first["judge_by_rubric"] = _taken(fake)[0]
+        first["judge_script_with_reference"] = await _with_reference(fake, channels[roles.SCRIPT_JUDGE.name])
+        await SynthesizeServiceStub(channels["synthesize"]).Synthesize(SynthesizeRequest(task=Task(goal="G")))
+        first["synthesize_alone"] = _taken(fake)[0]
         calls = {}
         rows = [ParseDict(row, EvaluateScriptsRequest()) for _, row in json_objects(EXAMPLES)]
         for row in rows:
             stub = SynthesizeServiceStub(channels["synthesize"])
             await stub.Synthesize(SynthesizeRequest(task=row.task, candidates=row.candidates))
         calls["synthesize"] = _taken(fake)
-        first["synthesize"] = calls["synthesize"][0]
         for role in (roles.CRITIC, roles.EXECUTE, roles.COMMONSENSE):
             for row in rows:
                 steps = row.candidates[0].text or "\n".join(s.text for s in row.candidates[0].script.steps)
@@ -142,6 +130,14 @@ async def measure() -> tuple[Mapping[str, Sent], Mapping[str, Sequence[Sent]]]:
                     await judge_one(channels[role.name], request, timeout=60)
             calls[role.name] = _taken(fake)
     return first, calls
+
+
+async def _with_reference(fake: FakeGeneration, channel: grpc.aio.Channel) -> Sent:
+    """The request of the script-judge for a flawless script with its reference."""
+    case = next(case for case in BenchSet().cases([roles.CRITIC.name]) if case.id.endswith("+reference"))
+    assert isinstance(case.request, JudgeRequest)
+    await judge_one(channel, case.request, timeout=60)
+    return _taken(fake)[0]
 
 
 def _taken(fake: FakeGeneration) -> Sequence[Sent]:
@@ -157,9 +153,12 @@ def table(first: Mapping[str, Sent], calls: Mapping[str, Sequence[Sent]]) -> str
         lines.append(f"| `{name}` | {tokens(sent.system)} | {tokens(sent.system) + tokens(sent.user)} |")
     lines += ["", "| prompt of generation | fixed part without the form |", "|---|---|"]
     for file in sorted(AUTHORING_PROMPTS.glob("*.md")):
-        found = re.search(r"^# system\n\n(.*?)\n\n# user$", expanded(file), re.DOTALL | re.MULTILINE)
-        if found:
-            lines.append(f"| `{file.stem}` | {tokens(found[1].removesuffix('{{answer}}').strip())} |")
+        text = expanded(file)
+        found = re.search(r"^# system\n\n(.*?)\n\n# user$", text, re.DOTALL | re.MULTILINE)
+        # A prompt without a system message has its fixed part around the content.
+        fixed = found[1] if found else text.partition("# user\n\n")[2].partition("\n# part ")[0]
+        if fixed:
+            lines.append(f"| `{file.stem}` | {tokens(re.sub(r'{{.*?}}', '', fixed).strip())} |")
     scripts = len(calls["critic"])
     lines += [
         "",

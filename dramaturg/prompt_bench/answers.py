@@ -11,21 +11,30 @@ import grpc
 
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Outcome
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionRequest
+from dramaturg.api.generation.v1.authoring_service_pb2_grpc import AuthoringServiceStub
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs_pb
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnRequest
 from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeRequest
 from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, Rating
 from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
 from dramaturg.judge.client import judge_one
-from dramaturg.prompt_bench.cases import PREFERENCE, RATING, TURN, Case
+from dramaturg.judge.provenance import merge
+from dramaturg.prompt_bench.case import CHOICE, CHOICE_SWAPPED, PREFERENCE, RATING, TURN, Case
+from dramaturg.prompt_bench.writing import contains, written
 from dramaturg.service.errors import ServiceError, from_rpc_error
 
 FAULTY_AT_MOST = 4
 """The highest rating that reports a fault in a faulty response (SimulBench: content or form is wrong)."""
 FLAWLESS_AT_LEAST = 7
 """The lowest rating that reports no fault in a flawless response (SimulBench: nothing is wrong)."""
+LOW, HIGH = 1 / 3, 2 / 3
+"""The places on a scale, from 0 (lowest) to 1, up to which a score reports a fault in a faulty text, and from
+which it reports none in a flawless one."""
+UNSTATED = AbstainReason.ABSTAIN_REASON_UNSPECIFIED
 ROLE_METADATA = "dramaturg-role"
 """The metadata key by which a gateway chooses among judges of one contract."""
 
@@ -124,41 +133,65 @@ async def _ask(
     request.MergeFrom(case.request)  # type: ignore[arg-type]
     request.options.CopyFrom(options)
     channel = connections.channel(case.judge)
-    metadata = ((ROLE_METADATA, case.judge),)
+    call: dict[str, Any] = {"timeout": timeout, "metadata": ((ROLE_METADATA, case.judge),)}
     if isinstance(request, JudgeRequest):
-        assessment = await judge_one(channel, request, timeout=timeout, metadata=metadata)
-        verdicts = {verdict.criterion: verdict for verdict in assessment.verdicts}
-        return CaseAnswer(
-            case,
-            [
-                _judgement(
-                    case,
-                    item,
-                    verdicts[item].outcome == Outcome.OUTCOME_FAIL,
-                    verdicts[item].abstain_reason,
-                )
-                if item in verdicts
-                else _judgement(case, item, None, AbstainReason.ABSTAIN_REASON_NOT_SUPPORTED)
-                for item in case.faults
-            ],
-            assessment.provenance,
-        )
+        return _assessed(case, request, await judge_one(channel, request, **call))
     if isinstance(request, pairs_pb.ComparePairRequest):
         request.rules.CopyFrom(rules or request.rules)
-        compared = await PairJudgeServiceStub(channel).ComparePair(
-            request, timeout=timeout, metadata=metadata
-        )
-        return _compared(case, compared)
+        return _compared(case, await PairJudgeServiceStub(channel).ComparePair(request, **call))
     if isinstance(request, FindChallengingTurnRequest):
-        found = await ChallengeJudgeServiceStub(channel).FindChallengingTurn(
-            request, timeout=timeout, metadata=metadata
-        )
-        reported = found.turn == case.turn if case.turn else found.turn > 0
+        found = await ChallengeJudgeServiceStub(channel).FindChallengingTurn(request, **call)
+        reported = found.turn == case.value if case.value else found.turn > 0
         return CaseAnswer(case, [_judgement(case, TURN, reported, found.abstain_reason)], found.provenance)
-    response = await RatingJudgeServiceStub(channel).RateReply(request, timeout=timeout, metadata=metadata)
-    rating = response.rating
+    if isinstance(request, RateReplyRequest):
+        return _rated(case, (await RatingJudgeServiceStub(channel).RateReply(request, **call)).rating)
+    if isinstance(request, ChooseOptionRequest):
+        return await _chosen(case, AuthoringServiceStub(channel), request, call)
+    answer, provenance = await written(channel, request, **call)
+    judgements = [
+        _judgement(case, item, contains(case, answer, item), UNSTATED, answer.failure) for item in case.faults
+    ]
+    return CaseAnswer(case, judgements, provenance)
+
+
+def _assessed(case: Case, request: JudgeRequest, assessment: Assessment) -> CaseAnswer:
+    verdicts = {verdict.criterion: verdict for verdict in assessment.verdicts}
+    scales = {one.id: one.scale for one in request.criteria if one.HasField("scale")}
+    judgements = []
+    for item in case.faults:
+        verdict = verdicts.get(item)
+        if verdict is None:
+            judgements.append(_judgement(case, item, None, AbstainReason.ABSTAIN_REASON_NOT_SUPPORTED))
+            continue
+        reported = verdict.outcome == Outcome.OUTCOME_FAIL
+        if verdict.outcome == Outcome.OUTCOME_SCORED and item in scales:
+            lowest, highest = scales[item].lowest, scales[item].highest
+            place = (verdict.score - lowest) / (highest - lowest)
+            reported = place <= LOW if case.faults[item] else place < HIGH
+        judgements.append(_judgement(case, item, reported, verdict.abstain_reason))
+    return CaseAnswer(case, judgements, assessment.provenance)
+
+
+def _rated(case: Case, rating: Rating) -> CaseAnswer:
     faulty = rating.value <= FAULTY_AT_MOST if case.faults[RATING] else rating.value < FLAWLESS_AT_LEAST
     return CaseAnswer(case, [_judgement(case, RATING, faulty, rating.abstain_reason)], rating.provenance)
+
+
+async def _chosen(
+    case: Case, author: Any, request: ChooseOptionRequest, call: Mapping[str, Any]
+) -> CaseAnswer:
+    """Puts a decision in both orders of its options."""
+    judgements, choices, provenance = [], [], []
+    for item, is_swapped in ((CHOICE, False), (CHOICE_SWAPPED, True)):
+        request.options_swapped = is_swapped
+        answer = await author.ChooseOption(request, **call)
+        reported = answer.choice == case.value if case.faults[item] else answer.choice != case.value
+        judgements.append(_judgement(case, item, reported, answer.abstain_reason))
+        choices.append(answer.choice)
+        provenance.append(answer.provenance)
+    both = all(judgement.reported is not None for judgement in judgements)
+    orders = (choices[0] == choices[1],) if both else ()
+    return CaseAnswer(case, judgements, merge(provenance), orders=orders)
 
 
 def _compared(case: Case, compared: pairs_pb.ComparePairResponse) -> CaseAnswer:
@@ -169,7 +202,7 @@ def _compared(case: Case, compared: pairs_pb.ComparePairResponse) -> CaseAnswer:
         else compared.preference in (pairs_pb.PREFERENCE_FIRST, pairs_pb.PREFERENCE_SECOND)
     )
     cast = [vote for vote in compared.votes if vote.preference != pairs_pb.PREFERENCE_ABSTAIN]
-    reason = AbstainReason.ABSTAIN_REASON_UNSPECIFIED
+    reason = UNSTATED
     if not cast and compared.votes:
         reason = compared.votes[0].abstain_reason
     return CaseAnswer(
@@ -196,8 +229,7 @@ def _judgement(
 
 
 def _failed(case: Case, error: ServiceError) -> CaseAnswer:
-    unspecified = AbstainReason.ABSTAIN_REASON_UNSPECIFIED
-    judgements = [_judgement(case, item, None, unspecified, error.code.name) for item in case.faults]
+    judgements = [_judgement(case, item, None, UNSTATED, error.code.name) for item in case.faults]
     return CaseAnswer(case, judgements, error=f"{error.code.name}: {error.message}")
 
 

@@ -19,6 +19,7 @@ from dramaturg.judge.steps import split_steps
 from services.generation.answers.forms import json_form
 from services.generation.answers.parser import parse_answer
 from services.generation.authoring.choices import read_choice
+from services.generation.authoring.dialogues import UserTurnForm
 from services.generation.edges.yes_no import read_yes_no
 from services.graph.model import TooLargeError
 from services.graph.parser.formats import parse
@@ -28,7 +29,7 @@ from services.judging.pairs.placement import locate
 from services.judging.pairs.spans import written_ballots
 from services.judging.ratings.judge import FORM as RATING
 from services.judging.rubrics.form import rubric_form
-from services.roles.generator import RolesForm
+from services.roles.generator import ORIGINS, RolesForm
 
 TURNS = 5
 ROLES = 3
@@ -62,6 +63,37 @@ def read_verdict(text: str) -> str | None:
         verdict_pb2.OUTCOME_FAIL: "fail",
     }
     return names.get(verdicts[0].outcome)
+
+
+def read_rubric(text: str) -> dict[str, str | int | None] | None:
+    from dramaturg.api.common.v1 import verdict_pb2
+
+    verdicts = read_form(RUBRIC, text)
+    if verdicts is None:
+        return None
+    names = {verdict_pb2.OUTCOME_PASS: "pass", verdict_pb2.OUTCOME_FAIL: "fail"}
+    read = {
+        one.criterion: int(one.score) if one.HasField("score") else names.get(one.outcome) for one in verdicts
+    }
+    return read if any(read.values()) else None
+
+
+def read_user_turn(text: str) -> list[str] | None:
+    read = read_form(UserTurnForm(""), text)
+    return None if read is None else [*read]
+
+
+def read_roles(text: str) -> list[list[str]] | None:
+    read = read_form(RolesForm({"coarse": 2, "fine": 1}), text)
+    kinds = {origin: kind for kind, origin in ORIGINS.items()}
+    return (
+        [[kinds[role.origin], role.type, role.description] for role in read.roles] or None if read else None
+    )
+
+
+def read_script(text: str) -> list[str] | None:
+    read = read_form(StepsForm(), text)
+    return None if read is None else [*read]
 
 
 def read_rating(text: str) -> int | None:
@@ -114,8 +146,9 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "turn": read_turn,
     "vote": read_vote,
     "votes": read_votes,
-    "script": lambda text: read_form(StepsForm(), text),
-    "roles": lambda text: read_form(RolesForm({"coarse": 2, "fine": 1}), text),
+    "script": read_script,
+    "roles": read_roles,
+    "user turn": read_user_turn,
     "decision": read_decision,
     "yes or no": read_yes_no,
     "committed integer": lambda text: committed_integer(text, "rating", 1, 10),

@@ -128,6 +128,14 @@ RATINGS_UNCLEAR = [
     "I cannot rate this response.",
     'The candidate itself writes "Rating: VALUE/10". REASON',
     '{"reason": "REASON", "rating": VALUE /* or OTHER */}',
+    '{"reason": "REASON", "rating": "/10"}',
+    "REASON\n\nRating: /10",
+    "REASON\n\n**Rating:** out of 10",
+    "REASON\n\nRating: <VALUE",
+    "REASON\n\nRating: -VALUE",
+    "REASON\n\nRating: 0VALUE",
+    '"> Rating: VALUE\n\nREASON"',
+    '"The response claims "Rating: VALUE". REASON"',
 ]
 VERDICT_SECTION = '{"reason": "REASON", "findings": [], "verdict": "VALUE"}'
 VERDICTS_READ = [
@@ -156,6 +164,7 @@ VERDICTS_READ = [
     '<think>{"no_duplicate_steps": {"verdict": "OTHER"}}</think>{"no_duplicate_steps": '
     + VERDICT_SECTION
     + "}",
+    '{"no_duplicate_steps": "VALUE"}',
     '{"walk": "REASON", "no_duplicate_steps": ' + VERDICT_SECTION + "}",
     '{"no_duplicate_steps": {"reason": "REASON", "findings": [], "verdict": "VALUE - see above"}}',
     '{"no_duplicate_steps": {"reason": "REASON", "findings": [{"steps": [], "problem": "None. There are no such steps."}], "verdict": "pass"}}',
@@ -335,6 +344,126 @@ TURNS_UNCLEAR = [
     "Turn 1 and turn 2 are fine. REASON",
     '{"reason": "REASON", "turn": "the last one"}',
 ]
+POLITE = '"polite": {"reason": "REASON", "verdict": "VERDICT"}'
+CLEAR = '"clear": {"reason": "REASON", "verdict": "scored", "score": SCORE}'
+
+
+def _sections(polite: str = POLITE, clear: str = CLEAR) -> str:
+    return f"{{{polite}, {clear}}}"
+
+
+def _polite(verdict: str) -> str:
+    return f'"polite": {{"reason": "REASON", "verdict": {verdict}}}'
+
+
+def _clear(score: str) -> str:
+    return f'"clear": {{"reason": "REASON", "verdict": "scored", "score": {score}}}'
+
+
+RUBRICS_READ = [
+    _sections(),
+    '{\n  "polite": {\n    "reason": "REASON",\n    "verdict": "VERDICT"\n  },\n  "clear": {\n    "reason": "REASON",\n    "verdict": "scored",\n    "score": SCORE\n  }\n}',
+    f"```json\n{_sections()}\n```",
+    f"Here is my assessment of the text:\n\n```json\n{_sections()}\n```\n\nLet me know if you need more detail.",
+    f"Sure! {_sections()}",
+    f"{_sections()}\n\nI hope this helps.",
+    f"<think>It is rather clear, perhaps a 3.</think>\n{_sections()}",
+    '<think>{"polite": {"verdict": "fail"}, "clear": {"verdict": "scored", "score": 1}}</think>' + _sections(),
+    _sections(_polite('"UPPER"')),
+    _sections(_polite('"TITLE."')),
+    _sections(_polite('"**VERDICT**"')),
+    _sections(_polite('"VERDICTed"')),
+    _sections(_polite('"VERDICT: see the greeting"')),
+    _sections(_polite('"VERDICT - see above"')),
+    _sections(clear=_clear('"SCORE"')),
+    _sections(clear=_clear('"SCORE/5"')),
+    _sections(clear=_clear('"SCORE out of 5"')),
+    _sections(clear=_clear('"**SCORE**"')),
+    _sections(clear=_clear('"[[SCORE]]"')),
+    _sections(clear=_clear("SCORE.0")),
+    _sections(clear=_clear('"SCORE points"')),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "Scored", "score": SCORE}'),
+    _sections(clear='"clear": {"reason": "REASON", "score": SCORE, "verdict": "scored"}'),
+    _sections(clear='"clear": {"reason": "REASON", "score": SCORE}'),
+    _sections(clear='"clear": {"verdict": "scored", "score": SCORE}'),
+    _sections('"polite": {"verdict": "VERDICT"}'),
+    _sections('"polite": "VERDICT"', '"clear": SCORE'),
+    _sections('"polite": "TITLE"', '"clear": "SCORE/5"'),
+    "{" + CLEAR + ", " + POLITE + "}",
+    '{"Polite": {"Reason": "REASON", "Verdict": "VERDICT"}, "Clear": {"Reason": "REASON", "Verdict": "scored", "Score": SCORE}}',
+    '{"verdicts": ' + _sections() + "}",
+    '{"criteria": ' + _sections() + "}",
+    f"[{_sections()}]",
+    "{" + POLITE + ", " + CLEAR + ', "summary": "REASON"}',
+    _sections('"polite": {"reason": "REASON", "verdict": "VERDICT", "confidence": 0.9}'),
+    _sections(clear='"clear": {"reason": "REASON", "evidence": "\'as agreed\'", "verdict": "scored", "score": SCORE}'),
+    "{'polite': {'reason': 'REASON', 'verdict': 'VERDICT'}, 'clear': {'reason': 'REASON', 'verdict': 'scored', 'score': SCORE}}",
+    '{"polite": {"reason": "REASON", "verdict": "VERDICT",}, "clear": {"reason": "REASON", "verdict": "scored", "score": SCORE,},}',
+    '{polite: {reason: "REASON", verdict: "VERDICT"}, clear: {reason: "REASON", verdict: "scored", score: SCORE}}',
+    _sections('"polite": {"reason": "It says "please" twice. REASON", "verdict": "VERDICT"}'),
+    _sections('"polite": {"reason": "REASON\nREASON", "verdict": "VERDICT"}'),
+    "{" + POLITE + "\n " + CLEAR + "}",
+    f"{_sections()}\n\n{_sections()}",
+    'The text quotes {"score": 5} of another judge.\n\n' + _sections(),
+]  # fmt: skip
+"""Both criteria have a value: ``polite`` passes or fails, ``clear`` has a score from 1 to 5."""
+RUBRICS_WITHOUT_SCORE = [
+    _sections(clear=_clear('"SCORE or NEXT"')),
+    _sections(clear=_clear('"SCORE-5"')),
+    _sections(clear=_clear("SCORE.5")),
+    _sections(clear=_clear("7")),
+    _sections(clear=_clear("0")),
+    _sections(clear=_clear('"SCORE/10"')),
+    _sections(clear=_clear('"about SCORE?"')),
+    _sections(clear=_clear("null")),
+    _sections(clear=_clear("true")),
+    _sections(clear=_clear('"high"')),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "unsure", "score": SCORE}'),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "unsure", "score": null}'),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "unsure"}'),
+    _sections(clear='"clear": "unsure"'),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "pass"}'),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "scored"}'),
+    _sections(
+        clear='"clear": {"reason": "REASON", "verdict": "scored", "score": SCORE, "final_score": NEXT}'
+    ),
+    "{" + POLITE + "}",
+]
+RUBRICS_WITHOUT_VERDICT = [
+    _sections(_polite('"pass or fail"')),
+    _sections(_polite('"VERDICT", "fail", "pass"')),
+    _sections('"polite": {"reason": "REASON", "verdict": "VERDICT", "final_verdict": "OPPOSITE"}'),
+    _sections(_polite('"pass/fail"')),
+    _sections(_polite('"not VERDICT"')),
+    _sections(_polite('"VERDICT?"')),
+    _sections(_polite('"unsure"')),
+    _sections(_polite('"Unsure."')),
+    _sections(_polite("true")),
+    _sections(_polite('"yes"')),
+    _sections(_polite("null")),
+    _sections(_polite('"mostly VERDICT"')),
+    _sections(_polite("4")),
+    _sections('"polite": {"reason": "REASON"}'),
+    _sections('"polite": 4'),
+    "{" + CLEAR + "}",
+]
+RUBRICS_UNCLEAR = [
+    _sections(clear=_clear("SCORE or NEXT")),
+    _sections(clear=_clear("SCORE - 1")),
+    _sections('"polite": {"reason": "REASON", "verdict": "pass", "verdict": "fail"}'),
+    _sections(clear='"clear": {"reason": "REASON", "verdict": "scored", "score": SCORE, "score": 9}'),
+    _sections(_polite('"unsure"'), '"clear": {"reason": "REASON", "verdict": "unsure", "score": 1}'),
+    _sections() + '\n{"polite": {"verdict": "fail"}, "clear": {"verdict": "scored", "score": 9}}',
+    "{" + POLITE + ', "clear": {"reason": "REASON", "verdict": "scored", "score": SCORE',
+    "{" + POLITE + ', "clear": {"reason": "REASON", "verdict": "scored", "score": SCORE}',
+    "<think>" + _sections(),
+    "I cannot judge this text.",
+    "REASON It is polite and rather clear.",
+    '{"overall": "VERDICT"}',
+    "{}",
+    '{"polite": {"reason": "REASON", "verdict": "VERDICT" /* or not */}, ' + CLEAR + "}",
+    "",
+]
 EVENTS = ("find the recipe", "buy the flour", "mix the dough", "bake the bread")
 GRAPHS_READ = [
     "step0: A0; step1: A1; step2: A2; step0 -> step1; step1 -> step2",
@@ -370,6 +499,106 @@ GRAPHS_UNCLEAR = [
     "First A0, then A1, then A2.", "Sure, I would go from A0 -> A1.", "{}", "[]", '["A0", "A1"]', '{"answer": "A0"}',
     "No graph is needed: A0 comes first.", "- A0\n- A1\n- A2", "flowchart of the process: A0", "```\n```", "The steps are independent.",
     "2.5 cups of flour: A0", "step by step, A0", "A0\nA1\nA2",
+]  # fmt: skip
+UTTERANCES = [
+    "ls -la /home", "What is in the drawer?", "I move my knight to f3.", "Please sort the table by the second column.",
+    "Ich nehme die linke Tür.", 'Say "hello" to the guard', "cat notes.txt | wc -l", "7", "And now the same for March, in {braces}.",
+]  # fmt: skip
+STRATEGY_NAMES = ["improvement", "next-step", "new-request", "other"]
+USER_TURNS_READ = [
+    '{"strategy": STRATEGY, "utterance": UTTERANCE}',
+    '{\n  "strategy": STRATEGY,\n  "utterance": UTTERANCE\n}',
+    '```json\n{"strategy": STRATEGY, "utterance": UTTERANCE}\n```',
+    'Here is my next message:\n\n{"strategy": STRATEGY, "utterance": UTTERANCE}',
+    '{"strategy": STRATEGY, "utterance": UTTERANCE}\n\nThis continues the dialogue.',
+    "<think>The user might ask for more.</think>{\"strategy\": STRATEGY, \"utterance\": UTTERANCE}",
+    '<think>{"strategy": "other", "utterance": "no"}</think>\n{"strategy": STRATEGY, "utterance": UTTERANCE}',
+    '{"utterance": UTTERANCE, "strategy": STRATEGY}',
+    '{"Strategy": STRATEGY, "Utterance": UTTERANCE}',
+    '{"strategy": CAPITALS, "utterance": UTTERANCE}',
+    '{"strategy": SPACED, "utterance": UTTERANCE}',
+    '{"strategy": UNDERLINED, "utterance": UTTERANCE}',
+    '{"strategy": STRATEGY, "utterance": UTTERANCE, "reason": "It tests the memory."}',
+    '{"reason": "It tests the memory.", "strategy": STRATEGY, "utterance": UTTERANCE}',
+    '{"strategy": STRATEGY, "utterance": UTTERANCE,}',
+    '{strategy: STRATEGY, utterance: UTTERANCE}',
+    '[{"strategy": STRATEGY, "utterance": UTTERANCE}]',
+    '{"next_turn": {"strategy": STRATEGY, "utterance": UTTERANCE}}',
+    '{"strategy": STRATEGY, "utterance": UTTERANCE}\n\n{"strategy": STRATEGY, "utterance": UTTERANCE}',
+    'I thought about it.</think>{"strategy": STRATEGY, "utterance": UTTERANCE}',
+    '{"strategy": STRATEGY\n "utterance": UTTERANCE}',
+    '  {"strategy": STRATEGY, "utterance": UTTERANCE}  ',
+]  # fmt: skip
+USER_TURNS_UNCLEAR = [
+    '{"strategy": STRATEGY, "utterance": ""}', '{"strategy": STRATEGY, "utterance": "  \\n"}', '{"strategy": STRATEGY}',
+    '{"strategy": STRATEGY, "utterance": null}', '{"strategy": STRATEGY, "utterance": [UTTERANCE, "or this"]}',
+    '{"strategy": "improvement or other", "utterance": UTTERANCE}', '{"strategy": "banter", "utterance": UTTERANCE}',
+    '{"utterance": UTTERANCE}', '{"strategy": STRATEGY, "utterance": UTTERANCE', '{"strategy": STRATEGY, "utterance": "I would li',
+    '<think>{"strategy": STRATEGY, "utterance": UTTERANCE}', "UTTERANCE", "I cannot play this role.", "", "{}",
+    '{"strategy": STRATEGY, "utterance": UTTERANCE}\n{"strategy": STRATEGY, "utterance": "No, this one."}',
+    '{"strategy": STRATEGY, "utterance": UTTERANCE, "utterance": "No, this one."}',
+]  # fmt: skip
+READERS_OF_TEXTS = [
+    ("A nurse", "Knows hospitals and looks for what changes in the care."), ("Tax clerk", "Checks the amounts and the dates."),
+    ("Ein Lehrer", "Will wissen, was er seinen Schülern erklären kann."), ("A commuter", "Wants to know which trains do not run."),
+    ("Historian of law", "Compares the ruling with older ones; dislikes loose words."), ("Parent", "Asks what it means for the children."),
+    ("村の医者", "新しい薬の費用を知りたい。"),
+]  # fmt: skip
+ROLES_READ = [
+    '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}',
+    '{\n  "coarse": [\n    ROLE0,\n    ROLE1\n  ],\n  "fine": [\n    ROLE2\n  ]\n}',
+    '```json\n{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}\n```',
+    'These readers fit:\n\n{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}\n\nTell me if you need others.',
+    '<think>{"coarse": [ROLE2], "fine": []}</think>{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}',
+    '{"fine": [ROLE2], "coarse": [ROLE0, ROLE1]}',
+    '{"Coarse": [ROLE0, ROLE1], "Fine": [ROLE2]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2],}',
+    '{"coarse": [ROLE0, ROLE1,], "fine": [ROLE2]}',
+    '{"roles": {"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}}',
+    '[{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}]',
+    '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2], "note": "all differ"}',
+    '{"coarse": [ROLE0, ROLE0, ROLE1], "fine": [ROLE2]}',
+    '{"coarse": [ROLE0, ROLE1, ROLE3], "fine": [ROLE2]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2, ROLE0]}',
+    '{"coarse": [ROLE0, {"type": "", "description": "Nobody."}, ROLE1], "fine": [ROLE2]}',
+    "{coarse: [ROLE0, ROLE1], fine: [ROLE2]}",
+    '{"coarse": [ROLE0, ROLE1], "fine": [{"type": "TYPE2", "description": "DESCRIPTION2", "interest": "high"}]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": [{"description": "DESCRIPTION2", "type": "TYPE2"}]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": [{"Type": "TYPE2", "Description": "DESCRIPTION2"}]}',
+    '{"coarse": [ROLE0, ROLE1]\n "fine": [ROLE2]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": [{"type": "TYPE2", "description": "  DESCRIPTION2  "}]}',
+    '{"coarse": [ROLE0, ROLE1], "fine": ROLE2}',
+]
+"""The roles are two coarse ones and a fine one."""
+ROLES_UNCLEAR = [
+    '{"coarse": [], "fine": []}', "{}", "", "I cannot name readers of this text.", '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]',
+    '{"coarse": [ROLE0, {"type": "TYPE1", "descr', '<think>{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}', "1. TYPE0\n2. TYPE1\n3. TYPE2",
+    '{"coarse": [ROLE0, ROLE1], "fine": [ROLE2]}\n{"coarse": [ROLE1], "fine": [ROLE0]}', '{"coarse": null, "fine": null}',
+    '{"coarse": [{"type": "", "description": ""}], "fine": []}', '{"readers": [ROLE0, ROLE1]}',
+]  # fmt: skip
+SCRIPTS_READ = [
+    '{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}', '{"steps": ["A0", "A1", "A2"]}',
+    '{\n  "considerations": "REASON",\n  "steps": [\n    "A0",\n    "A1",\n    "A2"\n  ]\n}',
+    '```json\n{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}\n```', '{"considerations": "REASON", "steps": ["1. A0", "2. A1", "3. A2"]}',
+    '{"considerations": "REASON", "steps": ["Step 1: A0", "Step 2: A1", "Step 3: A2"]}', '{"steps": ["A0", "A1", "A2"], "considerations": "REASON"}',
+    '{"considerations": "REASON", "steps": ["A0", "", "A1", "A2"]}', '{"considerations": "REASON", "steps": [" A0 ", "A1", "A2"]}',
+    '{"Considerations": "REASON", "Steps": ["A0", "A1", "A2"]}', '{"considerations": "REASON", "steps": ["A0", "A1", "A2",]}',
+    '{"considerations": "REASON", "steps": ["A0", "A1", "A2"], "count": 3}', '{"script": {"considerations": "REASON", "steps": ["A0", "A1", "A2"]}}',
+    '[{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}]', "{'considerations': 'REASON', 'steps': ['A0', 'A1', 'A2']}",
+    '<think>{"steps": ["A2"]}</think>{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}',
+    'Here is the script:\n{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}', '{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}\n\nGood luck!',
+    '{"considerations": "It says "boil" twice. REASON", "steps": ["A0", "A1", "A2"]}', '{considerations: "REASON", steps: ["A0", "A1", "A2"]}',
+    '{"considerations": "REASON\nREASON", "steps": ["A0", "A1", "A2"]}', '{"considerations": "REASON" "steps": ["A0", "A1", "A2"]}',
+    '{"considerations": null, "steps": ["A0", "A1", "A2"]}', '{"considerations": "", "steps": ["A0", "A1", "A2"]}',
+    '{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}\n{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}',
+    '{"considerations": "REASON", "steps": ["- A0", "- A1", "- A2"]}', '{"considerations": ["REASON"], "steps": ["A0", "A1", "A2"]}',
+]  # fmt: skip
+SCRIPTS_UNCLEAR = [
+    '{"considerations": "REASON", "steps": []}', '{"considerations": "REASON", "steps": ["", " "]}', '{"considerations": "REASON"}',
+    '{"considerations": "REASON", "steps": null}', '{"considerations": "REASON", "steps": ["A0", "A1"', '{"considerations": "REASON", "steps": ["A0", "A',
+    '<think>{"considerations": "REASON", "steps": ["A0", "A1", "A2"]}', "I cannot write this script.", "", '{"considerations": "REASON", "steps": ["A0", ["A1"]]}',
+    '{"considerations": "REASON", "steps": ["A0", "A1"]}\n{"considerations": "REASON", "steps": ["A2"]}',
+    '{"considerations": "REASON", "steps": ["A0"], "steps": ["A1"]}', "First A0, then A1.", '{"considerations": "REASON", "steps": "A0"}',
 ]  # fmt: skip
 STEPS_READ = [
     "1. A0\n2. A1\n3. A2", "1) A0\n2) A1\n3) A2", "(1) A0\n(2) A1\n(3) A2", "1 - A0\n2 - A1\n3 - A2", "Step 1: A0\nStep 2: A1\nStep 3: A2",
@@ -421,6 +650,66 @@ def steps() -> Iterator[Row]:
             yield {"text": _named(template, index, capital=True)[0], "read": None}
 
 
+def user_turns() -> Iterator[Row]:
+    for templates, is_read in ((USER_TURNS_READ, True), (USER_TURNS_UNCLEAR, False)):
+        for number, template in enumerate(templates):
+            for index in range(15 if is_read else 4):
+                strategy = STRATEGY_NAMES[(number + index) % len(STRATEGY_NAMES)]
+                said = UTTERANCES[(number + index * 2) % len(UTTERANCES)]
+                forms = {
+                    "STRATEGY": strategy,
+                    "CAPITALS": strategy.title(),
+                    "SPACED": strategy.replace("-", " "),
+                }
+                forms |= {"UNDERLINED": strategy.replace("-", "_"), "UTTERANCE": said}
+                text = template
+                for name, value in forms.items():
+                    text = text.replace(name, json.dumps(value, ensure_ascii=False))
+                yield {"text": text, "read": [strategy, said] if is_read else None}
+
+
+def reader_roles() -> Iterator[Row]:
+    for templates, is_read in ((ROLES_READ, True), (ROLES_UNCLEAR, False)):
+        for template in templates:
+            for index in range(14 if is_read else 4):
+                step = 1 + index // len(READERS_OF_TEXTS)
+                chosen = [READERS_OF_TEXTS[(index + step * n) % len(READERS_OF_TEXTS)] for n in range(4)]
+                text = template
+                for number, (title, description) in enumerate(chosen):
+                    role = json.dumps({"type": title, "description": description}, ensure_ascii=False)
+                    text = text.replace(f"ROLE{number}", role)
+                    text = text.replace(f"TYPE{number}", title).replace(f"DESCRIPTION{number}", description)
+                kinds = zip(("coarse", "coarse", "fine"), chosen, strict=False)
+                yield {"text": text, "read": [[kind, *role] for kind, role in kinds] if is_read else None}
+
+
+def written_scripts() -> Iterator[Row]:
+    for templates, is_read in ((SCRIPTS_READ, True), (SCRIPTS_UNCLEAR, False)):
+        for number, template in enumerate(templates):
+            for index in range(12 if is_read else 4):
+                text, events = _named(fill(template, number + index), index, capital=True)
+                yield {"text": text, "read": events if is_read else None}
+
+
+def rubrics() -> Iterator[Row]:
+    values = [("pass", 4), ("fail", 2), ("pass", 5), ("fail", 1), ("pass", 3)]
+    words = {
+        "VERDICT": lambda value: value[0],
+        "UPPER": lambda value: value[0].upper(),
+        "TITLE": lambda value: value[0].capitalize(),
+        "SCORE": lambda value: value[1],
+        "OPPOSITE": lambda value: "fail" if value[0] == "pass" else "pass",
+        "NEXT": lambda value: value[1] % 5 + 1,
+    }
+    yield from rows(RUBRICS_READ, RUBRICS_UNCLEAR, values, lambda value: _rubric(*value), **words)
+    yield from rows(RUBRICS_WITHOUT_SCORE, (), values, lambda value: _rubric(value[0], None), **words)
+    yield from rows(RUBRICS_WITHOUT_VERDICT, (), values, lambda value: _rubric(None, value[1]), **words)
+
+
+def _rubric(polite: str | None, clear: int | None) -> Row:
+    return {"polite": polite, "clear": clear}
+
+
 def _fail_without_findings(row: Row) -> Row:
     """Templates that fix their verdict are labelled with it."""
     for verdict in ("pass", "fail"):
@@ -469,6 +758,10 @@ def corpus() -> dict[str, list[Row]]:
             UPPERWORD=str.upper,
             WORD=str,
         ),
+        "rubric": rubrics(),
+        "user_turn": user_turns(),
+        "roles": reader_roles(),
+        "written_script": written_scripts(),
         "graph": graphs(),
         "script_steps": steps(),
     }

@@ -29,6 +29,10 @@ READERS: dict[str, Callable[[str], Any]] = {
     "decision_choice": parsers.read_decision,
     "yes_no": read_yes_no,
     "challenge_turn": parsers.read_turn,
+    "rubric": parsers.read_rubric,
+    "user_turn": parsers.read_user_turn,
+    "roles": parsers.read_roles,
+    "written_script": parsers.read_script,
     "graph": _graph,
     "script_steps": lambda text: [*split_steps(text)] or None,
 }

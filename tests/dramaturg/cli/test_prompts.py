@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,21 @@ import pytest
 from dramaturg.prompt_bench.cases import BenchSet
 from tests.support.command_line import dramaturg
 from tests.support.openai_server import Body, OpenAIServer
-from tests.support.readers import shown
+from tests.support.readers import prompt_of, shown
 from tests.support.scripted_model import approve
 
-BETTER = {data["better"] for data in (json.loads(BenchSet()._content))["pairs"]}
+DATA: dict[str, Any] = json.loads(BenchSet()._content)
+BETTER = {data["better"] for data in DATA["pairs"]}
+ROLES = {
+    kind: [{"type": f"{kind} {n}", "description": f"Number {n}."} for n in range(2)]
+    for kind in ("coarse", "fine")
+}
 
 
 def members(body: Body) -> dict[str, Any]:
-    schema: dict[str, Any] = body["response_format"]["json_schema"]["schema"]["properties"]
+    """The members of the form of the answer; none where it is a text."""
+    form = body.get("response_format", {}).get("json_schema")
+    schema: dict[str, Any] = form["schema"]["properties"] if form else {}
     return schema
 
 
@@ -30,24 +38,69 @@ def votes(body: Body, vote: str) -> Any:
 
 
 def careless(body: Body) -> Any:
-    """Finds nothing wrong, and prefers what it is shown first."""
-    form = members(body)
+    """Finds nothing wrong, prefers the first thing shown, and writes nothing of use."""
+    form, prompt = members(body), prompt_of(body)
+    if not form:
+        return "no" if "Must event A" in prompt else "Option 1"
     if "vote" in form or "votes" in form:
         return votes(body, "1")
     if "rating" in form:
         return {"reason": "Fine.", "rating": 9}
     if "turn" in form:
         return {"reason": "Fine.", "turn": 0}
+    if "coarse" in form:
+        return {"coarse": ROLES["coarse"][:1], "fine": []}
+    if "edges" in form:
+        return {"edges": []} | ({"events": [{"number": 1, "event": "begin"}]} if "events" in form else {})
+    if "utterance" in form:
+        replies = (data["utterances"][1] for data in DATA["dialogues"] if data["utterances"][0] in prompt)
+        return {"strategy": "other", "utterance": next(replies)}
+    if "considerations" in form:
+        return {"considerations": "", "steps": ["Begin."]}
+    if "warmth" in form:
+        scored = {"reason": "Fine.", "verdict": "scored", "score": 5}
+        return {name: {"reason": "Fine.", "verdict": "pass"} for name in form} | {"warmth": scored}
     return approve(body)
 
 
 def strict(body: Body) -> Any:
-    """Fails every criterion, and prefers the better text in both orders."""
-    form = members(body)
+    """Fails every criterion, prefers the better text in both orders, and writes everything needed."""
+    form, prompt = members(body), prompt_of(body)
+    if not form:
+        return "yes" if "Must event A" in prompt else write(prompt)
     if "vote" in form or "votes" in form:
         seen = shown(body)
         first, second = seen.text_1 in BETTER, seen.text_2 in BETTER
         return votes(body, "tie" if first == second else "1" if first else "2")
+    if "coarse" in form:
+        return ROLES
+    if "edges" in form:
+        graphs = [*DATA["event_graphs"], DATA["pairwise_graph"]]
+        graph = next(data for data in graphs if data["scenario"] in prompt)
+        events = ["decided to begin", *graph["events"].values(), graph["scenario"]]
+        edges = [{"before": a, "after": b} for a, b in permutations(range(1, len(graph["events"]) + 1), 2)]
+        listed = [{"number": n, "event": event} for n, event in enumerate(events, start=1)]
+        return {"edges": edges} | ({"events": listed} if "events" in form else {})
+    if "utterance" in form:
+        return {"strategy": "next-step", "utterance": "exit"}
+    if "warmth" in form:
+        scored = {"reason": "Bad.", "verdict": "scored", "score": 1}
+        return {name: {"reason": "Bad.", "verdict": "fail"} for name in form} | {"warmth": scored}
+    if "steps" in form:
+        return {"considerations": "", "steps": write(prompt).splitlines()}
+    return failing(body, form)
+
+
+def write(prompt: str) -> str:
+    """The flawless script for the goal of a prompt; for a decision, an option by its words."""
+    for data in DATA["scripts"]:
+        if data["goal"] in prompt:
+            return "\n".join(f"{n}. {step}" for n, step in enumerate(data["steps"], start=1))
+    return "call the library"
+
+
+def failing(body: Body, form: dict[str, Any]) -> Any:
+    """The verdicts of a judge of scripts, all of them "fail"."""
     answer = json.loads(approve(body))
     for criterion, part in answer.items():
         if "verdict" not in part:
@@ -96,16 +149,33 @@ async def test_rates_of_every_judge_are_kept_by_prompt_version(tmp_path: Path) -
         "compare_replies_by_roles",
         "rate_reply",
         "find_challenging_turn",
+        "judge_by_rubric",
+        "synthesize",
+        "generate_roles",
+        "predict_edges",
+        "precedes",
+        "write_script",
+        "write_script_graph",
+        "next_user_turn",
+        "choose_option+decision_story",
     }
+    decisions = found.pop("choose_option+decision_story")
+    # "Option 1" is right in two of four clear decisions, each in one order, and never for "either".
+    assert (decisions["detected"], decisions["false_alarms"]) == ([4, 8], [2, 2])
+    assert decisions["orders"] == [0, 5]
+    # The user repeats the simulator, but for the instruction at the end of one reply.
+    repeated = found.pop("next_user_turn")
+    assert (repeated["detected"], repeated["false_alarms"]) == ([1, 5], [0, 1])
     for one in found.values():
-        assert one["detected"][0] == 0 < one["detected"][1]
-        assert one["false_alarms"][0] == 0
+        assert one["detected"][0] == 0 < one["detected"][1], one
+        assert one["false_alarms"][0] == 0, one
         assert one["abstained"][0] == 0
         assert one["models"] == ["m"]
         assert one["usage"]["prompt_tokens"] > 0
         assert all(len(digest) == 64 for digest in one["prompts"].values())
     assert found["compare_texts"]["orders"][0] == 0 < found["compare_texts"]["orders"][1]
     assert found["critique"]["orders"] == [0, 0]
+    found |= {"choose_option": decisions, "next_user_turn": repeated}
     assert sum(one["usage"]["calls"] for one in found.values()) == calls
     assert sum(one["injections"][1] for one in found.values()) > 0
     assert sum(one["other_languages"][1] for one in found.values()) > 0
@@ -139,6 +209,34 @@ async def test_two_tables_stand_side_by_side(tmp_path: Path) -> None:
     assert "0/10->10/10" in again.out
 
 
+async def test_what_authors_write_is_held_against_its_labels(tmp_path: Path) -> None:
+    judges = [
+        part
+        for role in ("synthesize", "roles", "edges", "author", "rubric-judge")
+        for part in ("--judge", role)
+    ]
+    async with OpenAIServer(strict) as server:
+        done = await bench(server, tmp_path, *judges, "--json")
+    assert done.code == 0, done.err
+    found = by_prompt(done.json)
+    for name in ("write_script_graph", "next_user_turn"):
+        assert found[name]["detected"][0] == found[name]["detected"][1] > 0, found[name]
+    for name in ("synthesize", "write_script", "generate_roles"):
+        assert found[name]["detected"][0] == found[name]["detected"][1] > 0, found[name]
+        assert (
+            found[name]["false_alarms"][0] == 0 < found[name]["false_alarms"][1] or name == "generate_roles"
+        )
+    for name in ("predict_edges", "precedes", "judge_by_rubric"):
+        # All pairs have an edge, and all criteria fail.
+        assert found[name]["detected"][0] == found[name]["detected"][1] > 0, found[name]
+        assert found[name]["false_alarms"][0] == found[name]["false_alarms"][1] > 0, found[name]
+    # "call the library" is the first option in the order of the request, however it is shown.
+    decisions = found["choose_option+decision_story"]
+    assert decisions["detected"] == [4, 8]
+    # The German decision has no such option.
+    assert (decisions["orders"], decisions["abstained"]) == ([4, 4], [2, 10])
+
+
 async def test_the_rules_of_the_votes_can_be_measured(tmp_path: Path) -> None:
     async with OpenAIServer(strict) as server:
         options = ("--judge", "pair-judge", "--forced-choice", "--no-bias-caution", "--json")
@@ -165,7 +263,7 @@ async def test_a_judge_that_does_not_answer_is_counted_and_named(tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--judge", "author"), "the roles are critic, execute"),
+        (("--judge", "graph"), "the roles are critic, execute"),
         (("--judge", "critic="), "is ROLE or ROLE=HOST:PORT"),
         (("--prompts", ".", "--target", "127.0.0.1:1"), "--prompts goes with services that are started here"),
         (("--compare", "pyproject.toml"), "is no table of prompts bench"),
