@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Awaitable
 from typing import Any
@@ -20,6 +21,33 @@ from dramaturg.service.errors import from_rpc_error
 SEMANTIC_VERSION = re.compile(r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?")
 KEBAB_CASE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 SNAKE_CASE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+
+MEND_HEALTH = "Serve grpc.health.v1.Health and set the contract's full name to SERVING."
+MEND_PROVENANCE = (
+    "Set name, version and contract of the provenance, and completions and prompts if models are called."
+)
+MEND_BAD_REQUESTS = (
+    "Check the limits of the contract first; name the field in a BadRequest with an ErrorInfo."
+)
+MEND_CONCURRENCY = "Keep the state of a call in the call; queue calls above the concurrency of the server."
+MEND_USAGE = "Copy the usage of the answers of GenerationService; leave it empty where no model is called."
+MEND_TEXTS = "Pass every character on, or replace what the model cannot read; do not fail the call."
+"""How servers that break a requirement of all contracts are mended."""
+
+EVERY_PLANE = "".join(
+    # The last code point of a plane is a noncharacter. Surrogates are not characters.
+    f"{chr((plane << 16) + 0x2F)}{chr((plane << 16) + 0xF900)}{chr((plane << 16) + 0xFFFF)} "
+    for plane in range(17)
+)
+"""Characters of each of the 17 planes of Unicode, private and unassigned ones among them."""
+UNUSUAL_TEXTS = (
+    EVERY_PLANE,
+    "\x00\x1b[2J\u202e\u200b\ufeff",
+    "把热水倒在茶包上。",
+    "🙂" * 50,
+    "e" + "\u0301" * 500,
+)
+"""Texts that are valid in a message and rare in tests."""
 
 
 async def identity(subject: Subject) -> Identity:
@@ -58,6 +86,27 @@ def require_signed(provenance: Provenance, answer: Identity) -> None:
     if CALLS_MODELS in answer.capabilities:
         require(bool(provenance.completions), "provenance.completions is empty though the judge calls models")
         require(bool(provenance.prompts), "provenance.prompts is empty though the judge calls models")
+
+
+MOST_TOKENS = 10_000_000
+"""The most tokens that one model call can have: several times the largest window of a model."""
+
+
+def require_sane_usage(provenance: Provenance) -> None:
+    """Requires that the usage is possible: finite, not negative, and of the model calls named."""
+    usage, calls = provenance.usage, len(provenance.completions)
+    for field in ("cost_usd", "unused_cost_usd", "estimated_cost_usd"):
+        cost = getattr(usage, field)
+        require(math.isfinite(cost) and cost >= 0.0, f"usage.{field} is {cost}")
+    for field in ("prompt_token_count", "completion_token_count"):
+        tokens = getattr(usage, field)
+        require(tokens <= calls * MOST_TOKENS, f"usage.{field} is {tokens} for {calls} model calls")
+    require(
+        usage.cached_prompt_token_count <= usage.prompt_token_count,
+        f"usage.cached_prompt_token_count is {usage.cached_prompt_token_count} "
+        f"of {usage.prompt_token_count} prompt tokens",
+    )
+    require(bool(calls) or not usage.cost_usd, f"usage.cost_usd is {usage.cost_usd} without a model call")
 
 
 async def require_refused(call: Awaitable[Any], field: str) -> None:

@@ -20,9 +20,17 @@ from dramaturg.api.judging.v1.judge_service_pb2 import (
 )
 from dramaturg.api.judging.v1.judge_service_pb2_grpc import JudgeServiceStub
 from dramaturg.conformance.basics import (
+    MEND_BAD_REQUESTS,
+    MEND_CONCURRENCY,
+    MEND_HEALTH,
+    MEND_PROVENANCE,
+    MEND_TEXTS,
+    MEND_USAGE,
+    UNUSUAL_TEXTS,
     identity,
     require_identity,
     require_refused,
+    require_sane_usage,
     require_serving,
     require_signed,
 )
@@ -173,13 +181,19 @@ def require_sound(assessment: Assessment, expected: Sequence[str], step_count: i
             )
 
 
-@check("The server reports the contract as SERVING through grpc.health.v1.Health.")
+@check(
+    "The server reports the contract as SERVING through grpc.health.v1.Health.",
+    mend=MEND_HEALTH,
+)
 async def health(subject: Subject) -> None:
     """Checks the health service."""
     await require_serving(subject)
 
 
-@check("IdentityService names the judge, its version, its contract and its criteria.")
+@check(
+    "IdentityService names the judge, its version, its contract and its criteria.",
+    mend="Serve IdentityService: name in kebab-case, version as 1.2.3, contract, criteria in snake_case.",
+)
 async def says_who_it_is(subject: Subject) -> None:
     """Checks the identity."""
     answer = await identity(subject)
@@ -193,7 +207,10 @@ async def says_who_it_is(subject: Subject) -> None:
     )
 
 
-@check("Each criterion of the identity gets exactly one well-formed verdict, in that order.")
+@check(
+    "Each criterion of the identity gets exactly one well-formed verdict, in that order.",
+    mend="Give one verdict for each criterion: PASS, FAIL, or ABSTAIN with an abstain_reason; set reading.",
+)
 async def judges_every_criterion(subject: Subject) -> None:
     """Checks an ordinary answer."""
     (assessment,) = await judge(subject, script(STEPS))
@@ -204,7 +221,10 @@ async def judges_every_criterion(subject: Subject) -> None:
     )
 
 
-@check("Criteria named in the request are judged, in the request's order, and no others.")
+@check(
+    "Criteria named in the request are judged, in the request's order, and no others.",
+    mend="Judge the ids of JudgeRequest.criteria in their order; all criteria only if there are none.",
+)
 async def judges_the_criteria_asked_for(subject: Subject) -> None:
     """Checks requests that name criteria."""
     known = await wanted(subject)
@@ -213,7 +233,10 @@ async def judges_the_criteria_asked_for(subject: Subject) -> None:
         require_sound(assessment, asked, len(STEPS))
 
 
-@check("A criterion with a scale gets a score on it, or an abstention.")
+@check(
+    "A criterion with a scale gets a score on it, or an abstention.",
+    mend="Use OUTCOME_SCORED with a score from scale.lowest to scale.highest for a criterion with a scale.",
+)
 async def keeps_to_scales(subject: Subject) -> None:
     """Checks a scored criterion beside one that passes or fails, of judges that judge any criterion."""
     if ANY_CRITERION not in (await identity(subject)).capabilities:
@@ -239,7 +262,10 @@ async def keeps_to_scales(subject: Subject) -> None:
     )
 
 
-@check("A criterion that the judge does not judge is refused with ERROR_REASON_CRITERION_UNKNOWN.")
+@check(
+    "A criterion that the judge does not judge is refused with ERROR_REASON_CRITERION_UNKNOWN.",
+    mend="Fail the call with INVALID_ARGUMENT and an ErrorInfo of that reason before judging.",
+)
 async def refuses_unknown_criteria(subject: Subject) -> None:
     """Checks the error of an unknown criterion."""
     if ANY_CRITERION in (await identity(subject)).capabilities:
@@ -258,7 +284,10 @@ async def refuses_unknown_criteria(subject: Subject) -> None:
         raise RequirementError("the request was answered")
 
 
-@check("Each of several candidates is answered once, by its id, with findings at its own steps.")
+@check(
+    "Each of several candidates is answered once, by its id, with findings at its own steps.",
+    mend="Send one response for each candidate, with its id and indices below the number of its own steps.",
+)
 async def answers_each_candidate(subject: Subject) -> None:
     """Checks a request with candidates of different lengths."""
     candidates = [script(STEPS[: count + 1], f"of-{count + 1}-steps") for count in range(len(STEPS))]
@@ -267,14 +296,42 @@ async def answers_each_candidate(subject: Subject) -> None:
         require_sound(assessment, expected, len(candidate.script.steps))
 
 
-@check("Provenance names the judge as its identity does, and the model calls of a judge that makes any.")
+@check(
+    "Provenance names the judge as its identity does, and the model calls of a judge that makes any.",
+    mend=MEND_PROVENANCE,
+)
 async def says_where_verdicts_come_from(subject: Subject) -> None:
     """Checks the provenance."""
     (assessment,) = await judge(subject, script(STEPS))
     require_signed(assessment.provenance, await identity(subject))
 
 
-@check("An empty candidate fails what needs steps and abstains from the rest, without a model call.")
+@check(
+    "The usage is possible: not negative, not above ten million tokens a call, none without model calls.",
+    mend=MEND_USAGE,
+)
+async def reports_possible_usage(subject: Subject) -> None:
+    """Checks the usage of the provenance."""
+    (assessment,) = await judge(subject, script(STEPS))
+    require_sane_usage(assessment.provenance)
+
+
+@check(
+    "Characters of every Unicode plane, control characters and other scripts have a well-formed result.",
+    mend=MEND_TEXTS,
+)
+async def bears_every_plane(subject: Subject) -> None:
+    """Checks characters that are rare in tests."""
+    expected = await wanted(subject)
+    candidates = [script([*STEPS, text], f"unusual-{n}") for n, text in enumerate(UNUSUAL_TEXTS)]
+    for assessment in await judge(subject, *candidates):
+        require_sound(assessment, expected, len(STEPS) + 1)
+
+
+@check(
+    "An empty candidate fails what needs steps and abstains from the rest, without a model call.",
+    mend="Answer candidates without steps and text before any model call: FAIL or ABSTAIN by criterion.",
+)
 async def defines_the_empty_candidate(subject: Subject) -> None:
     """Checks the result for candidates without content, in each of their forms."""
     expected = await wanted(subject)
@@ -296,7 +353,10 @@ async def defines_the_empty_candidate(subject: Subject) -> None:
         require(not assessment.provenance.completions, "a model was called for an empty candidate")
 
 
-@check("A text without steps is judged as text, and its reading says so.")
+@check(
+    "A text without steps is judged as text, and its reading says so.",
+    mend="Judge JudgeCandidate.text where there are no steps, and set READING_TEXT.",
+)
 async def judges_prose(subject: Subject) -> None:
     """Checks a candidate that does not parse into steps."""
     prose = Candidate(id="prose", text="You just heat some water in a pot and pour it over a tea bag.")
@@ -308,7 +368,10 @@ async def judges_prose(subject: Subject) -> None:
     )
 
 
-@check("Without constraints satisfies_constraints abstains as not applicable.")
+@check(
+    "Without constraints satisfies_constraints abstains as not applicable.",
+    mend="Abstain with ABSTAIN_REASON_NOT_APPLICABLE if Task.constraints is empty.",
+)
 async def does_not_invent_constraints(subject: Subject) -> None:
     """Checks a task that restricts nothing."""
     (assessment,) = await judge(subject, script(STEPS), task=Task(goal="Make a cup of tea"))
@@ -320,7 +383,10 @@ async def does_not_invent_constraints(subject: Subject) -> None:
             )
 
 
-@check("An odd candidate does not change the outcomes of the others.")
+@check(
+    "An odd candidate does not change the outcomes of the others.",
+    mend="Judge each candidate by itself; answer a candidate that fails with its own abstentions or error.",
+)
 async def keeps_candidates_apart(subject: Subject) -> None:
     """Checks that long, empty and strange candidates affect themselves alone."""
     odd = [
@@ -342,7 +408,10 @@ async def keeps_candidates_apart(subject: Subject) -> None:
     require(len(responses) == 4, f"{len(responses)} of 4 candidates have a response")
 
 
-@check("Long steps, other scripts than Latin and forty candidates have a well-formed result.")
+@check(
+    "Long steps, other scripts than Latin and forty candidates have a well-formed result.",
+    mend="Accept every length and script up to the limits of the contract; cut what the model cannot read.",
+)
 async def bears_unusual_input(subject: Subject) -> None:
     """Checks uncommon sizes and languages."""
     expected = await wanted(subject)
@@ -355,7 +424,10 @@ async def bears_unusual_input(subject: Subject) -> None:
             require_sound(assessment, expected, len(candidate.script.steps))
 
 
-@check("Candidates of the pool are not judged.")
+@check(
+    "Candidates of the pool are not judged.",
+    mend="Send responses for JudgeRequest.candidates only; the pool is context.",
+)
 async def leaves_the_pool_alone(subject: Subject) -> None:
     """Checks a request with a pool."""
     pool = [script([f"{step} ({n})" for step in STEPS], f"other-{n}") for n in range(12)]
@@ -363,7 +435,10 @@ async def leaves_the_pool_alone(subject: Subject) -> None:
     require_sound(assessment, await wanted(subject), len(STEPS))
 
 
-@check("Invalid requests are refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.")
+@check(
+    "Invalid requests are refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
+    mend=MEND_BAD_REQUESTS,
+)
 async def refuses_bad_requests(subject: Subject) -> None:
     """Checks the errors of a request without a goal, and of one that names a candidate twice."""
     without_goal = await request(subject, script(STEPS), task=Task())
@@ -372,7 +447,10 @@ async def refuses_bad_requests(subject: Subject) -> None:
     await require_refused(send(subject, twice), "candidates[1].id")
 
 
-@check("The id of a candidate does not change its verdicts.")
+@check(
+    "The id of a candidate does not change its verdicts.",
+    mend="Use the id of a candidate only in its response, neither in prompts nor in random seeds.",
+)
 async def is_blind_to_the_id(subject: Subject) -> None:
     """Checks that ids have no influence."""
     outcomes = []
@@ -382,7 +460,10 @@ async def is_blind_to_the_id(subject: Subject) -> None:
     require(outcomes[0] == outcomes[1], f"outcomes {outcomes[0]} became {outcomes[1]} with another id")
 
 
-@check("After a call that is cancelled, and one whose deadline is too short, others are answered.")
+@check(
+    "After a call that is cancelled, and one whose deadline is too short, others are answered.",
+    mend="Stop the work of a call that ended, release what it holds, and keep to the deadline of the call.",
+)
 async def survives_ended_calls(subject: Subject) -> None:
     """Checks that ended calls leave the server able to judge."""
     sent = await request(subject, *(script(STEPS, f"candidate-{n}") for n in range(8)))
@@ -400,7 +481,10 @@ async def survives_ended_calls(subject: Subject) -> None:
     require_sound(assessment, await wanted(subject), len(STEPS))
 
 
-@check("Twenty calls at once are all answered.")
+@check(
+    "Twenty calls at once are all answered.",
+    mend=MEND_CONCURRENCY,
+)
 async def answers_side_by_side(subject: Subject) -> None:
     """Checks concurrent calls."""
     candidates = [script([*STEPS, f"Drink cup number {n}."]) for n in range(20)]

@@ -39,6 +39,8 @@ class Check:
     """Its name, in kebab case."""
     requirement: str
     """What must hold, in a sentence."""
+    mend: str
+    """How a server that breaks it is mended, in a sentence."""
     attempt: Callable[[Subject], Awaitable[None]]
     """Tries it. Raises :class:`RequirementError` where it does not hold."""
 
@@ -76,12 +78,12 @@ class Suite:
         self.checks: list[Check] = []
         """In the order in which they are run."""
 
-    def check(self, requirement: str) -> Callable[[Attempt], Attempt]:
-        """Registers the decorated coroutine function as the check of a requirement."""
+    def check(self, requirement: str, *, mend: str) -> Callable[[Attempt], Attempt]:
+        """Registers the decorated coroutine function as the check of a requirement, and how to mend it."""
 
         def register(attempt: Attempt) -> Attempt:
             name = getattr(attempt, "__name__", "").replace("_", "-")
-            self.checks.append(Check(name=name, requirement=requirement, attempt=attempt))
+            self.checks.append(Check(name=name, requirement=requirement, mend=mend, attempt=attempt))
             return attempt
 
         return register

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from dramaturg.conformance.contracts import (
+    CHALLENGE_JUDGES,
+    EDGE_PREDICTORS,
+    PAIR_JUDGES,
+    RATING_JUDGES,
+    SYNTHESIZERS,
+)
 from dramaturg.conformance.judges import JUDGES
-from dramaturg.conformance.kit import Check, Outcome, run_checks
+from dramaturg.conformance.kit import Check, Outcome, Suite, run_checks
 from dramaturg.conformance.text_scorers import TEXT_SCORERS
-from dramaturg.judge.roles import ROLES, TEXT_SCORER, JudgeRole, Role
+from dramaturg.judge.roles import (
+    CHALLENGE_JUDGE,
+    EDGES,
+    PAIR_JUDGE,
+    RATING_JUDGE,
+    ROLES,
+    SYNTHESIZE,
+    TEXT_SCORER,
+    JudgeRole,
+    Role,
+)
+
+_SUITES: Mapping[str, Suite] = {
+    SYNTHESIZE.contract: SYNTHESIZERS,
+    PAIR_JUDGE.contract: PAIR_JUDGES,
+    RATING_JUDGE.contract: RATING_JUDGES,
+    CHALLENGE_JUDGE.contract: CHALLENGE_JUDGES,
+    EDGES.contract: EDGE_PREDICTORS,
+    TEXT_SCORER.contract: TEXT_SCORERS,
+}
 
 
 def checks_of(role: Role) -> Sequence[Check]:
     """The checks of a role's contract, in the order in which they are run; none where there are none yet."""
     if isinstance(role, JudgeRole):
         return JUDGES.checks
-    return TEXT_SCORERS.checks if role == TEXT_SCORER else ()
+    suite = _SUITES.get(role.contract)
+    return suite.checks if suite else ()
 
 
 JUDGE = "judge"

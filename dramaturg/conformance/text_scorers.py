@@ -9,6 +9,11 @@ from dramaturg.api.common.v1.judging_pb2 import JudgeOptions
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse
 from dramaturg.api.judging.v1.text_scorer_service_pb2_grpc import TextScorerServiceStub
 from dramaturg.conformance.basics import (
+    MEND_BAD_REQUESTS,
+    MEND_CONCURRENCY,
+    MEND_HEALTH,
+    MEND_PROVENANCE,
+    UNUSUAL_TEXTS,
     identity,
     require_identity,
     require_refused,
@@ -55,13 +60,19 @@ def require_sound(response: ScoreTextsResponse, count: int) -> None:
         )
 
 
-@check("The server reports the contract as SERVING through grpc.health.v1.Health.")
+@check(
+    "The server reports the contract as SERVING through grpc.health.v1.Health.",
+    mend=MEND_HEALTH,
+)
 async def health(subject: Subject) -> None:
     """Checks the health service."""
     await require_serving(subject)
 
 
-@check("IdentityService names the scorer, its version, its contract and its attribute as the one criterion.")
+@check(
+    "IdentityService names the scorer, its version, its contract and its attribute as the one criterion.",
+    mend="Serve IdentityService: a name in kebab-case, a version as 1.2.3, the contract, one criterion.",
+)
 async def says_who_it_is(subject: Subject) -> None:
     """Checks the identity."""
     answer = await identity(subject)
@@ -69,7 +80,10 @@ async def says_who_it_is(subject: Subject) -> None:
     require(len(answer.criteria) == 1, f"the criteria are {list(answer.criteria)}, not one attribute")
 
 
-@check("Every text gets a score in [0, 1] or a reason, in order, for the attribute of the identity.")
+@check(
+    "Every text gets a score in [0, 1] or a reason, in order, for the attribute of the identity.",
+    mend="Give each text, in order, a value in [0, 1] or an abstain_reason; set attribute.",
+)
 async def scores_every_text(subject: Subject) -> None:
     """Checks an ordinary answer."""
     answer = await identity(subject)
@@ -81,13 +95,19 @@ async def scores_every_text(subject: Subject) -> None:
     )
 
 
-@check("Provenance names the scorer as its identity does, and the model calls of one that makes any.")
+@check(
+    "Provenance names the scorer as its identity does, and the model calls of one that makes any.",
+    mend=MEND_PROVENANCE,
+)
 async def says_where_scores_come_from(subject: Subject) -> None:
     """Checks the provenance."""
     require_signed((await ask(subject, TEXTS)).provenance, await identity(subject))
 
 
-@check("A text has the score that it has alone, regardless of the other texts.")
+@check(
+    "A text has the score that it has alone, regardless of the other texts.",
+    mend="Score each text without regard to its place and to the other texts of the request.",
+)
 async def scores_each_text_by_itself(subject: Subject) -> None:
     """Checks that texts of one request do not touch each other."""
     together, alone, turned = await asyncio.gather(
@@ -103,13 +123,14 @@ async def scores_each_text_by_itself(subject: Subject) -> None:
 
 
 @check(
-    "Empty and long texts, other scripts than Latin and as many texts as may be have a well-formed result."
+    "Empty and long texts, every Unicode plane and as many texts as may be have a well-formed result.",
+    mend="Accept every text up to the limits of the contract; abstain from what cannot be scored.",
 )
 async def bears_unusual_input(subject: Subject) -> None:
     """Checks uncommon sizes and languages."""
     cases: list[Sequence[str]] = [
         ["", " \n\t"],
-        ["把热水倒在茶包上。", "🙂" * 50],
+        UNUSUAL_TEXTS,
         ["Stir the tea. " * 14_000],
         [f"Cup number {number}." for number in range(MOST_TEXTS)],
     ]
@@ -119,13 +140,19 @@ async def bears_unusual_input(subject: Subject) -> None:
         require_sound(response, len(texts))
 
 
-@check("A request without texts is refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.")
+@check(
+    "A request without texts is refused with INVALID_ARGUMENT, an ErrorInfo and the field's path.",
+    mend=MEND_BAD_REQUESTS,
+)
 async def refuses_bad_requests(subject: Subject) -> None:
     """Checks the error of an invalid request."""
     await require_refused(ask(subject, ()), "texts")
 
 
-@check("Twenty calls at once are all answered.")
+@check(
+    "Twenty calls at once are all answered.",
+    mend=MEND_CONCURRENCY,
+)
 async def answers_side_by_side(subject: Subject) -> None:
     """Checks concurrent calls."""
     answers = await asyncio.gather(*(ask(subject, [f"Drink cup number {n}."]) for n in range(20)))

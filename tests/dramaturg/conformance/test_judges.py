@@ -97,7 +97,7 @@ async def test_a_careless_server_breaks_what_it_breaks() -> None:
     } <= failures.keys()
 
 
-@pytest.mark.parametrize(("name", "criteria"), [("poet", ()), ("critic", ("polite",)), ("pair-judge", ())])
+@pytest.mark.parametrize(("name", "criteria"), [("poet", ()), ("critic", ("polite",)), ("graph", ())])
 def test_what_cannot_be_checked_is_refused(name: str, criteria: Sequence[str]) -> None:
     with pytest.raises(ValueError, match=name):
         checked_role(name, criteria)

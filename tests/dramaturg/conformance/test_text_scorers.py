@@ -9,7 +9,7 @@ import pytest
 from dramaturg import conformance
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsRequest, ScoreTextsResponse, TextScore
-from dramaturg.judge.roles import RATING_JUDGE, TEXT_SCORER
+from dramaturg.judge.roles import GRAPH, TEXT_SCORER
 from dramaturg.judge.text_scorers import scored, text_scorer_contract, unscored
 from dramaturg.testing import serve
 from tests.support.evaluations import contract
@@ -98,5 +98,5 @@ async def test_what_is_broken_is_named(
 
 
 async def test_a_contract_without_checks_is_refused() -> None:
-    with pytest.raises(ValueError, match="'rating-judge' has no checks; there are those of judge, critic"):
-        await conformance.run(RATING_JUDGE, "localhost:1")
+    with pytest.raises(ValueError, match="'graph' has no checks; there are those of judge, synthesize"):
+        await conformance.run(GRAPH, "localhost:1")

@@ -1,0 +1,279 @@
+"""The requirements of judges of pairs, ratings and challenges, of synthesizers, and of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeRequest, SynthesizeResponse
+from dramaturg.api.agents.v1.synthesize_service_pb2_grpc import SynthesizeServiceStub
+from dramaturg.api.common.v1.dialogue_pb2 import SPEAKER_SIMULATOR, SPEAKER_USER, SimulationTask, Utterance
+from dramaturg.api.common.v1.script_pb2 import Candidate, Script, Step, Task
+from dramaturg.api.generation.v1.edge_service_pb2 import (
+    EDGE_METHOD_END_TO_END,
+    EDGE_METHOD_PAIRWISE,
+    EdgeMethod,
+    PredictEdgesRequest,
+    PredictEdgesResponse,
+)
+from dramaturg.api.generation.v1.edge_service_pb2_grpc import EdgeServiceStub
+from dramaturg.api.graph.v1.script_graph_pb2 import Event
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
+from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
+    FindChallengingTurnRequest,
+    FindChallengingTurnResponse,
+)
+from dramaturg.api.judging.v1.challenge_judge_service_pb2_grpc import ChallengeJudgeServiceStub
+from dramaturg.api.judging.v1.pair_judge_service_pb2_grpc import PairJudgeServiceStub
+from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyRequest, RateReplyResponse
+from dramaturg.api.judging.v1.rating_judge_service_pb2_grpc import RatingJudgeServiceStub
+from dramaturg.conformance.kit import require
+from dramaturg.conformance.unary import UnaryContract, unary_suite
+
+TASK = SimulationTask(name="Linux terminal", description="Act as a Linux terminal. My first command is pwd.")
+
+
+def dialogue(*texts: str) -> list[Utterance]:
+    """Utterances in turn, the user's first."""
+    speakers = (SPEAKER_USER, SPEAKER_SIMULATOR)
+    return [Utterance(speaker=speakers[index % 2], text=text) for index, text in enumerate(texts)]
+
+
+def _pair(text: str, **fields: object) -> pairs.ComparePairRequest:
+    roles = [pairs.Role(type=f"Reader {n}: {text}"[:200], description="Reads with care.") for n in (1, 2)]
+    values: dict[str, object] = {
+        "source": f"Tea is made with hot water. {text}",
+        "instruction": "Summarise the article.",
+        "first": f"Tea needs hot water. {text}",
+        "second": "Tea is a drink.",
+        "roles": roles,
+    }
+    return pairs.ComparePairRequest(**values | fields)  # type: ignore[arg-type]
+
+
+def _require_sound_pair(request: pairs.ComparePairRequest, response: pairs.ComparePairResponse) -> None:
+    wanted = [role.type for role in request.roles] or [""]
+    seen = [vote.role.type for vote in response.votes]
+    require(seen == wanted, f"the votes are of the roles {seen}, not {wanted}")
+    for index, vote in enumerate(response.votes):
+        where = f"votes[{index}]"
+        _require_preference(where, vote.preference, vote.abstain_reason)
+        require(len(vote.ballots) == 2, f"{where} has {len(vote.ballots)} ballots for two orders")
+        for ballot in vote.ballots:
+            _require_preference(f"a ballot of {where}", ballot.preference, ballot.abstain_reason)
+            require(
+                not ballot.HasField("confidence") or 0.0 < ballot.confidence <= 1.0,
+                f"a ballot of {where} has confidence {ballot.confidence}, which is not in (0, 1]",
+            )
+    votes = [vote.preference for vote in response.votes]
+    first, second = votes.count(pairs.PREFERENCE_FIRST), votes.count(pairs.PREFERENCE_SECOND)
+    valid = len(votes) - votes.count(pairs.PREFERENCE_ABSTAIN)
+    majority = pairs.PREFERENCE_ABSTAIN
+    if valid:
+        majority = pairs.PREFERENCE_TIE
+        if first != second:
+            majority = pairs.PREFERENCE_FIRST if first > second else pairs.PREFERENCE_SECOND
+    require(
+        response.preference == majority,
+        f"the preference is {pairs.Preference.Name(response.preference)}, "
+        f"the majority of the votes {pairs.Preference.Name(majority)}",
+    )
+    require(
+        response.HasField("first_vote_share") == bool(valid),
+        "first_vote_share must be absent if and only if all votes abstain",
+    )
+    if valid:
+        share = (first + votes.count(pairs.PREFERENCE_TIE) / 2) / valid
+        seen_share = response.first_vote_share
+        require(abs(seen_share - share) < 1e-6, f"first_vote_share is {seen_share}, the votes' is {share}")
+
+
+def _require_preference(where: str, preference: int, abstain_reason: int) -> None:
+    known = (
+        pairs.PREFERENCE_FIRST,
+        pairs.PREFERENCE_SECOND,
+        pairs.PREFERENCE_TIE,
+        pairs.PREFERENCE_ABSTAIN,
+    )
+    require(preference in known, f"{where} has the preference {preference}")
+    require(
+        (preference == pairs.PREFERENCE_ABSTAIN) == bool(abstain_reason),
+        f"{where} must have an abstain_reason if and only if it abstains",
+    )
+
+
+PAIR_JUDGES = unary_suite(
+    UnaryContract(
+        method=lambda channel: PairJudgeServiceStub(channel).ComparePair,
+        example=_pair,
+        empty=[_pair("", source="", instruction="", first="", second="", roles=[])],
+        largest=_pair("", source="Tea. " * 40_000, first="Hot. " * 40_000, second="Cup. " * 40_000),
+        invalid=[
+            (_pair("", first="x" * 200_001), "first"),
+            (_pair("", roles=[pairs.Role(type="Critic")]), "roles[0].description"),
+        ],
+        require_sound=_require_sound_pair,
+        provenance=lambda response: response.provenance,
+        mend="Give one vote for each role, in order, a ballot for each order shown, and the majority.",
+    )
+)
+"""The checks of a judge of pairs."""
+
+
+def _reply(text: str, **fields: object) -> RateReplyRequest:
+    values: dict[str, object] = {
+        "task": TASK,
+        "utterances": dialogue(TASK.description, "/home/doe", f"echo '{text}'"),
+        "response": text,
+    }
+    return RateReplyRequest(**values | fields)  # type: ignore[arg-type]
+
+
+def _require_sound_rating(request: RateReplyRequest, response: RateReplyResponse) -> None:
+    del request
+    rating = response.rating
+    require(
+        rating.HasField("value") != bool(rating.abstain_reason),
+        "the rating must have an abstain_reason if and only if it has no value",
+    )
+    require(
+        not rating.HasField("value") or 1.0 <= rating.value <= 10.0,
+        f"the rating is {rating.value}, which is not from 1 to 10",
+    )
+
+
+RATING_JUDGES = unary_suite(
+    UnaryContract(
+        method=lambda channel: RatingJudgeServiceStub(channel).RateReply,
+        example=_reply,
+        empty=[_reply("", utterances=dialogue(""))],
+        largest=_reply("x" * 200_000, utterances=dialogue(*("ls -l " * 300 for _ in range(101)))),
+        invalid=[
+            (_reply("", utterances=[]), "utterances"),
+            (_reply("", task=SimulationTask(description="A terminal.")), "task.name"),
+        ],
+        require_sound=_require_sound_rating,
+        provenance=lambda response: response.rating.provenance,
+        mend="Give a value from 1 to 10, or an abstain_reason.",
+    )
+)
+"""The checks of a judge of replies."""
+
+
+def _dialogue(text: str, **fields: object) -> FindChallengingTurnRequest:
+    values: dict[str, object] = {
+        "task": TASK,
+        "utterances": dialogue(TASK.description, "/home/doe", f"echo '{text}'", text),
+    }
+    return FindChallengingTurnRequest(**values | fields)  # type: ignore[arg-type]
+
+
+def _require_sound_turn(request: FindChallengingTurnRequest, response: FindChallengingTurnResponse) -> None:
+    require(
+        response.HasField("turn") != bool(response.abstain_reason),
+        "the response must have an abstain_reason if and only if it has no turn",
+    )
+    turns = len(request.utterances) // 2
+    require(response.turn <= turns, f"the turn is {response.turn} of {turns}")
+
+
+CHALLENGE_JUDGES = unary_suite(
+    UnaryContract(
+        method=lambda channel: ChallengeJudgeServiceStub(channel).FindChallengingTurn,
+        example=_dialogue,
+        empty=[_dialogue("", utterances=dialogue("", ""))],
+        largest=_dialogue("", utterances=dialogue(*("ls -l " * 300 for _ in range(100)))),
+        invalid=[
+            (_dialogue("", utterances=dialogue("pwd", "/", "ls")), "utterances"),
+            (_dialogue("", task=SimulationTask(description="A terminal.")), "task.name"),
+        ],
+        require_sound=_require_sound_turn,
+        provenance=lambda response: response.provenance,
+        mend="Give a turn from 0 to the number of turns, or an abstain_reason.",
+    )
+)
+"""The checks of a judge of challenging turns."""
+
+
+def _candidate(candidate_id: str, steps: Sequence[str]) -> Candidate:
+    return Candidate(id=candidate_id, script=Script(steps=[Step(text=step) for step in steps]))
+
+
+def _pool(text: str, **fields: object) -> SynthesizeRequest:
+    steps = ("Heat the water in a pot.", "Put a tea bag into a cup.", "Pour the water over it.", text)
+    values: dict[str, object] = {
+        "task": Task(goal="Make a cup of tea", constraints=["without a kettle"]),
+        "candidates": [_candidate(f"{n}: {text}"[:200], steps[: n + 1]) for n in range(1, 4)],
+    }
+    return SynthesizeRequest(**values | fields)  # type: ignore[arg-type]
+
+
+def _require_sound_script(request: SynthesizeRequest, response: SynthesizeResponse) -> None:
+    require(
+        bool(response.script.steps) != bool(response.failure),
+        "the response must have a failure if and only if the script has no steps",
+    )
+    require(all(step.text.strip() for step in response.script.steps), "the script has a step without text")
+    learned = list(response.pool_ids)
+    require(learned == sorted(set(learned)), f"pool_ids {learned} are not sorted and unique")
+    unknown = set(learned) - {candidate.id for candidate in request.candidates}
+    require(not unknown, f"pool_ids has {sorted(unknown)}, which are not candidates of the request")
+
+
+SYNTHESIZERS = unary_suite(
+    UnaryContract(
+        method=lambda channel: SynthesizeServiceStub(channel).Synthesize,
+        example=_pool,
+        empty=[_pool("", candidates=[]), _pool("", candidates=[Candidate(id="none")])],
+        largest=_pool("", candidates=[_candidate(f"{n}", [f"Stir cup {n}. " * 20] * 20) for n in range(200)]),
+        invalid=[(_pool("", task=Task()), "task.goal")],
+        require_sound=_require_sound_script,
+        provenance=lambda response: response.provenance,
+        mend="Give a script with steps, or a failure; sort pool_ids, ids of the candidates.",
+    )
+)
+"""The checks of a synthesizer."""
+
+
+def _events(text: str, **fields: object) -> PredictEdgesRequest:
+    texts = ("Bake it.", "Find the recipe.", f"Mix the dough. {text}")
+    values: dict[str, object] = {
+        "scenario": "bake a cake",
+        "events": [Event(id=f"{n}: {text}"[:200], text=one) for n, one in enumerate(texts)],
+    }
+    return PredictEdgesRequest(**values | fields)  # type: ignore[arg-type]
+
+
+def _require_sound_edges(request: PredictEdgesRequest, response: PredictEdgesResponse) -> None:
+    methods = (EDGE_METHOD_END_TO_END, EDGE_METHOD_PAIRWISE)
+    require(response.method in methods, f"the method is {EdgeMethod.Name(response.method)}")
+    predicted = (
+        response.HasField("graph")
+        if response.method == EDGE_METHOD_END_TO_END
+        else bool(response.probabilities)
+    )
+    require(
+        predicted != bool(response.abstain_reason),
+        "the response must have an abstain_reason if and only if it has no prediction",
+    )
+    known = {event.id for event in request.events}
+    pairs_seen = [(one.source_id, one.target_id) for one in response.graph.edges]
+    pairs_seen += [(one.source_id, one.target_id) for one in response.probabilities]
+    wrong = [pair for pair in pairs_seen if pair[0] == pair[1] or not known.issuperset(pair)]
+    require(not wrong, f"the pairs {wrong} are not of two events of the request")
+    for one in response.probabilities:
+        require(0.0 <= one.probability <= 1.0, f"a probability is {one.probability}, which is not in [0, 1]")
+
+
+EDGE_PREDICTORS = unary_suite(
+    UnaryContract(
+        method=lambda channel: EdgeServiceStub(channel).PredictEdges,
+        example=_events,
+        empty=[_events("", events=[Event(id="a"), Event(id="b")])],
+        largest=_events("", events=[Event(id=f"{n}", text=f"Stir cup {n}. " * 150) for n in range(40)]),
+        invalid=[(_events("", scenario=""), "scenario"), (_events("", events=[Event(id="a")]), "events")],
+        require_sound=_require_sound_edges,
+        provenance=lambda response: response.provenance,
+        mend="Give the method and edges or probabilities of the request's events, or an abstain_reason.",
+    )
+)
+"""The checks of a predictor of the order of events."""
