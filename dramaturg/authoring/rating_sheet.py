@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.json_format import ParseDict, ParseError
 
@@ -27,6 +27,8 @@ COLUMNS = (
 )
 """The columns of the sheet; the last two are for people."""
 
+Row = TypeVar("Row")
+
 _YES, _NO = frozenset({"yes", "y"}), frozenset({"no", "n"})
 
 
@@ -45,10 +47,10 @@ class Checked(NamedTuple):
     """Ratings below it."""
 
 
-def draw(rows: Iterator[Mapping[str, str]], count: int, seed: int) -> Sequence[Mapping[str, str]]:
+def draw(rows: Iterable[Row], count: int, seed: int) -> list[Row]:
     """Draws ``count`` rows with equal probability, in one pass (Vitter 1985, algorithm R)."""
-    chance = random.Random(seed)  # noqa: S311 - which ratings are checked is no secret
-    kept: list[Mapping[str, str]] = []
+    chance = random.Random(seed)  # noqa: S311 - which rows are drawn is no secret
+    kept: list[Row] = []
     for index, row in enumerate(rows):
         if index < count:
             kept.append(row)
@@ -61,25 +63,29 @@ def read_checked(rows: Sequence[Mapping[str, Any]]) -> Checked:
     """Counts what people wrote.
 
     Raises:
-        ValueError: A cell holds something else, or nothing was checked; the message names the row.
+        ValueError: A cell holds something else, or nothing was checked; the message names all such rows.
     """
     if not any("reasonable" in row for row in rows):
         raise ValueError("has no column 'reasonable': is it a sheet of ratings?")
     counts = {"yes": 0, "no": 0, "": 0, "high": 0, "low": 0}
+    problems = []
     for number, row in enumerate(rows, start=1):
         answer = (row.get("reasonable") or "").strip().casefold()
         if answer and answer not in _YES | _NO:
-            raise ValueError(f"row {number}: reasonable is {answer!r}, neither yes nor no")
+            problems.append(f"row {number}: reasonable is {answer!r}, neither yes nor no")
         name = "yes" if answer in _YES else "no" if answer in _NO else ""
         counts[name] += 1
         own = (row.get("own_rating") or "").strip()
         if name == "no" and own:
             try:
                 difference = float(row["rating"]) - float(own)
-            except ValueError as error:
-                raise ValueError(f"row {number}: own_rating is {own!r}, no number") from error
+            except ValueError:
+                problems.append(f"row {number}: own_rating is {own!r}, no number")
+                continue
             counts["high"] += difference > 0
             counts["low"] += difference < 0
+    if problems:
+        raise ValueError("; ".join(problems))
     if not counts["yes"] + counts["no"]:
         raise ValueError("nothing was checked: the column reasonable is empty")
     return Checked(counts["yes"], counts["no"], counts[""], counts["high"], counts["low"])

@@ -12,13 +12,11 @@ from dramaturg.api.alignment.v1.agreement_pb2 import AnnotatedItem, Annotation, 
 from dramaturg.api.common.v1 import decision_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice, Decision
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest
+from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult, WrittenScenario
 from dramaturg.api.generation.v1 import authoring_decisions_pb2
-from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
-    WriteScenarioRequest,
-    WriteScenarioResponse,
-)
 from dramaturg.authoring import sheets
 from dramaturg.authoring.sheets import EDITED, kept_rows, read_sheet, status_problems
+from dramaturg.results.scenarios import TARGETS
 from dramaturg.service.validation import violations
 from dramaturg.summaries.decisions import choice_name
 
@@ -181,43 +179,38 @@ def write_sheet(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[Path, 
 
 
 FORMATS = {
-    authoring_decisions_pb2.SCENARIO_FORM_UNSPECIFIED: "verb_phrase_machine",
     authoring_decisions_pb2.SCENARIO_FORM_VERB_PHRASE: "verb_phrase_machine",
     authoring_decisions_pb2.SCENARIO_FORM_HARD_VERB_PHRASE: "verb_phrase_machine",
     authoring_decisions_pb2.SCENARIO_FORM_USER_PROFILE: "user_profile",
 }
 """The forms of a scenario as the tag "format" names them (Choice-75, Table 1)."""
-TARGETS = {decision_pb2.CHOICE_OPTION_1: "option-1", decision_pb2.CHOICE_OPTION_2: "option-2"}
-"""The options that a scenario can lead to, as the sheet names them."""
 
 
-@dataclass(frozen=True)
-class Draft:
-    """One scenario that was asked for."""
+def sheet_rows(result: ScenariosResult, *, duplicates_kept: bool) -> Iterator[dict[str, str]]:
+    """The rows of the written scenarios of a brief, with the columns for people left empty.
 
-    id: str
-    """Its id, of the row's line, the option and the number."""
-    request: WriteScenarioRequest
-    """The request."""
-    response: WriteScenarioResponse
-    """The response; its failure states why there is no scenario."""
+    Args:
+        result: The scenarios.
+        duplicates_kept: Whether near-duplicates have rows, which name the earlier scenario.
+    """
+    for one in result.scenarios:
+        if one.scenario and (duplicates_kept or not one.duplicate_of):
+            yield _sheet_row(result, one)
 
 
-def sheet_row(draft: Draft, repeated: str) -> dict[str, str]:
-    """A scenario's row on the sheet, with the columns for people left empty."""
-    brief, response = draft.request.brief, draft.response
-    completions = response.provenance.completions
+def _sheet_row(result: ScenariosResult, one: WrittenScenario) -> dict[str, str]:
+    completions = one.provenance.completions
     return {
-        "id": draft.id,
-        "format": FORMATS[draft.request.form],
-        "goal": brief.goal,
-        "overall_goal": brief.overall_goal,
-        "option_1": brief.option_1,
-        "option_2": brief.option_2,
-        "target": TARGETS[draft.request.target],
-        "base_scenario": response.base_scenario,
-        "scenario": response.scenario,
-        "leaks_option": "yes" if response.leaks_option else "no",
-        "near_duplicate_of": repeated,
-        "model": completions[-1].answered_model if completions else draft.request.options.model,
+        "id": f"{result.id}/{one.id}",
+        "format": FORMATS[result.form],
+        "goal": result.brief.goal,
+        "overall_goal": result.brief.overall_goal,
+        "option_1": result.brief.option_1,
+        "option_2": result.brief.option_2,
+        "target": TARGETS[one.target],
+        "base_scenario": one.base_scenario,
+        "scenario": one.scenario,
+        "leaks_option": "yes" if one.leaks_option else "no",
+        "near_duplicate_of": f"{result.id}/{one.duplicate_of}" if one.duplicate_of else "",
+        "model": completions[-1].answered_model if completions else one.model,
     }

@@ -21,11 +21,13 @@ class Loaded:
         id: The record's id; the file's name for a file of text.
         graph: The graph; ``None`` where the text holds none.
         notes: What was dropped or repaired, a line each.
+        text: The text that was parsed. Empty for a record of events and edges.
     """
 
     id: str
     graph: ScriptGraph | None
     notes: Sequence[str] = field(default_factory=tuple)
+    text: str = ""
 
 
 async def load(path: Path, service: rpc.GraphServiceAsyncStub) -> list[Loaded]:
@@ -35,7 +37,7 @@ async def load(path: Path, service: rpc.GraphServiceAsyncStub) -> list[Loaded]:
         FileError: It cannot be read, or a record is no graph.
     """
     if path.suffix in {".json", ".jsonl"}:
-        return [await _of_row(path, row, service) for row in read_rows(path)]
+        return [await load_row(path, row, service) for row in read_rows(path)]
     return [await _of_text(path.name, read_text(path), service)]
 
 
@@ -53,7 +55,12 @@ async def load_one(path: Path, row_id: str | None, service: rpc.GraphServiceAsyn
     return chosen[0]
 
 
-async def _of_row(path: Path, row: Row, service: rpc.GraphServiceAsyncStub) -> Loaded:
+async def load_row(path: Path, row: Row, service: rpc.GraphServiceAsyncStub) -> Loaded:
+    """Reads the graph of a record.
+
+    Raises:
+        FileError: The record is no graph.
+    """
     text = row.record.get("text")
     if isinstance(text, str) and "edges" not in row.record:
         return await _of_text(row.id, text, service)
@@ -74,9 +81,9 @@ async def _of_text(graph_id: str, text: str, service: rpc.GraphServiceAsyncStub)
     if parsed.repair_count > len(notes):
         notes.append(f"and {parsed.repair_count - len(notes)} more")
     if not parsed.HasField("graph"):
-        return Loaded(graph_id, None, notes)
+        return Loaded(graph_id, None, notes, text)
     parsed.graph.id = graph_id
-    return Loaded(graph_id, parsed.graph, notes)
+    return Loaded(graph_id, parsed.graph, notes, text)
 
 
 def batches(pairs: Iterable[pb.GraphPair], *, most: int, most_bytes: int) -> Iterator[list[pb.GraphPair]]:

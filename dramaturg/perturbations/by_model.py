@@ -27,6 +27,8 @@ class Perturber:
     """The maximum number of concurrent calls."""
     timeout: float
     """The timeout of one call, in seconds."""
+    operation: str = BY_MODEL
+    """The operation name of the faults."""
 
     async def perturb(
         self,
@@ -58,8 +60,9 @@ class Perturber:
         made: dict[Original, list[Variant]] = {one: [] for one in originals}
         for (one, category), answer in zip(asked, answers, strict=True):
             if answer.failure or not answer.script.steps:
-                skipped.add(f"{BY_MODEL}/{category}", answer.failure or "there is no script")
+                skipped.add(f"{self.operation}/{category}", answer.failure or "there is no script")
                 continue
+            answer.perturbation.operation = self.operation
             steps = [step.text for step in answer.script.steps]
             made[one].append(Variant(one, steps, category, answer.perturbation))
         return list(made.values())

@@ -16,8 +16,21 @@ from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.changes import Change, PlacedStep, find_changes, untouched
 from dramaturg.perturbations.paraphrases import reword
 
-_WITHOUT = re.compile(
-    r"(?:(?:but|and)\s+)?(?:without(?:\s+(?:using|any))?|with\s+no|no|not\s+using|avoid(?:ing)?|never)\s+",
+_WITH = "Do the rest with {}."
+_CONTRARIES = (
+    (r"(?:do\s+not|don['\u2019]t)", "Go ahead and {}."),
+    (r"by\s+(?:not|never)", "Do the rest by {}."),
+    # A verb with its object: "without opening a window".
+    (r"(?:without|not|never|avoid(?:ing)?)(?=\s+(?!using\b)\w{2,}ing\s+\w)", "Do the rest by {}."),
+    (r"(?:without(?:\s+(?:using|any))?|with\s+no|no|not\s+using|avoid(?:ing)?|never)", _WITH),
+    (r"(?:with|using|by\s+using|by(?=\s+\w{2,}ing\b))", "Do the rest without {}."),
+)
+"""How constraints begin, and the step that violates one, with the rest of the constraint."""
+_STEPS_AGAINST = [
+    (re.compile(rf"(?:(?:but|and)\s+)?{start}\s+(?=\S)", re.IGNORECASE), step) for start, step in _CONTRARIES
+]
+_CIRCUMSTANCE = re.compile(
+    r"(?:by|for|to|in|on|at|from|as|via|through|under|within|before|after|during|while|when|if|because|out\s+of|online)\b",
     re.IGNORECASE,
 )
 
@@ -183,7 +196,9 @@ def _far_apart(count: int) -> Sequence[tuple[int, int]]:
 
 def _violation(constraint: str) -> str:
     """A step that violates a constraint."""
-    negated = _WITHOUT.match(constraint)
-    if negated and constraint[negated.end() :].strip():
-        return f"From here on, rely on this: {constraint[negated.end() :].strip()}."
-    return f"Do the rest in a way that is not: {constraint}."
+    for start, step in _STEPS_AGAINST:
+        if found := start.match(constraint):
+            return step.format(constraint[found.end() :])
+    if _CIRCUMSTANCE.match(constraint):
+        return f"Do the rest, but not {constraint[0].lower()}{constraint[1:]}."
+    return f'Forget about "{constraint}" and do the rest as you like.'

@@ -1,8 +1,9 @@
-"""proScript (Sakaguchi et al. 2021, arXiv 2104.08251): Tables 1 and 2 and Figure 5."""
+"""proScript (Sakaguchi et al. 2021, arXiv 2104.08251): Tables 1 to 4 and Figures 3, 5, 7 and 8."""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,10 +18,19 @@ from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.formats.proscript import DEGREE, convert_rows
-from dramaturg.graphs.file_scores import MAX_PAIRS, score_files, score_pairs
+from dramaturg.graphs.baselines import draw_baselines
+from dramaturg.graphs.file_scores import score_files, score_pairs
 from dramaturg.graphs.files import FileError, read_rows
-from dramaturg.reproduction.figures import LineChart
+from dramaturg.reproduction.figures import BarChart, LineChart
 from dramaturg.reproduction.paper import DataError, Omission, Reproduction, data_folder
+from dramaturg.reproduction.proscript_sheets import (
+    HUMAN,
+    REVISIONS,
+    TABLE_2,
+    VOTES,
+    read_sheets,
+    write_sheets,
+)
 from dramaturg.reproduction.session import Session
 from dramaturg.reproduction.tables import Cell, Column, Row, Table, count, number, percent, words
 from dramaturg.results.graphs import EDIT_NAMES
@@ -33,6 +43,8 @@ ROLES = ("author", "edges", "graph", "alignment")
 """The roles that a gateway must serve."""
 
 TITLE = "proScript: Partially Ordered Scripts Generation (Sakaguchi et al. 2021)"
+SHEETS = "sheets"
+"""The folder of the sheets, below that of the reproduction."""
 DEV = "proscript_dev.json"
 """The released development part."""
 PREDICTIONS, REFERENCES, PUBLISHED = (
@@ -55,32 +67,15 @@ _TABLE_1 = {
     "proScr(11B-all)": "78.20 78.48 78.14 75.71 75.93 75.72 77.75 78.03 77.71 73.37 73.54 73.46",
     "Human": "89.32 89.60 89.21 89.28 89.91 88.86 90.04 90.54 89.74 88.71 89.44 88.18",
 }
-# Table 2: distance, V-Del, V-Ins, V-Rep, E-Del, E-Ins, E-Rep by split and model.
-_TABLE_2 = {
-    "dev": {
-        "proScript_gen": "4.73 0.426 0.192 0.581 1.558 1.308 0.671",
-        "proScript_gen-transfer": "4.79 0.337 0.195 0.679 1.491 1.281 0.775",
-        "proScript_gen-pipe": "4.88 0.397 0.159 0.560 1.705 1.407 0.661",
-        "Human": "2.78 0.155 0.161 0.144 1.123 1.011 0.199",
-    },
-    "test": {
-        "proScript_gen": "4.97 0.581 0.142 0.656 1.668 1.184 0.709",
-        "proScript_gen-transfer": "5.38 0.438 0.213 0.775 1.713 1.402 0.835",
-        "proScript_gen-pipe": "5.41 0.594 0.143 0.671 1.880 1.292 0.787",
-        "Human": "2.98 0.168 0.149 0.130 1.276 1.074 0.189",
-    },
-    "test (in domain)": {
-        "proScript_gen": "4.57 0.513 0.158 0.633 1.471 1.108 0.687",
-        "proScript_gen-transfer": "5.03 0.339 0.299 0.649 1.575 1.496 0.677",
-        "proScript_gen-pipe": "5.10 0.561 0.147 0.630 1.765 1.217 0.744",
-        "Human": "3.03 0.168 0.211 0.154 1.223 1.091 0.206",
-    },
-    "test (out domain)": {
-        "proScript_gen": "5.43 0.659 0.124 0.681 1.894 1.270 0.735",
-        "proScript_gen-transfer": "5.76 0.549 0.115 0.916 1.867 1.296 1.013",
-        "proScript_gen-pipe": "5.81 0.659 0.116 0.795 1.961 1.267 0.941",
-        "Human": "2.91 0.170 0.074 0.102 1.340 1.054 0.170",
-    },
+# In minutes.
+_DURATIONS = {
+    "1 minute": 1,
+    "10 minutes": 10,
+    "1 hour": 60,
+    "1 day": 60 * 24,
+    "1 week": 60 * 24 * 7,
+    "1 month": 60 * 24 * 30,
+    "1 year": 60 * 24 * 365,
 }
 _BY_TEXT = "text"
 _TASKS = {
@@ -96,7 +91,7 @@ _HIGH_DEGREE = "4 and above"
 
 
 async def reproduce(session: Session, folder: Path) -> Reproduction:
-    """Reproduces Tables 1 and 2 and Figure 5."""
+    """Reproduces Tables 1 to 4 and Figures 3, 5, 7 and 8."""
     place = data_folder(folder, "proscript", DEV)
     rows = _read(place / DEV)
     made = Reproduction(TITLE, f"Data: {len(rows)} scripts of {place.name}/{DEV}.")
@@ -124,6 +119,9 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
             for name, task in _TASKS.items()
         }
         made.tables += [_table_1(edges, random, session), _table_2(written, session)]
+        if session.out is not None and not session.dry_run:
+            scripts = await _scripts(session)
+            write_sheets(session.out, session.sheets or session.out / SHEETS, scripts, session.seed)
     else:
         made.tables += [_table_1(None, random, session), _table_2({}, session)]
         made.omissions.append(
@@ -132,8 +130,16 @@ async def reproduce(session: Session, folder: Path) -> Reproduction:
     made.tables.append(_degrees(random))
     if released is not None:
         made.tables.append(released)
-    made.figures.append(_figure_5(edges, random, session))
+    made.figures += [_figure_3(place / DEV), _figure_5(edges, random, session)]
     made.omissions += _OMISSIONS
+    found: frozenset[str] = frozenset()
+    if session.out is not None:
+        sheets = session.sheets or session.out / SHEETS
+        try:
+            found = await read_sheets(session, service, session.out, sheets, made)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from error
+    made.omissions += [omission for sheet, omission in _UNREAD.items() if sheet not in found]
     return made
 
 
@@ -144,21 +150,27 @@ _OMISSIONS = (
         "figures are shown.",
     ),
     Omission(
-        "Table 2, distances to revisions by people",
-        "The generated scripts and their revisions were not released. The distances of this run are to the "
-        "reference of the data, which differs from a script more than a revision of it does. The random "
-        "baseline of the paper (11.06 on dev) is of its own scripts.",
+        "Tables 2 to 4 and Figures 7 and 8 of the paper's scripts",
+        "The generated scripts, their revisions and the votes were not released. The random baseline of the "
+        "paper (11.06 on dev) is of its own scripts.",
     ),
     Omission(
-        "Tables 3 and 4, types of revisions",
-        "They classify revisions by people, which were not released.",
-    ),
-    Omission(
-        "Figures 3, 7 and 8",
-        "Figure 3 describes durations of all parts; Figure 7 needs the votes of people "
-        "(GraphService.AggregatePreferences computes majorities); Figure 8 needs the revisions.",
+        "Figure 3, the train and test parts",
+        "The durations are those of the development part. The paper prints no values.",
     ),
 )
+_UNREAD = {
+    VOTES: Omission(
+        "Figure 7, votes on pairs of scripts",
+        "There is no vote. A run with models writes sheets/votes.csv; people complete copies of it.",
+    ),
+    REVISIONS: Omission(
+        "Table 2 with revisions, Tables 3 and 4, Figure 8",
+        "There is no revision. A run with models writes sheets/revisions.jsonl; people complete copies of "
+        "it. Table 2 has the distances to the reference of the data, which differs from a script more than "
+        "a revision of it does.",
+    ),
+}
 
 
 def _read(file: Path) -> Sequence[EvaluateGraphsRequest]:
@@ -172,22 +184,34 @@ def _read(file: Path) -> Sequence[EvaluateGraphsRequest]:
     return conversion.requests
 
 
+async def _scripts(session: Session) -> dict[str, dict[int, ScriptGraph]]:
+    """The written scripts by approach and scenario, and the released ones."""
+    found: dict[str, dict[int, ScriptGraph]] = {
+        f"{model}, {task}": {} for model in session.models for task in _TASKS
+    }
+    found[HUMAN] = {}
+    for record in session.runs:
+        if record.name not in _TASKS:
+            continue
+        async for sample in session.client.runs.samples(record.run.id):
+            if sample.HasField("graphs"):
+                found[HUMAN][sample.index] = sample.graphs.reference
+            for one in sample.graphs.graphs:
+                if one.graph.events:
+                    graph = found[f"{one.model}, {record.name}"][sample.index] = one.graph
+                    graph.scenario = sample.graphs.reference.scenario
+    return found
+
+
 async def _random(
     service: GraphServiceAsyncStub, rows: Sequence[EvaluateGraphsRequest], seed: int
 ) -> pb.ScoreEdgesResponse:
     """Scores random graphs over the events of the references."""
-    drawn: list[ScriptGraph] = []
-    for start in range(0, len(rows), MAX_PAIRS):
-        request = pb.DrawBaselineRequest(
-            graphs=[row.reference for row in rows[start : start + MAX_PAIRS]],
-            kind=pb.BASELINE_KIND_RANDOM_DAG,
-            seed=seed,
-            first_index=start,
-        )
-        drawn += (await service.DrawBaseline(request)).graphs
+    references = [row.reference for row in rows]
+    drawn = await draw_baselines(service, references, pb.BASELINE_KIND_RANDOM_DAG, seed)
     pairs = [
-        pb.GraphPair(id=str(index), predicted=graph, reference=row.reference)
-        for index, (graph, row) in enumerate(zip(drawn, rows, strict=True))
+        pb.GraphPair(id=str(index), predicted=graph, reference=reference)
+        for index, (graph, reference) in enumerate(zip(drawn, references, strict=True))
     ]
     choices = pb.ScoreEdgesRequest(orientation=pb.ORIENTATION_AS_PRINTED, by=["degree"])
     return await score_pairs(service, choices, pairs)
@@ -303,7 +327,7 @@ def _table_2(written: Mapping[str, Summary], session: Session) -> Table:
             if found is not None and found.proven_count < found.measured_count:
                 proven = f"{found.proven_count} of {found.measured_count}"
                 notes.append(f"{model}, {task}: {proven} distances are proven; others are upper bounds.")
-    for split, lines in _TABLE_2.items():
+    for split, lines in TABLE_2.items():
         for index, (model, line) in enumerate(lines.items()):
             values = line.split()
             cells = [number(float(values[0]), _DIGITS), *(number(float(one), 3) for one in values[1:])]
@@ -340,6 +364,26 @@ def _degrees(random: pb.ScoreEdgesResponse) -> Table:
             Row([words("dev"), *(count(counts.get(degree, 0)) for degree in _ORDINAL), count(high)]),
             Row([words("train (paper)"), *map(words, ("2198", "915", "108", "31"))]),
         ],
+    )
+
+
+def _figure_3(file: Path) -> BarChart:
+    """The released durations. Records without a duration are left out."""
+    found = [row.record.get("minutes") for row in read_rows(file)]
+    minutes = [one for one in found if isinstance(one, int | float) and not isinstance(one, bool)]
+    places = [bisect(list(_DURATIONS.values()), one) for one in minutes]
+    return BarChart(
+        "figure-3",
+        "Figure 3: Scripts by typical duration",
+        [*(f"< {name}" for name in _DURATIONS), "longer"],
+        {
+            "dev": [
+                places.count(place) / len(places) if places else None for place in range(len(_DURATIONS) + 1)
+            ]
+        },
+        value_name="share of scripts",
+        label_name="duration",
+        notes=[f"Of {len(minutes)} scripts with a duration. The paper prints no values and no bins."],
     )
 
 

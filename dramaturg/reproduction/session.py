@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.json_format import MessageToJson
@@ -23,6 +24,13 @@ LABEL = "reproduction"
 """The label of every run of a reproduction. Its value identifies the spec."""
 
 Item = TypeVar("Item")
+
+
+def evenly(items: Sequence[Item], limit: int) -> Sequence[Item]:
+    """At most this number of items, evenly spaced."""
+    if limit >= len(items):
+        return items
+    return [items[index * len(items) // limit] for index in range(limit)]
 
 
 class RunStoppedError(Exception):
@@ -86,6 +94,14 @@ class Session:
     """Whether runs are estimated only. Their summaries are then empty."""
     pilot_sample_count: int = 0
     """The number of samples that an estimate of a dry run evaluates, which are bought."""
+    out: Path | None = None
+    """The folder of the reproduction. None: nothing but the result is kept."""
+    ablations: bool = False
+    """Whether variants of the judges are evaluated too."""
+    perturbations: bool = False
+    """Whether scripts with planted faults are evaluated too."""
+    sheets: Path | None = None
+    """The folder of sheets that people complete. None: ``sheets`` in the folder of the reproduction."""
     runs: list[RunRecord] = field(default_factory=list)
     """The runs so far."""
     estimates: list[Estimate] = field(default_factory=list)
@@ -98,9 +114,7 @@ class Session:
 
     def selected(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items within the limit, evenly spaced."""
-        if self.limit is None or self.limit >= len(items):
-            return items
-        return [items[index * len(items) // self.limit] for index in range(self.limit)]
+        return items if self.limit is None else evenly(items, self.limit)
 
     def options(self, *groupings: Sequence[str]) -> SummaryOptions:
         """The options of a summary, with these groupings of tags."""

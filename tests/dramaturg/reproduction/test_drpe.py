@@ -112,6 +112,11 @@ def test_correlations_are_those_of_the_scripted_votes(data_dir: Path, tmp_path: 
     assert float(found["Longer"]) == pytest.approx(longer)
     assert {"rouge-l", "longer", "meteor"} <= {name for model, name in methods if not model}
     assert ("a, manual", "roles k=2") in methods
+    cautioned = {method for model, method in methods if model == "a, cautioned"}
+    assert cautioned == {"llm", "fixed-roles", "roles k=5"}
+    prompts = [prompt_of(body) for body in server.bodies]
+    caution = [prompt for prompt in prompts if "nor their length is a reason" in prompt]
+    assert len(caution) == 2 * 3 * LIMIT
     assert set(server.calls.values()) == {1}
 
 

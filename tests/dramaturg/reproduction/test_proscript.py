@@ -101,6 +101,11 @@ def test_scores_and_distances_are_those_of_the_scripted_answers(data_dir: Path, 
     # The forgotten edge has to be inserted.
     assert float(written["b, generate"]["E-Ins"]) == 1
     assert written["Human (paper)"]["Graph Edit Dist"] == "2.78"
+    assert len(read_csv(tmp_path / "out" / "sheets" / "votes.csv")) == 4 * LIMIT
+    key = read_csv(tmp_path / "out" / "revisions-key.csv")
+    assert len(key) == 5 * LIMIT
+    texts = {text for script in kept for text in script.texts.values()}
+    assert all(text in texts for row in key for text in re.findall(r"^step\d+: ([^;]*)", row["script"]))
     # The events of the pipeline are those of the generation, and are bought once.
     assert set(server.calls.values()) == {1}
 
