@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,13 +30,18 @@ def conformance(
     model: Annotated[str, typer.Option(help="The model requested from the judge.")] = "",
     timeout: Annotated[float, typer.Option(help="Timeout of one answer, in seconds.")] = 60.0,
     as_json: AsJson = False,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Writes a JUnit XML file, a test case for each check.")
+    ] = None,
 ) -> None:
     """Checks a running judge against its contract. Exit code 1: a requirement is broken.
+
+    Each failure names the requirement, what was seen, and how to mend it.
 
     Examples:
         dramaturg conformance critic --target localhost:50099
 
-        dramaturg conformance judge --criterion polite --target localhost:50099
+        dramaturg conformance judge --criterion polite --target localhost:50099 --junit conformance.xml
     """
     try:
         checked = kit.checked_role(role, criteria or ())
@@ -47,12 +53,25 @@ def conformance(
         mark = ("holds", "green") if outcome.passed else ("broken", "red")
         console.print(Text.assemble(mark, f"  {outcome.check.requirement}"))
         if not outcome.passed:
-            console.print(f"        {outcome.failure}", style="red")
+            console.print(Text(f"        {outcome.failure}", style="red"))
+            console.print(Text(f"        To mend it: {outcome.check.mend}"))
 
     outcomes = asyncio.run(kit.run(checked, target, model=model, timeout=timeout, on_outcome=show))
     broken = sum(not outcome.passed for outcome in outcomes)
     console.print(f"{len(outcomes) - broken} of {len(outcomes)} requirements hold")
+    if junit:
+        junit.write_text(kit.junit_xml(role, target, outcomes), encoding="utf-8")
     if as_json:
-        checks = [{"name": one.check.name, "passed": one.passed, "failure": one.failure} for one in outcomes]
+        checks = [
+            {
+                "name": one.check.name,
+                "requirement": one.check.requirement,
+                "passed": one.passed,
+                "failure": one.failure,
+                "mend": "" if one.passed else one.check.mend,
+                "seconds": round(one.seconds, 3),
+            }
+            for one in outcomes
+        ]
         print(json.dumps({"role": role, "target": target, "broken": broken, "checks": checks}))  # noqa: T201
     raise typer.Exit(1 if broken else 0)

@@ -12,10 +12,11 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
 from dramaturg.api.evaluation.v1.run_pb2 import DATASET_FORMAT_JSONL, RunSpec
-from dramaturg.cli.cells import money
 from dramaturg.cli.platform import PARTIAL, UsageError, output
 from dramaturg.cli.runs.spec import INLINE_BYTES
 from dramaturg.cli.tables import Table, print_tables
+from dramaturg.kinds import find_request_kind
+from dramaturg.results.quantities import money
 
 DryRun = Annotated[
     bool,
@@ -36,8 +37,13 @@ Pilot = Annotated[
 NOT_KNOWN = "not known"
 
 
-def spec_of_rows(rows: Iterable[Message], concurrency: int) -> RunSpec:
+def spec_of_rows(rows: Iterable[Message], concurrency: int, *, partial: bool = False) -> RunSpec:
     """The run of requests, for an estimate.
+
+    Args:
+        rows: The requests.
+        concurrency: The number of concurrent samples.
+        partial: Whether rows that are too large for one request are left out.
 
     Raises:
         UsageError: The rows are too large for one request.
@@ -45,9 +51,13 @@ def spec_of_rows(rows: Iterable[Message], concurrency: int) -> RunSpec:
     spec, content = RunSpec(), bytearray()
     for row in rows:
         if spec.WhichOneof("evaluation") is None:
-            kind = row.DESCRIPTOR.name.removeprefix("Evaluate").removesuffix("Request").lower()
-            getattr(spec, kind).SetInParent()
-        content += MessageToJson(row, indent=None, preserving_proto_field_name=True).encode() + b"\n"
+            kind = find_request_kind(row.DESCRIPTOR.name)
+            assert kind is not None
+            getattr(spec, kind.name).SetInParent()
+        line = MessageToJson(row, indent=None, preserving_proto_field_name=True).encode() + b"\n"
+        if content and partial and len(content) + len(line) > INLINE_BYTES:
+            break
+        content += line
         if len(content) > INLINE_BYTES:
             raise UsageError(
                 f"--dry-run: the rows have more than {INLINE_BYTES >> 20} MiB: estimate fewer of them with "

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
 import grpc
 import typer
@@ -20,16 +20,19 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.estimate_pb2 import EstimateRunResponse
+from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunSpec
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.cli.estimates import DryRun, Pilot, print_estimate, spec_of_rows
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.options import AsJson, Concurrency, File, FileFormat, Limit, Out, Target, Timeout
+from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import PARTIAL, UsageError, fail, gateway, output, run
 from dramaturg.cli.progress import JudgementCount, ProgressBar
+from dramaturg.cli.runs.spec import EstimateUsage, MaxCost, MaxTokens, make_budget
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.sampling_options import SamplingOptions
 from dramaturg.cli.summaries import as_json, show_summary, summarize_folder
-from dramaturg.cli.terminal import echo
+from dramaturg.cli.terminal import Terminal, echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
@@ -39,6 +42,14 @@ from dramaturg.results.files import ERRORS, RESULTS, ResultWriter
 from dramaturg.summaries.samples import SampleAggregator
 
 Request = TypeVar("Request", bound=Message)
+RowsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rows",
+        metavar="FILE",
+        help="Write the requests of all samples as rows of a run; evaluate nothing.",
+    ),
+]
 
 WAITS_SECONDS = 2.0
 """How often the rate limits that calls wait for are read."""
@@ -47,8 +58,8 @@ WINDOW = 16
 
 
 @dataclass(frozen=True)
-class Job(SamplingOptions):
-    """The options of every such command (``dramaturg.cli.option_groups``)."""
+class RowsJob(SamplingOptions):
+    """The options of every command that evaluates rows (``dramaturg.cli.option_groups``)."""
 
     file: File
     """The file of rows; "-" is standard input."""
@@ -66,10 +77,31 @@ class Job(SamplingOptions):
     """The maximum number of concurrent samples."""
     timeout: Timeout = 600.0
     """Timeout of one sample, in seconds."""
+
+
+@dataclass(frozen=True)
+class Job(RowsJob):
+    """The options of ``evaluate_file``."""
+
+    max_cost_usd: MaxCost = None
+    """The cost in US dollars at which no further sample starts. None or 0: no limit."""
+    max_tokens: MaxTokens = None
+    """The number of tokens at which no further sample starts. None or 0: no limit."""
+    estimate_usage: EstimateUsage = False
+    """Whether answers without token counts count with estimates."""
     dry_run: DryRun = False
     """Whether the calls and their cost are estimated, and nothing is evaluated."""
     pilot: Pilot = 0
     """The number of samples that a dry run evaluates."""
+    rows: RowsFile = None
+    """The file for the requests of all samples, which are then not evaluated. None: they are evaluated."""
+
+    @property
+    def budget(self) -> RunBudget | None:
+        """The limits of the command. None: there are none."""
+        if not (self.max_cost_usd or self.max_tokens):
+            return None
+        return make_budget(self.max_cost_usd, self.max_tokens, estimate_usage=self.estimate_usage)
 
 
 @dataclass(frozen=True)
@@ -102,6 +134,8 @@ class Evaluation(Generic[Request]):
     """The requests that are made of a row, always equally many. None: the row's own."""
     spread_count: int = 1
     """How many those are."""
+    show: Callable[[Terminal, Summary], None] = show_summary
+    """Prints the tables of the summary."""
     filled: Collection[str] = ()
     """Required fields that rows may leave out, because ``apply`` fills them."""
 
@@ -116,25 +150,35 @@ def evaluate_file(job: Job, evaluation: Evaluation[Request]) -> NoReturn:
 
     Raises:
         typer.Exit: 0 all samples have a result and the coverage suffices, 1 some failed, nothing was
-            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low,
-            130 interrupted.
+            judged, or the gateway computed no summary, 2 wrong usage or rows, 4 the coverage is too low, or
+            the budget is reached or too small for the planned calls, 130 interrupted.
     """
     folder = job.out or default_folder()
     coverage, summary = CoverageCounter(), Summary()
     checked = checked_rows(job.file, evaluation.request, job.limit, job.format, evaluation.filled)
     with checked as (rows, total):
+        if job.rows is not None:
+            check_writable(job.rows)
+            requests: Iterator[Request] = _requests(job, evaluation, rows)
+            write_messages(job.rows, requests)
+            echo(f"{total * evaluation.spread_count} rows of {total} to {job.rows}")
+            raise typer.Exit(0)
         if job.dry_run:
             estimate = run(_estimate(job, evaluation, rows))
             raise typer.Exit(print_estimate(estimate, as_json=job.as_json))
+        reached = ""
         try:
-            run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
+            reached = run(_evaluate(job, evaluation, coverage, rows, total, folder, summary))
         except ModelsUnavailableError as error:
             fail(f"{error}\n{HINT}", code=1)
         finally:
             if evaluation.aggregator.samples:
                 _report(job, evaluation, folder, _with_counts(summary, coverage, evaluation.aggregator))
     figures_missing = not summary.sample_count
-    raise typer.Exit(_conclude(coverage) or int(figures_missing))
+    if reached:
+        left = total * evaluation.spread_count - evaluation.aggregator.samples
+        echo(f"{reached}; {left:,} samples were not started", err=True)
+    raise typer.Exit(_conclude(coverage) or int(figures_missing) or (PARTIAL if reached else 0))
 
 
 def _conclude(coverage: CoverageCounter) -> int:
@@ -150,14 +194,53 @@ def _conclude(coverage: CoverageCounter) -> int:
     return PARTIAL if share is not None and share < DEFAULT_MIN_COVERAGE else 0
 
 
-async def _estimate(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> EstimateRunResponse:
-    def requests() -> Iterator[Request]:
-        for row in rows if evaluation.spread is None else _spread(rows, evaluation.spread):
-            evaluation.apply(row.request)
-            job.apply(row.request)
-            yield row.request
+def _requests(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> Iterator[Request]:
+    """The requests of all samples, with the settings of the command line."""
+    for row in rows if evaluation.spread is None else _spread(rows, evaluation.spread):
+        evaluation.apply(row.request)
+        job.apply(row.request)
+        yield row.request
 
-    spec = spec_of_rows(requests(), job.concurrency)
+
+def _spec(
+    job: Job, evaluation: Evaluation[Request], rows: RowFile[Request], *, partial: bool = False
+) -> RunSpec:
+    """The run of the rows, for an estimate."""
+    requests: Iterator[Request] = _requests(job, evaluation, rows)
+    spec = spec_of_rows(requests, job.concurrency, partial=partial)
+    if job.budget is not None:
+        spec.budget.CopyFrom(job.budget)
+    return spec
+
+
+async def _check_budget(
+    client: DramaturgClient, job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]
+) -> None:
+    """Refuses a budget that the planned calls exceed, or that needs a price that is not known.
+
+    Of a file that is too large for one request the first rows are planned.
+
+    Raises:
+        typer.Exit: 4: the plan exceeds the budget; 2: a price is not known.
+    """
+    estimate = await client.estimate_run(_spec(job, evaluation, rows, partial=True), timeout=job.timeout)
+    if estimate.budget_exceeded:
+        fail(f"nothing is evaluated: {'; '.join(estimate.budget_exceeded)}", PARTIAL)
+    unpriced = [
+        one.model or "the default model"
+        for one in estimate.models
+        if one.call_count and not one.HasField("prompt_usd_per_million")
+    ]
+    if job.max_cost_usd and unpriced:
+        raise UsageError(
+            f"--max-cost-usd needs the price of each model, and that of {', '.join(dict.fromkeys(unpriced))} "
+            "is unknown: name a price table under `prices` in the settings of the provider, or use "
+            "--max-tokens"
+        )
+
+
+async def _estimate(job: Job, evaluation: Evaluation[Request], rows: RowFile[Request]) -> EstimateRunResponse:
+    spec = _spec(job, evaluation, rows)
     async with (
         gateway(job.target, evaluation.roles, quiet=True) as address,
         DramaturgClient(address) as client,
@@ -176,8 +259,12 @@ async def _evaluate(
     total: int,
     folder: Path,
     summary: Summary,
-) -> None:
-    """Evaluates the rows and merges the summary of all finished ones into ``summary``."""
+) -> str:
+    """Evaluates the rows and merges the summary of all finished ones into ``summary``.
+
+    Returns:
+        The limit of the budget that ended the evaluation. Empty: none.
+    """
     async with (
         gateway(job.target, evaluation.roles, quiet=evaluation.unjudged) as address,
         DramaturgClient(address) as client,
@@ -189,6 +276,8 @@ async def _evaluate(
             return evaluation.evaluate(client, request, job.timeout)
 
         await _check_judges(client, evaluation.judges)
+        if job.budget is not None:
+            await _check_budget(client, job, evaluation, rows)
         try:
             writer = ResultWriter(folder, WINDOW * job.concurrency)
         except OSError as error:
@@ -205,7 +294,7 @@ async def _evaluate(
             ):
                 watcher = asyncio.create_task(_watch_waits(client, progress))
                 try:
-                    await evaluate_rows(
+                    reached = await evaluate_rows(
                         evaluate,
                         samples,
                         writer,
@@ -213,6 +302,7 @@ async def _evaluate(
                         progress,
                         coverage,
                         concurrency=job.concurrency,
+                        budget=job.budget,
                     )
                 finally:
                     watcher.cancel()
@@ -222,6 +312,7 @@ async def _evaluate(
                 summary.MergeFrom(await summarize_folder(client, folder, evaluation.options))
         if evaluation.conclude is not None:
             await evaluation.conclude(address)
+    return reached
 
 
 async def _watch_waits(client: DramaturgClient, progress: ProgressBar) -> None:
@@ -278,7 +369,7 @@ def _report(job: Job, evaluation: Evaluation[Request], folder: Path, summary: Su
         typer.echo(json.dumps({**as_json(summary), "results": str(results)}, ensure_ascii=False))
         return
     console = output()
-    show_summary(console, summary)
+    evaluation.show(console, summary)
     if aggregator.failed_samples:
         console.print(
             f"{aggregator.failed_samples} of {aggregator.samples} samples failed: see {folder / ERRORS}",

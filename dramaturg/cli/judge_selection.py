@@ -47,10 +47,10 @@ class Overrides:
     """The model of every judge of a role, by role."""
     model: str = ""
     """The model of all other judges."""
-    mechanism: MechanismName | None = None
+    mechanism: scripts_pb2.Mechanism.ValueType = scripts_pb2.MECHANISM_UNSPECIFIED
     """The judging mechanism."""
-    gold_answer: GoldAnswerName | None = None
-    """Where the gold answer comes from. A gold answer that the row brings is then left out."""
+    gold_answer: scripts_pb2.GoldAnswerSource.ValueType = scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED
+    """Where the gold answer comes from. If specified, a gold answer that the row has is left out."""
 
     @classmethod
     def parse(
@@ -67,17 +67,24 @@ class Overrides:
         """
         pairs = parse_judges(judges)
         by_role = parse_models("--model", models)
-        return cls(pairs, by_role, by_role.pop("", ""), mechanism, gold_answer)
+        model = by_role.pop("", "")
+        return cls(
+            pairs,
+            by_role,
+            model,
+            _MECHANISMS[mechanism] if mechanism else scripts_pb2.MECHANISM_UNSPECIFIED,
+            _SOURCES[gold_answer] if gold_answer else scripts_pb2.GOLD_ANSWER_SOURCE_UNSPECIFIED,
+        )
 
     def apply(self, request: EvaluateScriptsRequest) -> None:
         """Sets them in a request."""
         set_judges(request.judges, self.judges, self.models)
         if self.model:
             request.options.model = self.model
-        if self.mechanism is not None:
-            request.mechanism = _MECHANISMS[self.mechanism]
-        if self.gold_answer is not None:
-            request.gold_answer_source = _SOURCES[self.gold_answer]
+        if self.mechanism:
+            request.mechanism = self.mechanism
+        if self.gold_answer:
+            request.gold_answer_source = self.gold_answer
             request.ClearField("gold_answer")
 
 

@@ -58,6 +58,13 @@ class Commands(LazyGroup):
             group=True,
         ),
         LazyCommand(
+            "labels",
+            "dramaturg.cli.labels",
+            "Draws samples of runs for people to label, keeps their labels and exports them. Exit codes: "
+            "0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
+            group=True,
+        ),
+        LazyCommand(
             "judges",
             "dramaturg.cli.judges",
             "Lists the judges of a gateway with identity, health and model, and registers judges.",
@@ -144,7 +151,7 @@ class Commands(LazyGroup):
         LazyCommand(
             "scripts",
             "dramaturg.cli.scripts",
-            "Reads reviewed tasks and writes scripts for tasks with the models under test.",
+            "Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
             group=True,
         ),
         PlatformCommand("up", PLATFORM, "Starts every service and the gateway in one process.", NO_PLATFORM),

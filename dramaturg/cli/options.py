@@ -37,6 +37,10 @@ Judges = Annotated[
         "--judge", metavar="ROLE=NAME", help="The judge of a role; several judges of one role are a panel."
     ),
 ]
+ShadowWait = Annotated[
+    float,
+    typer.Option(min=0, help="Seconds that a result waits for shadows of its judges (docs/judges.md)."),
+]
 ModelsUnderTest = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="MODEL", help="A model under test; repeatable."),

@@ -1,4 +1,4 @@
-"""Writes messages as JSON Lines in one go."""
+"""Writes JSON Lines in one go."""
 
 from __future__ import annotations
 
@@ -35,9 +35,17 @@ def write_messages(file: Path, messages: Iterable[Message]) -> None:
     Raises:
         typer.Exit: 2 with a message where the file cannot be written.
     """
+    write_json_lines(file, map(MessageToDict, messages))
+
+
+def write_json_lines(file: Path, values: Iterable[object]) -> None:
+    """Writes one JSON value a line; a file that is there is replaced.
+
+    Raises:
+        typer.Exit: 2 with a message where the file cannot be written.
+    """
     try:
         with file.open("w", encoding="utf-8") as lines:
-            for message in messages:
-                lines.write(json.dumps(MessageToDict(message), ensure_ascii=False) + "\n")
+            lines.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
-from dramaturg.cli.cells import consumption
-from dramaturg.cli.terminal import Terminal, printable
+from dramaturg.cli.terminal import BAR_WIDTH, Terminal, printable
+from dramaturg.results.quantities import consumption
 from dramaturg.summaries.samples import SampleAggregator
 
 
@@ -22,7 +23,7 @@ class JudgementCount(NamedTuple):
 
 
 class ProgressBar:
-    """Shows the progress on standard error. Use it in ``with``.
+    """Shows samples, rate, remaining time, judgements, cost and waits on standard error. Use it in ``with``.
 
     Args:
         total: How many samples there are.
@@ -31,18 +32,18 @@ class ProgressBar:
     """
 
     def __init__(self, total: int, noun: str, judged: Callable[[Any], JudgementCount]) -> None:
-        judged_text = f"{{task.fields[count]}} {noun}, {{task.fields[abstained]}} abstained"
+        self._noun = noun
         self._progress = Progress(
             TextColumn("samples"),
-            BarColumn(),
+            BarColumn(BAR_WIDTH),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            *([TextColumn(f"{judged_text}{{task.fields[spent]}}")] if noun else []),
-            TextColumn("{task.fields[waits]}", markup=False, style="yellow"),
+            # In a column that may be folded, so that nothing is cut where the terminal is narrow.
+            TextColumn("{task.description}", table_column=Column(), markup=False),
             console=Terminal(stderr=True),
         )
-        self._task = self._progress.add_task("", total=total, count=0, abstained=0, spent="", waits="")
-        self._waits_told = ""
+        self._task = self._progress.add_task("", total=total)
+        self._spent = self._waits = self._waits_told = ""
         self._judged = judged
         self._count = 0
         self._abstained = 0
@@ -52,12 +53,13 @@ class ProgressBar:
         judged = self._judged(event)
         self._count += judged.total
         self._abstained += judged.abstained
-        self._progress.update(self._task, count=self._count, abstained=self._abstained)
+        self._describe()
 
     def show_waits(self, waits: Sequence[str]) -> None:
         """Shows the rate limits that model calls wait for; where there is no terminal, each provider once."""
         text = printable("; ".join(waits))
-        self._progress.update(self._task, waits=text)
+        self._waits = text
+        self._describe()
         providers = "; ".join(wait.partition(",")[0] for wait in waits)
         if text and providers != self._waits_told and not self._progress.console.is_terminal:
             self._waits_told = providers
@@ -65,7 +67,16 @@ class ProgressBar:
 
     def finished(self, aggregator: SampleAggregator[Any]) -> None:
         """Counts a sample."""
-        self._progress.update(self._task, completed=aggregator.samples, spent=consumption(aggregator.usage))
+        self._spent = consumption(aggregator.usage)
+        self._progress.update(self._task, completed=aggregator.samples)
+        self._describe()
+
+    def _describe(self) -> None:
+        speed = self._progress.tasks[self._task].speed
+        rate = "" if speed is None else f"{speed:.3g}/s"
+        judged = f"{self._count} {self._noun}, {self._abstained} abstained{self._spent}" if self._noun else ""
+        described = ", ".join(filter(None, (rate, judged)))
+        self._progress.update(self._task, description="\n".join(filter(None, (described, self._waits))))
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -19,16 +19,20 @@ from dramaturg.cli.output_files import check_writable
 from dramaturg.cli.platform import environment, fail, gateway, output, run
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import echo
+from dramaturg.judge.roles import ROLES
 from dramaturg.prompt_bench.answers import CaseAnswer, Connections, ask_all
-from dramaturg.prompt_bench.cases import JUDGES, BenchSet, Case
+from dramaturg.prompt_bench.case import JUDGES, Case
+from dramaturg.prompt_bench.cases import BenchSet
 from dramaturg.prompt_bench.rates import PromptRates, Share, from_json, rates, to_json
 from dramaturg.service.channel import open_channel
 
 LEGEND = (
     "detected: planted faults reported, of all; false alarms: faults reported in flawless material, of all;\n"
+    "of authors: parts that an answer must have, and parts that it must not have;\n"
     "abstained: judgements without an answer, which are neither; injections: right judgements of material\n"
-    "with an instruction to the judge; other languages: of material not in English; orders: votes that\n"
-    "agree in both orders of a pair; tokens and cost: of the calls that were made, not of kept completions."
+    "with an instruction to the judge; other languages: of material not in English; orders: votes and\n"
+    "choices that agree in both orders; tokens and cost: of the calls that were made, not of kept\n"
+    "completions."
 )
 """The legend of the tables."""
 CHANGED = "->"
@@ -104,10 +108,10 @@ def bench(
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Requests sent at once.")] = 8,
     timeout: Annotated[float, typer.Option(min=1, help="Timeout of one request, in seconds.")] = 300.0,
 ) -> None:
-    """Runs judges on a labelled set and prints their rates by prompt version.
+    """Runs judges and authors on a labelled set and prints their rates by prompt version.
 
     The set has planted faults, flawless material, instructions to the judge, both orders of pairs, and other
-    languages than English. It has 195 requests, 20 of them of two calls; --judge restricts it.
+    languages than English. It has 238 requests, 25 of them of two calls; --judge restricts it.
 
     Exit codes: 0 fine, 1 some requests failed, 2 wrong usage.
 
@@ -129,7 +133,8 @@ def bench(
     cases = bench_set.cases(tuple(addresses))
     rules = ComparisonRules(forced_choice=forced_choice, bias_caution_omitted=no_bias_caution)
     folder = str(prompt_set.resolve()) if prompt_set is not None else ""
-    with environment({f"DRAMATURG_{_variable(role)}_PROMPTS_DIR": folder for role in addresses if folder}):
+    services = {service for role in addresses for service in ROLES[role].services}
+    with environment({f"DRAMATURG_{_variable(name)}_PROMPTS_DIR": folder for name in services if folder}):
         options = JudgeOptions(model=model, repeat_index=repeat_index)
         asked = partial(ask_all, rules=rules, concurrency=concurrency, timeout=timeout)
         answers = run(_ask(cases, addresses, target, options, asked))
@@ -205,8 +210,8 @@ def _addresses(judges: Sequence[str]) -> dict[str, str]:
     return addresses
 
 
-def _variable(role: str) -> str:
-    return role.upper().replace("-", "_")
+def _variable(service: str) -> str:
+    return service.upper().replace("-", "_")
 
 
 def _errors(answers: Sequence[CaseAnswer]) -> list[dict[str, str]]:

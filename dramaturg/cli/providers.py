@@ -27,6 +27,7 @@ FEATURES: Sequence[pb.ProviderFeature.ValueType] = (
     pb.PROVIDER_FEATURE_LOGPROBS,
     pb.PROVIDER_FEATURE_LONG_PROMPT,
     pb.PROVIDER_FEATURE_REASONING,
+    pb.PROVIDER_FEATURE_USAGE,
 )
 """The features that a check tries."""
 LIST_TIMEOUT = 60.0
@@ -88,7 +89,8 @@ def check(
     """Checks what works with a provider and one of its models.
 
     It makes one small call for each feature: plain text, JSON held to a schema, JSON of any form,
-    log-probabilities, a prompt of some 8,000 tokens, and reasoning. With --connection it buys nothing.
+    log-probabilities, a prompt of some 8,000 tokens, and reasoning; and it tells whether answers state
+    token counts. With --connection it buys nothing.
     Exit code 1: something failed. A feature that the model answers without is no failure.
 
     For example:

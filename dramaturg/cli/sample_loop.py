@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
-from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1.run_pb2 import RunBudget
 from dramaturg.cli.unavailable_models import check_first_error, check_first_result, is_judged
+from dramaturg.client import final_result
 from dramaturg.datasets import Row
+from dramaturg.results.budgets import MIN_UNKNOWN_CALLS, budget_reached
 from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.files import ResultWriter
 from dramaturg.service.errors import ServiceError
@@ -42,11 +42,12 @@ async def evaluate_rows(
     coverage: CoverageCounter,
     *,
     concurrency: int,
-) -> None:
+    budget: RunBudget | None = None,
+) -> str:
     """Evaluates every row. A sample that fails is written and counted as such; the others go on.
 
     The first sample is evaluated alone until it brings a judgement: where its models cannot be called, no
-    other sample is started.
+    other sample is started. With a budget it is evaluated alone to its end, and its usage must be known.
 
     Args:
         evaluate: Evaluates a request.
@@ -56,28 +57,42 @@ async def evaluate_rows(
         watcher: Receives events and ends of samples.
         coverage: Counts judgements and their reasons.
         concurrency: The maximum number of concurrent samples.
+        budget: The limits at which no further sample starts. None: there are none.
+
+    Returns:
+        The limit of the budget that was reached, or cannot be kept, with samples left. Empty: none.
 
     Raises:
         ModelsUnavailableError: The models of the first sample cannot be called. Its result is written.
     """
     source = enumerate(rows)
     models_answer = asyncio.Event()
+    reached = ""
 
     def happened(event: Any) -> None:
         watcher.happened(event)
-        if not models_answer.is_set() and is_judged(event):
+        if budget is None and not models_answer.is_set() and is_judged(event):
             models_answer.set()
 
     async def work(*, first: bool) -> None:
+        nonlocal reached
         if not first:
             await models_answer.wait()
         while True:
             await writer.admit()
+            limit = ""
+            if budget is not None:
+                # Of the first sample, every call must be known.
+                least = 1 if aggregator.samples == 1 else MIN_UNKNOWN_CALLS
+                limit = budget_reached(budget, aggregator.usage, least)
             index, row = next(source, (0, None))
             if row is None:
                 return
+            if limit:
+                reached = limit
+                return
             try:
-                result = await _evaluate(evaluate, row.request, happened)
+                result = await final_result(evaluate(row.request), happened)
             except ServiceError as error:
                 aggregator.add_failure()
                 coverage.add_failure(error)
@@ -103,21 +118,4 @@ async def evaluate_rows(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _evaluate(evaluate: Evaluate[Request], request: Request, happened: Callable[[Any], None]) -> Any:
-    result: Message | None = None
-    async with aclosing(evaluate(request)) as events:
-        # To the very end: a call that is left before it is over is a cancelled one.
-        async for event in events:
-            if event.HasField("result"):
-                result = event.result
-            else:
-                happened(event)
-    if result is not None:
-        return result
-    raise ServiceError(
-        grpc.StatusCode.INTERNAL,
-        error_reason_pb2.ERROR_REASON_UNSPECIFIED,
-        "the gateway ended the evaluation without a result",
-    )
+    return reached

@@ -18,6 +18,8 @@ from dramaturg.cli.terminal import Terminal, printable
 
 GAP = 2
 """Characters between two columns."""
+HEAD_STYLE = "bold cyan"
+"""The style of heads, where the terminal has colours."""
 
 
 class Noted(NamedTuple):
@@ -78,7 +80,7 @@ class Table:
                 yield ""
             yield self._grid(columns, options.max_width)
         for note, number in self._notes.items():
-            yield Text(f"({number}) {note}")
+            yield Text(f"({number}) {note}", style="dim")
 
     def _blocks(self, width: int) -> Iterator[Sequence[int]]:
         """The columns of each table that it takes, the names in all of them."""
@@ -96,7 +98,7 @@ class Table:
         yield block
 
     def _grid(self, columns: Sequence[int], width: int) -> Grid:
-        grid = Grid(box=None, pad_edge=False, padding=(0, GAP // 2))
+        grid = Grid(box=None, pad_edge=False, padding=(0, GAP // 2), header_style=HEAD_STYLE)
         for column, wide in zip(columns, self._widths(columns, width), strict=True):
             right = column >= self._left
             grid.add_column(

@@ -13,6 +13,9 @@ from typing import Any
 import typer
 from rich.console import Console
 
+BAR_WIDTH = 12
+"""Characters of a bar that shows progress."""
+
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

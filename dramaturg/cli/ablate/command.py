@@ -12,9 +12,9 @@ import typer
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.cli.ablate.evaluation import run_variants
 from dramaturg.cli.ablate.tables import show_variants
-from dramaturg.cli.ablate.variants import BASE, FORMS, NAMES, Variant, parse_variants
+from dramaturg.cli.ablate.variants import FORMS, NAMES, Variant, parse_variants
 from dramaturg.cli.align.labels import MORE_THAN_HALF, Majority, read_labels
-from dramaturg.cli.evaluation import Job, default_folder
+from dramaturg.cli.evaluation import RowsJob, default_folder
 from dramaturg.cli.input_files import checked_rows
 from dramaturg.cli.judge_selection import Overrides
 from dramaturg.cli.option_groups import takes_groups
@@ -26,13 +26,14 @@ from dramaturg.cli.terminal import echo
 from dramaturg.cli.unavailable_models import HINT, ModelsUnavailableError
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.files import RESULTS
-from dramaturg.summaries.ablation import LINE_TAG, VARIANT_TAG, criteria_of, describe_agreement
+from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
+from dramaturg.summaries.ablation import criteria_of, describe_agreement
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 
 @takes_groups
 def ablate(
-    job: Job,
+    job: RowsJob,
     variant: Annotated[
         list[str] | None,
         typer.Option(
@@ -152,7 +153,7 @@ def _check_labels(rows: RowFile[EvaluateScriptsRequest], people: HumanLabels) ->
         fail(str(error))
 
 
-def _write_rows(job: Job, variants: Sequence[Variant], file: Path) -> None:
+def _write_rows(job: RowsJob, variants: Sequence[Variant], file: Path) -> None:
     """Writes the rows of all variants, the base's first."""
     if named := next((one.name for one in variants if one.prompts), None):
         fail(f"--rows: the variant {named} needs services of its own; register a judge that uses the prompts")

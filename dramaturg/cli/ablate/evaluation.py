@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup
 from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.cli.ablate.variants import BASE, Variant
+from dramaturg.cli.ablate.variants import Variant
 from dramaturg.cli.evaluate.scripts import verdicts_judged
-from dramaturg.cli.evaluation import WINDOW, Job
+from dramaturg.cli.evaluation import WINDOW, RowsJob
 from dramaturg.cli.platform import UsageError, environment, gateway
 from dramaturg.cli.progress import ProgressBar
 from dramaturg.cli.sample_loop import evaluate_rows
 from dramaturg.cli.summaries import summarize_folder
-from dramaturg.client import DramaturgClient
+from dramaturg.client import DramaturgClient, ServiceError
 from dramaturg.datasets import Row
 from dramaturg.datasets.row_file import RowFile
 from dramaturg.results.coverage import CoverageCounter
 from dramaturg.results.files import ResultWriter, read_results
+from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.channel import open_channel
 from dramaturg.summaries.ablation import (
-    LINE_TAG,
     VariantFigures,
     expected_outcomes,
     measure_agreement,
     read_verdicts,
 )
+from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.labels import HumanLabels
 from dramaturg.summaries.samples import SampleAggregator
 
@@ -38,7 +40,7 @@ ROLES = ("synthesize", "critic", "execute", "commonsense", "script-judge", "alig
 
 
 async def run_variants(
-    job: Job,
+    job: RowsJob,
     variants: Sequence[Variant],
     rows: RowFile[EvaluateScriptsRequest],
     total: int,
@@ -66,16 +68,38 @@ async def run_variants(
             async with gateway(job.target, ROLES) as address, DramaturgClient(address) as client:
                 for variant in alike:
                     summaries[variant.name] = await _run(job, variant, client, rows, total, folder)
-    verdicts = {variant.name: read_verdicts(read_results(folder / variant.folder)) for variant in variants}
-    gold = expected_outcomes(verdicts[BASE], people)
-    async with gateway(job.target, ["alignment"]) as address, open_channel(address) as channel:
-        agreement, missing = await measure_agreement(AlignmentServiceStub(channel), verdicts, gold)
-    figures = [VariantFigures(name, summaries[name], agreement.get(name, {})) for name in verdicts]
+    agreement, missing = await _agreement(job.target, variants, folder, people)
+    figures = [
+        VariantFigures(variant.name, summaries[variant.name], agreement.get(variant.name, {}))
+        for variant in variants
+    ]
     return figures, missing
 
 
+async def _agreement(
+    target: str | None, variants: Sequence[Variant], folder: Path, people: HumanLabels | None
+) -> tuple[Mapping[str, Mapping[str, AccuracyGroup]], str]:
+    """The agreement of each variant by criterion, of all under "all", and the reason if there is none."""
+    async with gateway(target, ["alignment"]) as address:
+        if people is not None:
+            verdicts = {one.name: read_verdicts(read_results(folder / one.folder)) for one in variants}
+            gold = expected_outcomes(verdicts[BASE], people)
+            async with open_channel(address) as channel:
+                return await measure_agreement(AlignmentServiceStub(channel), verdicts, gold)
+        async with DramaturgClient(address) as client:
+            samples = chain.from_iterable(read_results(folder / one.folder) for one in variants)
+            try:
+                summary = await client.summarize(samples, SummaryOptions())
+            except ServiceError as error:
+                return {}, f"the gateway computed no summary: {error.message}"
+    found: dict[str, dict[str, AccuracyGroup]] = {}
+    for one in summary.scripts.variants:
+        found.setdefault(one.variant, {})[one.criterion or ALL] = one.agreement
+    return found, "" if found else "; ".join(summary.problems)
+
+
 async def _run(
-    job: Job,
+    job: RowsJob,
     variant: Variant,
     client: DramaturgClient,
     rows: RowFile[EvaluateScriptsRequest],
@@ -97,7 +121,7 @@ async def _run(
     with writer, ProgressBar(total, f"verdicts, {variant.name}", verdicts_judged) as progress:
         await evaluate_rows(
             evaluate,
-            _numbered(rows),
+            _tagged(rows, variant),
             writer,
             SampleAggregator(),
             progress,
@@ -107,7 +131,10 @@ async def _run(
     return await summarize_folder(client, place, SummaryOptions())
 
 
-def _numbered(rows: Iterable[Row[EvaluateScriptsRequest]]) -> Iterator[Row[EvaluateScriptsRequest]]:
+def _tagged(
+    rows: Iterable[Row[EvaluateScriptsRequest]], variant: Variant
+) -> Iterator[Row[EvaluateScriptsRequest]]:
     for row in rows:
+        row.request.tags[VARIANT_TAG] = variant.name
         row.request.tags[LINE_TAG] = str(row.line)
         yield row

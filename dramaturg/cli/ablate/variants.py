@@ -5,32 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from dramaturg.api.evaluation.v1 import scripts_pb2 as pb
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
-from dramaturg.cli.judge_selection import GoldAnswerName, MechanismName, Overrides, parse_judges, parse_models
+from dramaturg.cli.judge_selection import Overrides, parse_judges, parse_models
 from dramaturg.judge.roles import ROLES, SCRIPT_JUDGE, SYNTHESIZE, JudgeRole
+from dramaturg.results.variants import BASE, VARIANTS
 
-BASE = "base"
-"""The variant that the others are compared with: the samples as the rows and the command line have them."""
 FORMS = "model:ROLE=MODEL, model:MODEL, judge:ROLE=NAME, prompts:ROLE=DIR"
 """How the variants are written that name what they change."""
 
 JOINED = "+"
 """The separator of the changes of a variant."""
 
-_SINGLE = MechanismName.SINGLE_JUDGE
-_NAMED: Mapping[str, tuple[MechanismName | None, GoldAnswerName | None]] = MappingProxyType(
-    {
-        BASE: (None, None),
-        "no-gold-answer": (None, GoldAnswerName.NONE),
-        "direct-gold-answer": (None, GoldAnswerName.DIRECT),
-        "single-judge": (_SINGLE, GoldAnswerName.NONE),
-        "single-judge-with-gold-answer": (_SINGLE, GoldAnswerName.POOLED),
-    }
-)
-NAMES = tuple(_NAMED)
+NAMES = tuple(VARIANTS)
 """The variants that a name alone says."""
 _WRITTEN = (pb.GOLD_ANSWER_SOURCE_POOLED, pb.GOLD_ANSWER_SOURCE_DIRECT)
 
@@ -98,8 +86,8 @@ def _parse(text: str, base: Overrides) -> Variant:
 
 def _change(text: str, variant: Variant) -> Variant:
     before = variant.overrides
-    if text in _NAMED:
-        mechanism, gold_answer = _NAMED[text]
+    if text in VARIANTS:
+        mechanism, gold_answer = VARIANTS[text]
         changed = replace(
             before,
             mechanism=mechanism or before.mechanism,

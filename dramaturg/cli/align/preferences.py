@@ -26,6 +26,14 @@ def preferences(
         str,
         typer.Option(metavar="SYSTEM", help="Origin of ratings; opponent of length-controlled win rates."),
     ] = "",
+    references: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reference",
+            metavar="SYSTEM",
+            help="Verbose or concise variant of the baseline, for length control; repeatable.",
+        ),
+    ] = None,
     adjust_position: Annotated[
         bool, typer.Option("--adjust-position", help="Adjust ratings for which text was shown first.")
     ] = False,
@@ -43,6 +51,7 @@ def preferences(
     request = pb.MeasurePreferencesRequest(
         baseline=baseline, adjust_position=adjust_position, **{**asked.request, "resample_count": 0}
     )
+    request.reference_systems.extend(references or [])
     request.resample_count = min(asked.resamples, 5000)
     for line, row in rows.rows:
         cells = Cells(rows, line, row)

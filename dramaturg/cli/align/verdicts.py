@@ -17,8 +17,8 @@ from dramaturg.cli.platform import fail
 from dramaturg.cli.tables import Table
 from dramaturg.datasets.json_lines import LineError
 from dramaturg.results.files import read_results
+from dramaturg.results.rows import judgements
 from dramaturg.summaries.estimates import figures, rests_on
-from dramaturg.summaries.judgements import judgements
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 _CRITERION, _SAMPLE = "criterion", "sample"
@@ -40,7 +40,7 @@ def verdicts(
         typer.Argument(
             metavar="RESULTS",
             exists=True,
-            help='What "evaluate scripts" wrote: the folder, or results.jsonl.',
+            help='Results of "evaluate scripts" or "evaluate texts": the folder, or results.jsonl.',
         ),
     ],
     labels: Annotated[

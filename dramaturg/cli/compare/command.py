@@ -131,7 +131,8 @@ def compare(
     tell(left_out)
     chosen: dict[str, Any] = {
         "baseline": request.baseline,
-        "value": report.value_name(runs[0].kind, labelled=gold is not None),
+        "value": "agrees with people" if gold is not None else runs[0].comparability.value,
+        "labelled": gold is not None,
         "margin": margin,
         "confidence_level": level,
         "power": power,

@@ -11,18 +11,12 @@ from dramaturg.cli.cells import number, p_value
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.summaries.estimates import figures, rests_on
-from dramaturg.summaries.judgements import KINDS
 
 _GATES = {
     compare_pb2.GATE_GO: "GO",
     compare_pb2.GATE_NO_GO: "NO-GO",
     compare_pb2.GATE_INCONCLUSIVE: "INCONCLUSIVE",
 }
-
-
-def value_name(kind: str, *, labelled: bool) -> str:
-    """What the values of an evaluation say, in words."""
-    return "agrees with people" if labelled else KINDS[kind].value
 
 
 def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
@@ -47,6 +41,13 @@ def as_json(response: compare_pb2.CompareRunsResponse) -> dict[str, Any]:
     }
 
 
+NOT_AGREEMENT = (
+    "Equal rates are not agreement: runs with equal rates can differ on every item. For the agreement of two "
+    "judges use 'dramaturg judges compare'."
+)
+"""The limit of the figures where runs are not compared with labels."""
+
+
 def print_comparison(
     response: compare_pb2.CompareRunsResponse, chosen: Mapping[str, Any], console: Terminal
 ) -> None:
@@ -69,8 +70,9 @@ def print_comparison(
                 f"{part.difference.count}/{part.difference.total}",
                 _gate_cell(part),
             )
+    limits = [] if chosen["labelled"] else [NOT_AGREEMENT]
     value = f"{chosen['value']}; margin {chosen['margin']:g}; abstentions for the gate: {chosen['policy']}"
-    print_tables(console, table, value, *response.gate_reasons)
+    print_tables(console, table, value, *limits, *response.gate_reasons)
     console.print(_GATES[response.gate], style="bold")
 
 

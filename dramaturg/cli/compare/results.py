@@ -12,7 +12,7 @@ from dramaturg.cli.platform import run
 from dramaturg.cli.summaries import summarize_results
 from dramaturg.report.comparison import BETTER, CHANGED, WORSE, Comparison, Flip, render_comparison
 from dramaturg.results.files import read_results
-from dramaturg.results.names import abstention_name
+from dramaturg.results.kind import Judgement
 from dramaturg.summaries.comparison import (
     CRITERION,
     SAMPLE,
@@ -21,7 +21,6 @@ from dramaturg.summaries.comparison import (
     outcome_flips,
     read_run,
 )
-from dramaturg.summaries.judgements import KINDS, Judgement
 
 _PERMUTATIONS = 9999
 
@@ -59,17 +58,16 @@ def write_comparison(
     )
     response = call_alignment(target, lambda stub: stub.CompareRuns(request))
     flips = [
-        Flip(flipped.name, *key, _outcome(before), _outcome(after), _direction(before, after))
+        Flip(flipped.name, *key, before.outcome(), after.outcome(), _direction(before, after))
         for flipped, key, before, after in outcome_flips(runs)
     ]
-    kind = KINDS[runs[0].kind]
     made = Comparison(
         runs=names,
         summaries=_summaries(results, names, target),
         response=response,
         flips=flips,
-        value=kind.value,
-        shares=kind.lowest is None,
+        value=runs[0].comparability.value,
+        shares=runs[0].comparability.shares,
         left_out=left_out,
     )
     samples = {name: read_results(path) for path, name in zip(results, names, strict=True)}
@@ -93,14 +91,6 @@ def _summaries(results: Sequence[Path], names: Sequence[str], target: str | None
         name: run(summarize_results(target, path, SummaryOptions()))
         for path, name in zip(results, names, strict=True)
     }
-
-
-def _outcome(judgement: Judgement) -> str:
-    if judgement.value is None:
-        return abstention_name(judgement.reason)
-    if isinstance(judgement.value, bool):
-        return "PASS" if judgement.value else "FAIL"
-    return f"{judgement.value:.4g}"
 
 
 def _direction(before: Judgement, after: Judgement) -> str:

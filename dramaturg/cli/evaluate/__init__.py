@@ -14,7 +14,7 @@ class _Commands(LazyGroup):
     members = tuple(
         LazyCommand(kind.name, f"dramaturg.cli.evaluate.{kind.name}:{kind.name}", kind.help)
         for kind in KINDS
-        if kind.evaluated
+        if not kind.command
     )
 
 

@@ -57,6 +57,7 @@ class EventMatchingName(StrEnum):
 
     TEXT = "text"
     EMBEDDINGS = "embeddings"
+    JUDGE = "judge"
 
 
 EventMatching = Annotated[
@@ -65,6 +66,12 @@ EventMatching = Annotated[
 ]
 MatchThreshold = Annotated[
     float | None, typer.Option(min=-1, max=1, help="Least cosine of matched events. Default: 0.75.")
+]
+VoteCount = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=25, help="Questions for each pair of events, without log-probabilities. Default: one."
+    ),
 ]
 
 
@@ -92,6 +99,8 @@ class GraphOverrides:
     """How written events are matched."""
     match_threshold: float | None = None
     """The least cosine of matched events."""
+    vote_count: int | None = None
+    """The number of questions for each pair of events."""
 
     def apply(self, request: EvaluateGraphsRequest) -> None:
         """Sets them in a request."""
@@ -117,6 +126,8 @@ class GraphOverrides:
             request.event_matching = graphs_pb2.EventMatching.Value(name)
         if self.match_threshold is not None:
             request.match_threshold = self.match_threshold
+        if self.vote_count is not None:
+            request.vote_count = self.vote_count
 
 
 @takes_groups
@@ -135,7 +146,10 @@ def graphs(
     ] = None,
     judge: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE=NAME", help="The service of a role: author, edges or graph."),
+        typer.Option(
+            metavar="ROLE=NAME",
+            help="The service of a role: author, edges, graph, embedding or rubric-judge.",
+        ),
     ] = None,
     cycle_policy: Annotated[
         CyclePolicyName | None, typer.Option(help="Policy that breaks cycles of pairwise predictions.")
@@ -150,6 +164,7 @@ def graphs(
     ] = None,
     event_matching: EventMatching = None,
     match_threshold: MatchThreshold = None,
+    vote_count: VoteCount = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
     group_by: GroupBy = None,
 ) -> None:
@@ -187,12 +202,13 @@ def graphs(
         unusable_outputs_abstain,
         event_matching,
         match_threshold,
+        vote_count,
     )
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateGraphsRequest,
-            roles=("author", "edges", "graph", "embedding"),
+            roles=("author", "edges", "graph", "embedding", "rubric-judge"),
             evaluate=lambda client, request, seconds: client.evaluate_graphs(request, timeout=seconds),
             apply=overrides.apply,
             noun="graphs",

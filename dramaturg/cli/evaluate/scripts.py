@@ -14,6 +14,7 @@ from dramaturg.cli.options import (
     Judges,
     Mechanism,
     ModelGroups,
+    ShadowWait,
     UnusableOutputsAbstain,
 )
 from dramaturg.cli.platform import fail
@@ -29,6 +30,7 @@ def scripts(
     mechanism: Mechanism = None,
     gold_answer: GoldAnswer = None,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
+    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
     model_group: ModelGroups = None,
 ) -> None:
@@ -58,12 +60,14 @@ def scripts(
         overrides.apply(request)
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
+        if shadow_wait:
+            request.shadow_wait.FromNanoseconds(round(shadow_wait * 1e9))
 
     evaluate_file(
         job,
         Evaluation(
             request=EvaluateScriptsRequest,
-            roles=("synthesize", "critic", "execute", "commonsense", "script-judge"),
+            roles=("synthesize", "critic", "execute", "commonsense", "script-judge", "alignment"),
             evaluate=lambda client, request, seconds: client.evaluate_scripts(request, timeout=seconds),
             apply=apply,
             noun="verdicts",

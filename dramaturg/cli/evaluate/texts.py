@@ -17,7 +17,7 @@ from dramaturg.api.evaluation.v1.texts_pb2 import (
 from dramaturg.cli.evaluation import Evaluation, Job, evaluate_file
 from dramaturg.cli.judge_selection import parse_judges, parse_models, set_judges
 from dramaturg.cli.option_groups import takes_groups
-from dramaturg.cli.options import GroupBy, JudgeModels, Judges, UnusableOutputsAbstain
+from dramaturg.cli.options import GroupBy, JudgeModels, Judges, ShadowWait, UnusableOutputsAbstain
 from dramaturg.cli.platform import fail
 from dramaturg.cli.progress import JudgementCount
 from dramaturg.cli.summaries import summary_options
@@ -44,6 +44,7 @@ def texts(
         typer.Option("--offline", help="Judge only lengths and quoted words, without a model."),
     ] = False,
     unusable_outputs_abstain: UnusableOutputsAbstain = False,
+    shadow_wait: ShadowWait = 0,
     group_by: GroupBy = None,
 ) -> None:
     """Evaluates any texts by a rubric: criteria that pass, fail or have a scale.
@@ -77,6 +78,8 @@ def texts(
         set_judges(request.judges, judges, models)
         if unusable_outputs_abstain:
             request.unusable_outputs_abstain = True
+        if shadow_wait:
+            request.shadow_wait.FromNanoseconds(round(shadow_wait * 1e9))
         if of_all:
             request.options.model = of_all
 
@@ -84,11 +87,11 @@ def texts(
         job,
         Evaluation(
             request=EvaluateTextsRequest,
-            roles=("rubric-judge",),
+            roles=("rubric-judge", "alignment"),
             evaluate=lambda client, request, seconds: client.evaluate_texts(request, timeout=seconds),
             apply=apply,
             noun="verdicts",
-            judged=_verdicts_judged,
+            judged=verdicts_judged,
             options=summary_options(group_by),
             judges=judges,
             filled=("criteria",) if rubric else (),
@@ -119,7 +122,8 @@ def set_rubric(request: EvaluateTextsRequest, rubric: Sequence[RubricCriterion])
         request.criteria.extend(rubric)
 
 
-def _verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
+def verdicts_judged(event: EvaluateTextsResponse) -> JudgementCount:
+    """How many verdicts an event of an evaluation of texts brings."""
     verdicts = event.assessment.assessment.verdicts
     return JudgementCount(
         len(verdicts), sum(verdict.outcome == verdict_pb2.OUTCOME_ABSTAIN for verdict in verdicts)

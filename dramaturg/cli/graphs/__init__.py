@@ -5,27 +5,24 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
-import grpc
 import typer
 from google.protobuf.json_format import MessageToJson
 
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
-from dramaturg.cli.graphs import tables
-from dramaturg.cli.graphs.connection import graph_service
+from dramaturg.cli.graphs import annotation, tables
+from dramaturg.cli.graphs.connection import Json, Target, graph_service, run_graphs
 from dramaturg.cli.lazy_group import LazyGroup
-from dramaturg.cli.platform import fail, output, run
+from dramaturg.cli.platform import output
 from dramaturg.cli.platform_commands import PlatformCommand
 from dramaturg.cli.terminal import echo
 from dramaturg.graphs.dot import to_dot
 from dramaturg.graphs.file_scores import FileScores, score_files
 from dramaturg.graphs.files import FileError
 from dramaturg.graphs.loader import Loaded, load, load_one
-from dramaturg.service.errors import from_rpc_error
 
 TRAINING = "dramaturg.commands.graphs"
 """The group of the entry point of the module that has ``train`` and ``predict``."""
@@ -48,11 +45,8 @@ app = typer.Typer(
     cls=_Commands, help="Checks, draws, scores and compares script graphs.", no_args_is_help=True
 )
 
-Result = TypeVar("Result")
-Target = Annotated[
-    str | None, typer.Option(help="Address of a graph service, HOST:PORT. Default: one in this process.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+app.registered_commands.extend(annotation.app.registered_commands)
+
 GraphFile = Annotated[Path, typer.Argument(help="Steps or DOT as text, or records in .json or .jsonl.")]
 
 
@@ -89,7 +83,7 @@ def score(
         orientation=pb.Orientation.Value(f"ORIENTATION_{orientation.upper().replace('-', '_')}"),
         by=dict.fromkeys(["degree", "depth", *(by or [])]),
     )
-    result = _run(_score(predictions, references, request, missing, target))
+    result = run_graphs(_score(predictions, references, request, missing, target))
     if json:
         tables.print_json(result)
     else:
@@ -99,7 +93,7 @@ def score(
 @app.command()
 def check(file: GraphFile, json: Json = False, target: Target = None) -> None:
     """Checks graphs: cycles, shortcut edges, sources, sinks. Ends with 1 where one has a cycle."""
-    checked = _run(_check(file, target))
+    checked = run_graphs(_check(file, target))
     if json:
         tables.print_json([tables.check_entry(loaded, report) for loaded, report in checked])
     else:
@@ -129,7 +123,7 @@ def distance(
         mode=pb.DistanceMode.Value(f"DISTANCE_MODE_{mode.upper().replace('-', '_')}"), reduce=reduce
     )
     request.time_limit.FromNanoseconds(round(time_limit * 1e9))
-    response = _run(_distance(first, second, request, record, target))
+    response = run_graphs(_distance(first, second, request, record, target))
     if json:
         sys.stdout.write(
             MessageToJson(
@@ -153,7 +147,7 @@ def draw(
     target: Target = None,
 ) -> None:
     """Draws a graph as SVG through Graphviz's "dot" where it is installed, else as DOT text."""
-    drawing = to_dot(_run(_load_graph(file, record, target)))
+    drawing = to_dot(run_graphs(_load_graph(file, record, target)))
     program = shutil.which("dot")
     if program is None:
         echo('Graphviz\'s "dot" is not installed; this is DOT text.', err=True)
@@ -208,12 +202,3 @@ def _graph(loaded: Loaded, path: Path) -> ScriptGraph:
     if loaded.graph is None:
         raise FileError(f"{path}: holds no graph")
     return loaded.graph
-
-
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
-    try:
-        return run(work)
-    except FileError as error:
-        fail(str(error))
-    except grpc.aio.AioRpcError as error:
-        fail(from_rpc_error(error).message)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from dramaturg.cli.judges import listing, registration
+from dramaturg.cli.judges import comparison, listing, panel, registration, weights
 
 app = typer.Typer(invoke_without_command=True)
 app.callback()(listing.judges)
 app.add_typer(registration.app)
+app.add_typer(comparison.app)
+app.add_typer(weights.app)
+app.add_typer(panel.app, name="panel", help="Registers panels of judges at a running gateway.")

@@ -68,6 +68,7 @@ def describe(judge: Judge) -> dict[str, Any]:
         "version": judge.identity.version if known else None,
         "expected_version": judge.expected_version,
         "panel": _describe_panel(judge.panel) if judge.HasField("panel") else None,
+        "shadow_of": judge.shadow.of or None,
         "registered": judge.HasField("registration"),
         "owner": judge.owner,
         "labels": dict(sorted(judge.labels.items())),
@@ -89,7 +90,9 @@ def _table(listed: Sequence[Judge]) -> Table:
         table.add_row(
             judge.role,
             judge.name,
-            "yes" if judge.default_for_role else "",
+            f"shadow of {judge.shadow.of}"
+            if judge.HasField("shadow")
+            else ("yes" if judge.default_for_role else ""),
             health,
             _model(judge),
             {True: "yes", False: "no", None: ""}[_model_answers(judge)],
@@ -114,9 +117,11 @@ def _describe_panel(panel: JudgePanel) -> dict[str, Any]:
 
 def _panel_text(panel: JudgePanel) -> str:
     members = ", ".join(
-        f"{one.judge}{f' x {one.weight:g}' if one.weight not in {0, 1} else ''}" for one in panel.members
+        f"{one.judge}{f'@{one.model}' if one.model else ''}"
+        + (f" x {one.weight:g}" if one.weight not in {0, 1} else "")
+        for one in panel.members
     )
-    return f"{_rule(panel)} of {members}"
+    return f"{_rule(panel)} of {members}; quorum {panel.quorum}"
 
 
 def _rule(panel: JudgePanel) -> str:

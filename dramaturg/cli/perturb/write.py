@@ -18,7 +18,7 @@ from dramaturg.cli.output_files import check_writable, write_messages
 from dramaturg.cli.platform import fail, gateway, run
 from dramaturg.cli.terminal import echo
 from dramaturg.perturbations.by_model import Perturber
-from dramaturg.perturbations.categories import BY_MODEL, Category
+from dramaturg.perturbations.categories import BY_MODEL, DELETE_CRUCIAL, Category
 from dramaturg.perturbations.originals import Originals
 from dramaturg.perturbations.rules import RULES
 from dramaturg.perturbations.variants import UNTOUCHED, Skipped, Variant, by_rule, chosen_rules
@@ -39,7 +39,10 @@ def write(
     ] = None,
     operation: Annotated[
         list[str] | None,
-        typer.Option(metavar="RULE", help=f"A rule, of {', '.join(RULES)}; repeatable."),
+        typer.Option(
+            metavar="RULE",
+            help=f"A rule, of {', '.join(RULES)}; or {DELETE_CRUCIAL}, which asks a model; repeatable.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the rules.")] = 0,
     labels: Annotated[
@@ -50,7 +53,9 @@ def write(
         bool,
         typer.Option("--by-model", help="A model inserts the faults instead of rules. Implied by --model."),
     ] = False,
-    model: Annotated[str, typer.Option(metavar="MODEL", help="The model that inserts the faults.")] = "",
+    model: Annotated[
+        str, typer.Option(metavar="MODEL", help="The model that inserts the faults, or chooses the steps.")
+    ] = "",
     keep_others: Annotated[
         bool,
         typer.Option(
@@ -78,15 +83,20 @@ def write(
         dramaturg perturb tasks.jsonl -o perturbed.jsonl --category missing-steps --seed 7
 
         dramaturg perturb tasks.jsonl -o perturbed.jsonl --model my-model
+
+        dramaturg perturb tasks.jsonl -o perturbed.jsonl --operation delete-crucial --model my-model
     """
-    asks_model = by_model or bool(model)
-    if unknown := sorted(set(operation or ()) - RULES.keys()):
-        fail(f"--operation {unknown[0]!r}: the rules are {', '.join(RULES)}")
-    if asks_model and operation:
-        fail("--operation names rules and excludes a model")
+    if unknown := sorted(set(operation or ()) - {*RULES, DELETE_CRUCIAL}):
+        fail(f"--operation {unknown[0]!r}: the rules are {', '.join([*RULES, DELETE_CRUCIAL])}")
     categories = list(dict.fromkeys(category or Category))
-    rules = chosen_rules(categories, operation or ())
-    if not rules:
+    takes_crucial = DELETE_CRUCIAL in (operation or ()) and Category.MISSING_STEPS in categories
+    asks_model = by_model or bool(model)
+    if asks_model and operation and not takes_crucial:
+        fail(f"--operation names rules and excludes a model, except {DELETE_CRUCIAL}")
+    if by_model and operation:
+        fail("--by-model inserts all faults by a model and excludes --operation")
+    rules = chosen_rules(categories, operation or ()) if operation or not asks_model else ()
+    if not (rules or takes_crucial or asks_model):
         fail("--category and --operation have no rule in common")
     # What annotators are split on is no label that finds it right.
     people = None if labels is None else read_labels(labels, "more-than-half", "FAIL", target)
@@ -100,12 +110,14 @@ def write(
     record = out.with_suffix(".changes.jsonl")
     check_writable(out, record)
     skipped = Skipped()
-    if asks_model:
-        perturber = Perturber(model, concurrency, timeout)
-        faulty = run(_perturb(target, perturber, originals, categories, skipped))
-    else:
-        strangers = originals.strangers()
-        faulty = [list(by_rule(one, rules, strangers, seed, skipped)) for one in originals.scripts]
+    strangers = originals.strangers()
+    faulty = [list(by_rule(one, rules, strangers, seed, skipped)) for one in originals.scripts]
+    if takes_crucial:
+        categories = [Category.MISSING_STEPS]
+    if asks_model or takes_crucial:
+        perturber = Perturber(model, concurrency, timeout, DELETE_CRUCIAL if takes_crucial else BY_MODEL)
+        by_the_model = run(_perturb(target, perturber, originals, categories, skipped))
+        faulty = [[*made, *more] for made, more in zip(faulty, by_the_model, strict=True)]
     variants = [
         variant
         for original, made in zip(originals.scripts, faulty, strict=True)
@@ -134,7 +146,8 @@ def write(
     for name, reasons in skipped.counts.items():
         for why, count in reasons.items():
             echo(f"not made: {count} {name}, {why}", err=True)
-    raise typer.Exit(1 if any(name.startswith(BY_MODEL) for name in skipped.counts) else 0)
+    failed = any(name.startswith((f"{BY_MODEL}/", f"{DELETE_CRUCIAL}/")) for name in skipped.counts)
+    raise typer.Exit(1 if failed else 0)
 
 
 async def _perturb(

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from dramaturg.cli.cells import money
 from dramaturg.cli.estimates import NOT_KNOWN, DryRun, Pilot, print_estimate
 from dramaturg.cli.judge_selection import parse_models
 from dramaturg.cli.options import ModelsUnderTest, Target
@@ -20,6 +19,7 @@ from dramaturg.reproduction.figures import NO_PLOTS, can_draw
 from dramaturg.reproduction.folder import INDEX, write_folder
 from dramaturg.reproduction.paper import DataError, PaperName, Reproduction, find_paper
 from dramaturg.reproduction.session import Estimate, RunStoppedError, Session
+from dramaturg.results.quantities import money
 
 app = typer.Typer()
 
@@ -57,6 +57,20 @@ def reproduce(
     seed: Annotated[
         int, typer.Option(min=0, max=2**63 - 1, help="Seed of demonstrations, orders and intervals.")
     ] = 0,
+    ablations: Annotated[
+        bool,
+        typer.Option("--ablations", help="Evaluate variants of the judges in one more run (abseval)."),
+    ] = False,
+    perturbations: Annotated[
+        bool,
+        typer.Option(
+            "--perturbations", help="Evaluate scripts with planted faults in one more run (abseval)."
+        ),
+    ] = False,
+    sheets: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder of sheets that people complete. By default OUT/sheets."),
+    ] = None,
 ) -> None:
     """Reproduces the tables and figures of a paper from its released data.
 
@@ -67,6 +81,9 @@ def reproduce(
 
     The expected calls and cost of each run are printed before it is created; --dry-run prints them alone. A
     run that depends on the result of another one is then missing.
+
+    Where a paper asks people (proscript), the sheets to complete are written to OUT/sheets. The same command
+    reads completed ones, of any number of people.
 
     Exit codes: 0 complete, 1 a run failed or samples failed, 2 wrong usage or data, 4 a run is partial (its
     budget is reached or its coverage is too low) or a dry run exceeds the budget, 130 interrupted.
@@ -87,6 +104,10 @@ def reproduce(
         fail(str(error))
     except OSError as error:
         fail(f"{out}: {error.strerror or error}")
+    if ablations and (paper is not PaperName.ABSEVAL or offline):
+        fail("--ablations: only abseval has variants of judges, and they need models")
+    if perturbations and (paper is not PaperName.ABSEVAL or offline):
+        fail("--perturbations: only abseval has scripts with planted faults, and judges need models")
     module = find_paper(paper)
 
     store = None if target is not None or dry_run else (out / STORE).absolute()
@@ -109,6 +130,10 @@ def reproduce(
                 announce=_announce,
                 dry_run=dry_run,
                 pilot_sample_count=pilot,
+                out=out,
+                ablations=ablations,
+                perturbations=perturbations,
+                sheets=sheets,
             )
             return await module.reproduce(session, data), session
 

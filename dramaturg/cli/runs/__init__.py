@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from dramaturg.cli.runs import agreement, leaderboard, results, summary
 from dramaturg.cli.runs import control as steering
 from dramaturg.cli.runs import create as kinds
 from dramaturg.cli.runs import export as files
-from dramaturg.cli.runs import leaderboard, results, summary
 from dramaturg.cli.runs import overview as listing
 from dramaturg.cli.runs import watch as watching
 
@@ -25,5 +25,5 @@ def runs() -> None:
 
 
 app.add_typer(kinds.app, name="create")
-for group in (listing, watching, steering, results, summary, leaderboard, files):
+for group in (listing, watching, steering, results, summary, leaderboard, agreement, files):
     app.add_typer(group.app)

@@ -10,13 +10,10 @@ import typer
 
 from dramaturg.cli.platform import fail, run
 from dramaturg.cli.unavailable_models import MODEL_FAILURES
-from dramaturg.client import DramaturgClient, ServiceError
+from dramaturg.client import DEFAULT_TARGET, TARGET_VARIABLE, DramaturgClient, ServiceError
 from dramaturg.run_client import RunClient
 
-TARGET_VARIABLE = "DRAMATURG_TARGET"
-"""The environment variable that names the gateway."""
-DEFAULT_TARGET = "localhost:50051"
-"""Where ``dramaturg up`` listens."""
+__all__ = ["DEFAULT_TARGET", "REFUSALS", "RunId", "RunTarget", "ask", "ask_gateway"]
 
 RunTarget = Annotated[
     str, typer.Option(metavar="HOST:PORT", envvar=TARGET_VARIABLE, help="Address of the gateway.")

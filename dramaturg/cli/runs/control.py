@@ -14,7 +14,7 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import fail
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.overview import print_run
-from dramaturg.cli.runs.spec import MaxCost, MaxTokens, Priority, RunConcurrency
+from dramaturg.cli.runs.spec import EstimateUsage, MaxCost, MaxTokens, Priority, RunConcurrency
 from dramaturg.cli.runs.watch import Watch, follow
 from dramaturg.run_client import RunClient
 
@@ -57,6 +57,7 @@ def update(
     priority: Priority = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
+    estimate_usage: EstimateUsage = False,
     as_json: AsJson = False,
 ) -> None:
     """Changes the limits and the budget of a run, in any state. Options that are not given are unchanged.
@@ -70,12 +71,20 @@ def update(
         "limits.priority": priority,
         "budget.max_cost_usd": max_cost_usd,
         "budget.max_token_count": max_tokens,
+        "budget.estimate_unreported_usage": estimate_usage or None,
     }
     mask = [path for path, value in changed.items() if value is not None]
     if not mask:
-        fail("nothing is to be changed: name --concurrency, --priority, --max-cost-usd or --max-tokens")
+        fail(
+            "nothing is to be changed: name --concurrency, --priority, --max-cost-usd, --max-tokens or "
+            "--estimate-usage"
+        )
     limits = RunLimits(max_concurrent_samples=concurrency or 0, priority=priority or 0)
-    budget = RunBudget(max_cost_usd=max_cost_usd, max_token_count=max_tokens or 0)
+    budget = RunBudget(
+        max_cost_usd=max_cost_usd,
+        max_token_count=max_tokens or 0,
+        estimate_unreported_usage=estimate_usage,
+    )
 
     async def change(runs: RunClient) -> Run:
         return await runs.update(run_id, limits=limits, budget=budget, update_mask=mask)

@@ -17,16 +17,16 @@ from dramaturg.api.evaluation.v1.run_pb2 import Run, RunState
 from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
-from dramaturg.cli.runs.run_text import (
-    describe,
+from dramaturg.cli.runs.run_text import describe
+from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.results.run_text import (
     describe_hindrance,
     describe_progress,
     kind_name,
     outcome_name,
     state_name,
 )
-from dramaturg.cli.runs.spec import SHOWN_ERRORS, parse_labels
-from dramaturg.cli.tables import Table, print_tables
 from dramaturg.run_client import RunClient
 
 app = typer.Typer()
@@ -112,6 +112,14 @@ async def _find(
     return found
 
 
+_STATE_STYLES = {
+    RunState.RUN_STATE_SUCCEEDED: "green",
+    RunState.RUN_STATE_PARTIAL: "yellow",
+    RunState.RUN_STATE_PAUSED: "yellow",
+    RunState.RUN_STATE_FAILED: "red",
+}
+
+
 def _table(runs: Iterable[Run]) -> Table:
     figures = ("samples", "failed", "abstained", "created")
     table = Table("run", "name", texts=("evaluation", "state"), figures=figures)
@@ -126,6 +134,7 @@ def _table(runs: Iterable[Run]) -> Table:
             f"{progress.failed_count:,}",
             f"{progress.abstention_count:,}/{progress.judgement_count:,}",
             run.create_time.ToDatetime().isoformat(" ", "minutes"),
+            style=_STATE_STYLES.get(run.state, ""),
         )
     return table
 

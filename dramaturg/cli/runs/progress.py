@@ -10,11 +10,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
 from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_UNSPECIFIED, Run, RunProgress
-from dramaturg.cli.runs.run_text import describe_hindrance, describe_progress, state_name
-from dramaturg.cli.terminal import Terminal, printable
+from dramaturg.cli.terminal import BAR_WIDTH, Terminal, printable
+from dramaturg.results.run_text import describe_hindrance, describe_progress, state_name
 
-BAR_WIDTH = 12
-"""Characters of the bar."""
 LINE_SECONDS = 5.0
 """The least seconds between two lines where there is no terminal."""
 INCIDENT_SECONDS = 30.0
@@ -38,7 +36,8 @@ class RunDisplay:
             # In a column that may be folded, so that nothing is cut where the terminal is narrow.
             described = TextColumn("{task.description}", table_column=Column(), markup=False)
             state = TextColumn("{task.fields[state]}")
-            self._live = Progress(state, BarColumn(BAR_WIDTH), described, console=console)
+            # The command prints state and progress at the end, so the live line goes then.
+            self._live = Progress(state, BarColumn(BAR_WIDTH), described, console=console, transient=True)
             self._task = self._live.add_task("", total=None, state="")
 
     def show_run(self, run: Run) -> None:

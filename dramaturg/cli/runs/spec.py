@@ -27,10 +27,19 @@ Priority = Annotated[
     typer.Option(min=-100, max=100, help="Runs of a tenant with a higher priority are served first."),
 ]
 MaxCost = Annotated[
-    float | None, typer.Option(min=0, help="Budget in US dollars, at which the run ends. 0: none.")
+    float | None,
+    typer.Option(min=0, help="Budget in US dollars, at which no further sample starts. 0: none."),
 ]
 MaxTokens = Annotated[
-    int | None, typer.Option(min=0, help="Budget in tokens, at which the run ends. 0: none.")
+    int | None, typer.Option(min=0, help="Budget in tokens, at which no further sample starts. 0: none.")
+]
+EstimateUsage = Annotated[
+    bool,
+    typer.Option(
+        "--estimate-usage",
+        help="Count answers without token counts with estimates, which are upper bounds. Default: a budget "
+        "of tokens or cost is refused for models that state none.",
+    ),
 ]
 
 SHOWN_ERRORS = 10
@@ -120,11 +129,17 @@ def make_policy(attempts: int, sample_timeout: float | None, **limits: float | N
     return policy
 
 
-def make_budget(max_cost_usd: float | None, max_tokens: int | None) -> RunBudget | None:
+def make_budget(
+    max_cost_usd: float | None, max_tokens: int | None, *, estimate_usage: bool = False
+) -> RunBudget | None:
     """What a run may cost. None: nothing is said of it."""
     if max_cost_usd is None and max_tokens is None:
         return None
-    return RunBudget(max_cost_usd=max_cost_usd, max_token_count=max_tokens or 0)
+    return RunBudget(
+        max_cost_usd=max_cost_usd,
+        max_token_count=max_tokens or 0,
+        estimate_unreported_usage=estimate_usage,
+    )
 
 
 def make_limits(concurrency: int | None, priority: int | None) -> RunLimits | None:

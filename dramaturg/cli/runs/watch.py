@@ -15,9 +15,10 @@ from dramaturg.cli.options import AsJson
 from dramaturg.cli.platform import INTERRUPTED, PARTIAL, output
 from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask
 from dramaturg.cli.runs.progress import RunDisplay
-from dramaturg.cli.runs.run_text import describe, describe_progress, state_name
+from dramaturg.cli.runs.run_text import describe
 from dramaturg.cli.terminal import Terminal, echo, printable
 from dramaturg.client import ServiceError
+from dramaturg.results.run_text import describe_progress, state_name
 from dramaturg.run_client import RunClient
 
 EXIT_CODES = {
@@ -89,11 +90,19 @@ async def watch_run(runs: RunClient, run_id: str) -> Run:
         if run.outcome in _PAUSED_BY_ENGINE and run.state == run_pb2.RUN_STATE_PAUSED:
             return run
 
+        connected = True
+
         def lost(error: ServiceError) -> None:
-            display.tell(f"the connection is lost ({error.message}); trying again")
+            nonlocal connected
+            if connected:
+                display.tell(f"the connection is lost ({error.message}); trying again")
+            connected = False
 
         async with aclosing(runs.watch(run_id, on_lost=lost)) as events:
             async for event in events:
+                if not connected:
+                    display.tell("connected again")
+                    connected = True
                 if event.HasField("run"):
                     run = event.run
                     display.show_run(run)

@@ -1,16 +1,20 @@
-"""``dramaturg scripts``: from tasks that people reviewed to scripts of every model under test (ABSEval)."""
+"""``dramaturg scripts``: reviewed tasks, scripts of the models under test, and labels of people (ABSEval)."""
 
 from __future__ import annotations
 
 import typer
 
+from dramaturg.cli.scripts.annotation import labels, sample
 from dramaturg.cli.scripts.review import review
 from dramaturg.cli.scripts.write import write
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Reads reviewed tasks and writes scripts for tasks with the models under test."
+    no_args_is_help=True,
+    help="Reads reviewed tasks, writes scripts with the models under test, and draws scripts to label.",
 )
 app.command("review")(review)
 app.command("write")(write)
+app.command("sample")(sample)
+app.command("labels")(labels)

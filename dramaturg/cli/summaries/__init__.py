@@ -92,6 +92,7 @@ def show_summary(console: Terminal, summary: Summary) -> None:
     kind = summary.WhichOneof("kind")
     if kind is not None:
         import_module(f"{__name__}.{kind}").show(console, summary)
+    show_comparisons(console, summary)
     for entry in summary.leaderboard:
         if not entry.rank and entry.model:
             judged = f"{entry.judged_count} of {entry.judgement_count} judgements"
@@ -102,6 +103,17 @@ def show_summary(console: Terminal, summary: Summary) -> None:
             f"{model}: {failed.judgement_count} judgements of outputs with the failure {failed.reason}",
             style="yellow",
         )
+    show_limits(console, summary)
+
+
+def show_comparisons(console: Terminal, summary: Summary) -> None:
+    """Prints the tables of judges and their shadows."""
+    if summary.judge_comparisons:
+        import_module(f"{__name__}.judge_comparisons").show(console, summary.judge_comparisons)
+
+
+def show_limits(console: Terminal, summary: Summary) -> None:
+    """Prints what limits the figures, and the figures that could not be computed."""
     for notice in summary.notices:
         console.print(f"note: {notice}", style="yellow")
     for problem in summary.problems:

@@ -37,6 +37,8 @@ def _of_setup(title: str, rows: Sequence[GraphFigures]) -> Iterator[Table | str]
                 f"{one.event_count_mismatch_count} of {one.graph_count} graphs have another number of events "
                 "than requested"
             )
+        if not one.tags and one.unclear_event_count:
+            yield f"{one.unclear_event_count} events are not matched clearly by the judge: they are unmatched"
     for one in rows:
         if not one.tags and one.abstentions_by_reason:
             yield _abstentions(one)

@@ -6,8 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
 from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
-from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, Summary, SummaryOptions
-from dramaturg.cli.cells import ABSENT, estimated, named, number, p_value, percent
+from dramaturg.api.evaluation.v1.summary_pb2 import (
+    PairMethodFigures,
+    PairsSummary,
+    PairStrengths,
+    Summary,
+    SummaryOptions,
+)
+from dramaturg.cli.cells import ABSENT, estimated, interval, named, number, p_value, percent
 from dramaturg.cli.summaries.cells import abstention_table, value_cell
 from dramaturg.cli.tables import Cell, Table, print_tables
 from dramaturg.cli.terminal import Terminal
@@ -26,6 +32,7 @@ def show(console: Terminal, summary: Summary) -> None:
             console.print(f"{unlabelled} pairs without a human preference are in no accuracy")
     _show_williams(console, found)
     print_tables(console, _preferences(whole), *_groups(found, summary.options))
+    print_tables(console, *map(_ratings, found.strengths))
     for one in whole:
         if one.requested_role_count and one.least_role_count < one.requested_role_count:
             console.print(
@@ -79,6 +86,17 @@ def _preferences(rows: Iterable[PairMethodFigures]) -> Table:
             percent(one.first_presented_share if one.HasField("first_presented_share") else None),
             percent(one.longer_share if one.HasField("longer_share") else None),
         )
+    return table
+
+
+def _ratings(found: PairStrengths) -> Table:
+    title = f"ratings by {found.method} (Bradley and Terry, Elo scale)"
+    table = Table("system", figures=("rating", "95 % interval", "pairs"), title=title)
+    for one in found.preferences.ratings:
+        elo = one.elo
+        ends = interval(elo.lower, elo.upper, 0) if elo.HasField("lower") else ABSENT
+        value = number(elo.value, 0) if elo.HasField("value") else estimated(None, None, elo.undefined)
+        table.add_row(one.system, value, ends, str(elo.count))
     return table
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VariantAgreement, VerdictFigures
 from dramaturg.cli.cells import ABSENT, DIGITS, interval, named, percent
-from dramaturg.cli.summaries.cells import abstention_table
+from dramaturg.cli.summaries.cells import abstention_table, value_cell
+from dramaturg.cli.summaries.perturbations import show_perturbations
 from dramaturg.cli.tables import Table, print_tables
 from dramaturg.cli.terminal import Terminal
 from dramaturg.results.groups import by_grouping
@@ -29,6 +30,22 @@ def show(console: Terminal, summary: Summary) -> None:
         tables += _of_groups(names, rows)
     tables.append(abstention_table("abstained because", summary.abstentions_by_reason, "verdicts"))
     print_tables(console, *tables)
+    if summary.scripts.variants:
+        print_tables(console, _variants(summary.scripts.variants))
+    if summary.scripts.HasField("perturbations"):
+        show_perturbations(console, summary.scripts.perturbations)
+
+
+def _variants(found: Sequence[VariantAgreement]) -> Table:
+    """The share of verdicts that equal those of the base, by variant and criterion."""
+    shares = {(one.variant, one.criterion): value_cell(one.agreement.accuracy_when_answered) for one in found}
+    criteria = list(dict.fromkeys(one.criterion for one in found if one.criterion))
+    table = Table(
+        "variant", figures=(*criteria, "all"), title="verdicts equal to the base's, of those that decide"
+    )
+    for variant in dict.fromkeys(one.variant for one in found):
+        table.add_row(variant, *(shares.get((variant, name), ABSENT) for name in (*criteria, "")))
+    return table
 
 
 def _of_groups(names: Sequence[str], rows: Sequence[VerdictFigures]) -> Iterable[Table]:

@@ -94,7 +94,7 @@ def expand(
     for name, why in failed.items():
         echo(f"{name}: {why or 'there are no tasks'}", err=True)
     if found.unchecked:
-        echo(f"near-duplicates are not looked for, only equal words: {found.unchecked}", err=True)
+        echo(f"some or all are compared by only equal words: {found.unchecked}", err=True)
     summary = {
         "goals": len(rows),
         "asked": len(asked),

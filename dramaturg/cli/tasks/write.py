@@ -80,7 +80,7 @@ def write(
         if not mine:
             fail(f"{examples}: there is no {wanted} task to learn from")
         asked |= task_requests(wanted, mine, count, shown, seed, model)
-    answers, repeated, unchecked = run(_write(target, known, asked, near, concurrency, timeout))
+    answers, repeated, unchecked, uncompared = run(_write(target, known, asked, near, concurrency, timeout))
     made = {name: answer.task for name, answer in answers.items() if not answer.failure}
     kept = [task for name, task in made.items() if name not in repeated]
     write_messages(destination, map(task_row, kept))
@@ -90,7 +90,8 @@ def write(
         if answer.failure:
             echo(f"{name}: {answer.failure}", err=True)
     if unchecked:
-        echo(f"near-duplicates are not looked for, only equal words: {unchecked}", err=True)
+        echo(f"compared by equal words only: {unchecked}", err=True)
+        echo(f"tasks that were not compared by meaning: {', '.join(uncompared)}", err=True)
     failed = len(answers) - len(made)
     if as_json:
         summary = {
@@ -99,6 +100,7 @@ def write(
             "dropped": len(repeated),
             "kept": len(kept),
             "unchecked": unchecked,
+            "uncompared": uncompared,
             "out": str(destination),
             "sheet": str(sheet or ""),
         }
@@ -118,8 +120,8 @@ async def _write(
     near: float,
     concurrency: int,
     timeout: float,
-) -> tuple[Mapping[str, WriteSimulationTaskResponse], Mapping[str, str], str]:
-    """The answers by id; for tasks that repeat another, whose; why that is not known, or nothing."""
+) -> tuple[Mapping[str, WriteSimulationTaskResponse], Mapping[str, str], str, Sequence[str]]:
+    """The answers and the repeated tasks by id; why new tasks are compared by their words only, and which."""
     slots = asyncio.Semaphore(concurrency)
     async with gateway(target, ["author", "embedding"]) as address, open_channel(address) as channel:
         author = AuthoringServiceStub(channel)
@@ -145,7 +147,9 @@ async def _write(
         found = await find_duplicates(channel, [task.description for task in tasks], near)
         repeats = zip(made, found.earlier[len(known) :], strict=True)
         repeated = {name: tasks[one].id or tasks[one].name for name, one in repeats if one is not None}
-        return answers, repeated, found.unchecked
+        # Known tasks are embedded first: where one has no vector, no new task has one.
+        uncompared = [made[one - len(known)] for one in found.uncompared if one >= len(known)]
+        return answers, repeated, found.unchecked, uncompared
 
 
 def _write_sheet(

@@ -47,6 +47,7 @@ def test_a_check_says_what_works_and_ends_with_1_where_something_failed(
         "logprobs": "ok",
         "long prompt": "ok",
         "reasoning": "not supported",
+        "usage": "ok",
     }
     assert "the answer does not fit the schema" in " ".join(table.stdout.split())
 

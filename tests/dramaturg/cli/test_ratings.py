@@ -85,6 +85,16 @@ def test_a_sample_goes_to_people_and_comes_back_as_a_rate(results: Path, tmp_pat
     assert "3 of 5 ratings are reasonable: 0.60 (0.23 to 0.88)" in run("review", sheet).stdout
 
 
+def test_all_rows_that_are_not_in_order_are_named(results: Path, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.csv"
+    run("sample", results, sheet)
+    fill(sheet, [("maybe", ""), ("no", "high"), ("yes", ""), ("perhaps", "")])
+    result = run("review", sheet)
+    assert result.exit_code == 2
+    for problem in ("row 1: reasonable", "row 2: own_rating", "row 4: reasonable"):
+        assert problem in result.stderr
+
+
 @pytest.mark.parametrize(("answer", "problem"), [("maybe", "row 1: reasonable"), ("", "nothing was checked")])
 def test_a_sheet_that_is_not_in_order_is_refused(
     results: Path, tmp_path: Path, answer: str, problem: str

@@ -132,6 +132,18 @@ def test_tables_for_people_and_fewer_turns(rows: Path, tmp_path: Path) -> None:
         assert text in result.stdout
 
 
+def test_dialogues_are_the_rows_of_a_run(rows: Path, tmp_path: Path) -> None:
+    made = tmp_path / "dialogues.jsonl"
+    result = run(rows, "--dialogues", 2, "--simulator", "sim", "--rows", made)
+    assert result.exit_code == 0, result.output
+    requests = [Parse(line, SimulateDialogueRequest()) for line in made.read_text().splitlines()]
+    assert [(one.task.id, one.dialogue_index) for one in requests] == [
+        *(("shell", 0), ("shell", 1)),
+        *(("speller", 0), ("speller", 1)),
+    ]
+    assert {one.simulator_model for one in requests} == {"sim"}
+
+
 def test_wrong_usage_is_refused(rows: Path) -> None:
     result = run(rows, "--target", "127.0.0.1:1", "--judge-model", "gpt")
     assert (result.exit_code, "ROLE=MODEL" in result.stderr) == (2, True)

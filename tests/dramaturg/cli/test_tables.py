@@ -106,3 +106,15 @@ def test_a_cell_of_several_lines_is_as_wide_as_the_longest() -> None:
     table.add_row("reader", "one line\nanother")
     lines = [line.rstrip() for line in printed(table).splitlines()]
     assert lines == ["role    says", "reader  one line", "        another", ""]
+
+
+def test_a_terminal_with_colours_has_coloured_heads_and_a_pipe_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = io.StringIO()
+    print_tables(Terminal(file=out, width=200, force_terminal=True, color_system="standard"), board())
+    heads, row, *_ = out.getvalue().splitlines()
+    assert "\x1b[1;36m" in heads
+    assert "\x1b" not in row
+    assert "\x1b" not in printed(board())

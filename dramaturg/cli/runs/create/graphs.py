@@ -15,6 +15,7 @@ from dramaturg.cli.evaluate.graphs import (
     MatchThreshold,
     MethodName,
     TaskName,
+    VoteCount,
 )
 from dramaturg.cli.runs.create.options import command_of
 
@@ -33,6 +34,7 @@ def graphs(
     reduce: Annotated[bool, typer.Option("--reduce", help="Compare transitive reductions.")] = False,
     event_matching: EventMatching = None,
     match_threshold: MatchThreshold = None,
+    vote_count: VoteCount = None,
 ) -> EvaluateGraphsRequest:
     """Creates a run that evaluates script graphs that models predict or write (proScript).
 
@@ -49,5 +51,6 @@ def graphs(
         reduce=reduce or None,
         event_matching=event_matching,
         match_threshold=match_threshold,
+        vote_count=vote_count,
     ).apply(row)
     return row

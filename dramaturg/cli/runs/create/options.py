@@ -29,6 +29,7 @@ from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunTarget, ask_gateway
 from dramaturg.cli.runs.overview import Labels, print_run
 from dramaturg.cli.runs.spec import (
     INLINE_BYTES,
+    EstimateUsage,
     MaxCost,
     MaxTokens,
     Priority,
@@ -86,6 +87,7 @@ def _create(
     priority: Priority = None,
     max_cost_usd: MaxCost = None,
     max_tokens: MaxTokens = None,
+    estimate_usage: EstimateUsage = False,
     max_failed: Annotated[
         int | None, typer.Option(min=0, help="Number of failed samples above which the run fails.")
     ] = None,
@@ -143,7 +145,7 @@ def _create(
             min_coverage=min_coverage,
             fail_fast_sample_count=fail_fast,
         ),
-        budget=make_budget(max_cost_usd, max_tokens),
+        budget=make_budget(max_cost_usd, max_tokens, estimate_usage=estimate_usage),
         limits=make_limits(concurrency, priority),
         labels=parse_labels(label or ()),
         unusable_outputs_abstain=unusable_outputs_abstain,

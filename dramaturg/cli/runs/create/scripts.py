@@ -24,5 +24,5 @@ def scripts(
         dramaturg runs create scripts s3://bucket/tasks.parquet --judge critic=llm --max-cost-usd 20
     """
     row = EvaluateScriptsRequest()
-    Overrides(mechanism=mechanism, gold_answer=gold_answer).apply(row)
+    Overrides.parse((), (), mechanism, gold_answer).apply(row)
     return row

@@ -10,11 +10,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_REFUSED as REFUSED
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DECISION_PROMPT_NAIVE
 from dramaturg.cli.main import app
+from dramaturg.judge.verdicts import abstained, failed, passed, scored
 from tests.support.results import scripts_result, write_results
+from tests.support.texts import CLEAR, POLITE
 
 CRITERIA = ("executable", "order_correct")
 
@@ -157,6 +161,48 @@ def test_decisions_are_compared_by_right_answers(tmp_path: Path) -> None:
     whole, naive = found["comparisons"]
     assert naive["group"] == "naive"
     assert (whole["policies"]["excluded"]["better"], whole["policies"]["excluded"]["worse"]) == (8, 0)
+
+
+def texts_folder(path: Path, polite: int, more: int) -> str:
+    """Thirty texts with a verdict and a score from 1 to 5; the last score is an abstention."""
+    results = []
+    for index in range(30):
+        result = TextsResult(criteria=[POLITE, CLEAR])
+        result.task.id = f"t{index}"
+        score = scored("clear", 3 + more * (index % 2)) if index < 29 else abstained("clear", REFUSED)
+        verdict = passed("polite") if index < polite else failed("polite")
+        result.texts.add(text_id="a", model="a", verdicts=[verdict, score])
+        results.append(result)
+    return write_results(path, results)
+
+
+def test_texts_are_compared_by_verdicts_and_scores(tmp_path: Path) -> None:
+    code, found = answer(texts_folder(tmp_path / "old", 30, 0), texts_folder(tmp_path / "new", 20, 1))
+    by_group = {one["group"]: one for one in found["comparisons"]}
+    polite, clear = (by_group[name]["policies"]["excluded"] for name in ("polite", "clear"))
+    assert (polite["better"], polite["worse"], polite["n"]) == (0, 10, 30)
+    assert polite["difference"] == pytest.approx(-10 / 30)
+    # One point of a scale from 1 to 5 is a quarter.
+    assert (clear["better"], clear["worse"], clear["n"]) == (14, 0, 29)
+    assert clear["difference"] == pytest.approx(14 / 29 / 4)
+    # The abstention of the baseline has the highest score, that of the run the lowest.
+    assert by_group["clear"]["policies"]["worst-case"]["n"] == 30
+    assert (by_group["clear"]["baseline_abstained"], by_group["clear"]["abstained"]) == (1, 1)
+    assert found["value"].startswith("passed, or the place of the score")
+    assert polite["p_holm"] < 0.05
+    assert code == 1
+
+
+def test_verdicts_of_texts_are_compared_with_labels_and_scores_are_not(tmp_path: Path) -> None:
+    old, new = texts_folder(tmp_path / "old", 30, 0), texts_folder(tmp_path / "new", 20, 1)
+    labels = tmp_path / "labels.csv"
+    lines = [f"t{index}/a,polite,{who},PASS" for index in range(30) for who in ("x", "y", "z")]
+    labels.write_text("\n".join(["item,criterion,annotator,label", *lines]), encoding="utf-8")
+    _, found = answer(old, new, "--labels", str(labels))
+    whole = found["comparisons"][0]
+    assert (found["value"], whole["items"]) == ("agrees with people", 30)
+    assert whole["policies"]["excluded"]["system_mean"] == pytest.approx(20 / 30)
+    assert found["left_out"] == ["30 items without a label of people"]
 
 
 def test_several_runs_and_a_table(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 from scipy import stats
+from typer.testing import CliRunner
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest, PairResult
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
+from dramaturg.cli.main import app
 from dramaturg.summaries.text_metrics import DEFAULT_METRICS, METRICS
 from services.alignment.text import score
 from tests.support.command_line import dramaturg, finish, read_jsonl, start
@@ -157,6 +159,22 @@ async def test_labels_that_never_vary_leave_correlations_undefined_until_texts_a
     assert correlation_of(shuffled, "longer")["pearson"]["value"] == pytest.approx(1.0)
     assert {one.tags["presentation-seed"] for one in results(rows)} == {"1"}
     assert {one.tags["swapped"] for one in results(rows)} == {"true", "false"}
+
+
+def test_a_sweep_is_the_rows_of_a_run(tmp_path: Path) -> None:
+    made = tmp_path / "sweep.jsonl"
+    rows = write(tmp_path / "pairs.jsonl", mixed()[:2])
+    arguments = ["evaluate", "pairs", str(rows), "--sweep", "0,2", "--seed", "7", "--rows", str(made)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    requests = [ParseDict(one, EvaluatePairsRequest()) for one in read_jsonl(made)]
+    lines = [(one.tags["line"], one.tags["k"]) for one in requests]
+    assert lines[:4] == [("1", "0"), ("1", "2"), ("2", "0"), ("2", "2")]
+    assert (requests[1].roles.coarse_count, requests[1].roles.fine_count) == (1, 1)
+    # Baselines and metrics are those of the first number of roles; no results are written.
+    assert requests[0].text_metrics
+    assert not requests[1].text_metrics
+    assert not (tmp_path / "out").exists()
 
 
 async def test_a_sweep_compares_the_same_pairs_with_each_number_of_roles(tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ USAGE = {
     "retried_call_count",
     "unused_completion_count",
     "unused_cost_usd",
+    "estimated_call_count",
+    "estimated_token_count",
+    "estimated_cost_call_count",
+    "estimated_cost_usd",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -143,3 +144,84 @@ def test_batches_keep_to_both_limits() -> None:
     assert [len(batch) for batch in batches(pairs, most=4, most_bytes=10**6)] == [4, 4, 2]
     assert [len(batch) for batch in batches(pairs, most=100, most_bytes=3 * size)] == [3, 3, 3, 1]
     assert list(batches([], most=4, most_bytes=100)) == [[]]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_parsed_answers_are_scored_as_they_would_be_unparsed(references: Path, tmp_path: Path) -> None:
+    answers = predictions(
+        tmp_path, {"id": 1, "text": "Sure: step0 -> step1."}, {"id": 2, "text": "I cannot help."}
+    )
+    out = tmp_path / "parsed.jsonl"
+    result = run("parse", answers, "--out", out)
+    assert result.exit_code == 1
+    assert "1: 0 events, 1 edge" in result.output
+    assert "1 of 2 texts have a graph." in result.output
+    assert lines(out)[1] == {"id": "2", "text": "I cannot help.", "notes": lines(out)[1]["notes"]}
+    parsed, raw = (json.loads(run("score", one, references, "--json").stdout) for one in (out, answers))
+    assert parsed["macro"] == raw["macro"]
+    assert parsed["unparsed"] == raw["unparsed"] == ["2"]
+
+
+def test_a_baseline_has_the_events_and_the_ends_of_each_reference(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": name, "edges": ["0->1", "1->2", "2->3"], "events": dict.fromkeys("0123", "x")}
+        for name in ("a", "b")
+    ]
+    references, out = predictions(tmp_path, *rows), tmp_path / "drawn.jsonl"
+    options = ("--out", out, "--kind", "random-chain", "--seed", 3)
+    assert run("baseline", references, *options).exit_code == 0
+    drawn = lines(out)
+    assert [row["id"] for row in drawn] == ["a", "b"]
+    for row in drawn:
+        ends = [(edge["source_id"], edge["target_id"]) for edge in row["edges"]]
+        assert {source for source, _ in ends} == set("012")
+        assert {target for _, target in ends} == set("123")
+    first = out.read_bytes()
+    run("baseline", references, *options)
+    assert out.read_bytes() == first
+    assert run("score", out, references).exit_code == 0
+    loose = predictions(tmp_path, {"id": "a", "edges": ["0->1", "0->2"]})
+    result = run("baseline", loose, "--out", out)
+    assert result.exit_code == 2
+    assert "graphs[0]" in result.output
+
+
+def test_scripts_whose_annotators_agree_are_kept(tmp_path: Path) -> None:
+    chain, other = {"edges": ["0->1", "1->2"]}, {"edges": ["1->0", "0->2"]}
+    file = predictions(
+        tmp_path, {"id": "same", "graphs": [chain, chain]}, {"id": "apart", "graphs": [chain, other]}
+    )
+    out = tmp_path / "kept.jsonl"
+    result = run("agree", file, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "1 of 2 scripts reach 0.65 (best-pair)." in result.output
+    assert [row["id"] for row in lines(out)] == ["same"]
+    found = json.loads(run("agree", file, "--json", "--rule", "mean").stdout)
+    assert [one["kept"] for one in found] == [True, False]
+    assert found[0]["agreement"] == 1
+    broken = predictions(tmp_path, {"id": "one", "graphs": [chain, 5]})
+    result = run("agree", broken)
+    assert result.exit_code == 2
+    assert 'record one: "graphs" must be a list of graphs' in result.output
+
+
+def test_votes_of_sheets_and_records_are_decided_by_majority(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("id,vote\na,better\nb,worse\nc,equal\n")
+    second.write_text("id,vote,remark\na,Better,\nb,better,\nc,,none of both\n")
+    result = run("vote", first, second, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["counts"] == {"better": 1, "equal": 1, "worse": 0, "undecided": 1}
+    assert [one["votes"]["equal"] for one in found["decisions"]] == [0, 0, 1]
+    records = predictions(tmp_path, {"id": "a", "votes": ["worse", "worse", "better"]})
+    assert json.loads(run("vote", records, "--json").stdout)["counts"]["worse"] == 1
+    tied = json.loads(run("vote", first, second, "--json", "--split", "equal").stdout)
+    assert tied["counts"]["equal"] == 2
+    second.write_text("id,vote\na,good\n")
+    result = run("vote", first, second)
+    assert result.exit_code == 2
+    assert "second.csv: line 2: the vote is 'good', none of better, equal, worse, undecided" in result.output

@@ -189,9 +189,40 @@ def test_a_model_makes_the_faults(tmp_path: Path) -> None:
     assert {one.tags["perturbation"] for one in rows} == {"none", *(set(Category) - {"wrong-order"})}
 
 
+def test_a_model_chooses_the_crucial_steps_beside_the_rules(tmp_path: Path) -> None:
+    asked: list[pb.PerturbScriptRequest] = []
+
+    async def perturb_script(request: pb.PerturbScriptRequest) -> pb.PerturbScriptResponse:
+        asked.append(request)
+        if request.task.id == "2":
+            return pb.PerturbScriptResponse(failure="the model changed nothing")
+        kept = [step for step in request.script.steps if step != request.script.steps[2]]
+        change = pb.StepChange(original_index=2, original_text=request.script.steps[2].text)
+        made = pb.Perturbation(category=request.category, operation="model", changes=[change])
+        return pb.PerturbScriptResponse(script=Script(steps=kept), perturbation=made)
+
+    file = write(tmp_path / "rows.jsonl", row(1), row(2), row(3, steps("a", 3, count=1)))
+    wanted = ["--operation", "delete-crucial", "--operation", "delete", "--model", "m"]
+    with gateway_in_a_thread({"author": {"PerturbScript": perturb_script}}) as target:
+        result = run(file, "-o", tmp_path / "out.jsonl", *wanted, "--target", target, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert {(one.category, one.options.model) for one in asked} == {
+        (pb.PERTURBATION_CATEGORY_MISSING_STEPS, "m")
+    }
+    assert found["by_operation"] == {"none": 3, "delete": 2, "delete-crucial": 1}
+    assert found["skipped"]["delete-crucial/missing-steps"] == {"the model changed nothing": 1}
+    (crucial,) = [one for one in read(tmp_path / "out.jsonl") if one.tags["operation"] == "delete-crucial"]
+    assert crucial.task.id == "1#a#delete-crucial"
+    assert crucial.tags["perturbation"] == "missing-steps"
+    assert texts(crucial) == ["Do 1.a.0.", "Do 1.a.1.", "Do 1.a.3."]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--operation", "delete-crucial", "--by-model"], "--by-model"),
+        (["--operation", "delete-crucial", "--category", "wrong-order"], "no rule in common"),
         (["--operation", "explode"], "the rules are delete"),
         (["--operation", "delete", "--category", "wrong-order"], "no rule in common"),
         (["--operation", "delete", "--model", "m"], "excludes a model"),

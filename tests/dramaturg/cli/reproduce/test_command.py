@@ -16,6 +16,8 @@ from dramaturg.cli.main import app
         (("choice75", "--offline"), "has neither verb_phrase_manual nor choice75/verb_phrase_manual"),
         (("another", "--offline"), "another"),
         (("choice75", "--model", "m", "--judge-model", "=x"), "--judge-model"),
+        (("choice75", "--model", "m", "--perturbations"), "--perturbations: only abseval"),
+        (("abseval", "--offline", "--perturbations"), "--perturbations: only abseval"),
     ],
 )
 def test_wrong_usage_and_data_are_named(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

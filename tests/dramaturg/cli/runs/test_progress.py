@@ -9,14 +9,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Run, RunIncident, RunProgress
-from dramaturg.cli.cells import duration
 from dramaturg.cli.runs.progress import RunDisplay
-from dramaturg.cli.runs.run_text import (
-    describe,
-    describe_hindrance,
-    describe_progress,
-)
+from dramaturg.cli.runs.run_text import describe
 from dramaturg.cli.terminal import Terminal
+from dramaturg.results.quantities import duration
+from dramaturg.results.run_text import describe_hindrance, describe_progress
 
 PROGRESS = RunProgress(
     sample_count=1500,
@@ -79,6 +76,14 @@ def test_on_a_terminal_one_line_lives() -> None:
     assert "RUNNING" in out.getvalue()
     assert "512 of 1,500 samples" in out.getvalue()
     assert "the connection is lost" in out.getvalue()
+
+
+def test_the_live_line_goes_at_the_end_so_that_no_state_is_shown_twice() -> None:
+    out = io.StringIO()
+    with RunDisplay(Terminal(file=out, force_terminal=True, width=200)) as display:
+        display.show_run(Run(id="r", state=run_pb2.RUN_STATE_RUNNING, progress=PROGRESS))
+    # The cursor goes to the line and erases it.
+    assert out.getvalue().endswith("\x1b[1A\x1b[2K")
 
 
 def test_in_a_narrow_terminal_the_state_is_whole_and_nothing_is_left_out() -> None:

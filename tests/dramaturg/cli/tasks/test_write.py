@@ -64,6 +64,8 @@ def test_new_tasks_are_rows_of_simulate(examples: Path, tmp_path: Path) -> None:
     found = json.loads(result.stdout)
     assert (found["asked"], found["failed"], found["dropped"], found["kept"]) == (4, 1, 2, 1)
     assert "embedding" in found["unchecked"].casefold()
+    assert found["uncompared"] == [f"new/stateless/7/{index}" for index in range(3)]
+    assert "not compared by meaning: new/stateless/7/0, " in result.stderr
     assert "new/stateless/7/3: the answer could not be read" in result.stderr
     (row,) = [Parse(line, SimulateDialogueRequest()) for line in out.read_text().splitlines()]
     assert (row.task.id, row.task.description) == ("new/stateless/7/0", "Act as a juggler.")

@@ -1,0 +1,232 @@
+"""``dramaturg labels``: samples of runs that people label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import aclosing
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dramaturg.api.evaluation.v1.label_service_pb2 import (
+    LABEL_TASK_UNSPECIFIED,
+    LabelFormat,
+    LabelSet,
+    LabelSheet,
+    LabelTask,
+)
+from dramaturg.cli.cells import estimated
+from dramaturg.cli.options import AsJson
+from dramaturg.cli.platform import fail, output
+from dramaturg.cli.runs.connection import DEFAULT_TARGET, RunId, RunTarget, ask_gateway
+from dramaturg.cli.runs.results import Measures, Models, Outcomes, Reasons, make_filter
+from dramaturg.cli.tables import Table, print_tables
+from dramaturg.cli.terminal import echo
+from dramaturg.client import DramaturgClient
+from dramaturg.datasets.json_lines import LineError
+from dramaturg.datasets.spreadsheet import read_table
+from dramaturg.summaries.estimates import agreement
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Draws samples of runs for people to label, keeps their labels and exports them. Exit codes: "
+    "0 fine, 1 the gateway did not answer, 2 wrong usage or refused.",
+)
+
+LabelSetId = Annotated[str, typer.Argument(metavar="SET", help="The label set's id.")]
+
+
+class TaskName(StrEnum):
+    """The question to annotators (``evaluation.v1.LabelTask``)."""
+
+    VERDICT = "verdict"
+    PREFERENCE = "preference"
+    RATING = "rating"
+
+
+class SheetName(StrEnum):
+    """The contents of an export (``evaluation.v1.LabelSheet``)."""
+
+    LABELS = "labels"
+    SCORES = "scores"
+
+
+@app.command("create")
+def create(
+    run_id: RunId,
+    target: RunTarget = DEFAULT_TARGET,
+    task: Annotated[TaskName | None, typer.Option(help="The question. Default: by the kind of run.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=2000, help="Number of items.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of the draw and the order.")] = 0,
+    measures: Measures = None,
+    models: Models = None,
+    outcomes: Outcomes = None,
+    reasons: Reasons = None,
+    name: Annotated[str, typer.Option(help="Display name.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Draws a random sample of a run's judgements as items to label, and prints the id of the set.
+
+    People label it in the web console, which dramaturg up serves.
+
+    For example:
+
+        dramaturg labels create RUN --count 200 --seed 7
+    """
+    wanted = LABEL_TASK_UNSPECIFIED if task is None else LabelTask.Value(f"LABEL_TASK_{task.name}")
+    where = make_filter(measures, models, outcomes, reasons)
+    made = ask_gateway(
+        target,
+        lambda client: client.labels.create(
+            run_id, task=wanted, sample_size=count, seed=seed, where=where, display_name=name
+        ),
+    )
+    echo(f"{made.item_count:,} of {made.population_count:,} judgements", err=True)
+    typer.echo(json.dumps(_describe(made), ensure_ascii=False) if as_json else made.id)
+
+
+@app.command("list")
+def list_sets(
+    target: RunTarget = DEFAULT_TARGET,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of sets.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Lists label sets, the newest first."""
+    found = ask_gateway(target, lambda client: _find(client, limit))
+    if as_json:
+        typer.echo(json.dumps({"label_sets": [_describe(one) for one in found]}, ensure_ascii=False))
+        return
+    columns = ("name", "task", "run", "created")
+    table = Table("set", texts=columns, figures=("items",))
+    for one in found:
+        shown = _describe(one)
+        table.add_row(one.id, *(shown[key] for key in columns), f"{one.item_count:,}")
+    print_tables(output(), table)
+
+
+@app.command("show")
+def show(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET, as_json: AsJson = False) -> None:
+    """Shows the progress of annotators and their agreement."""
+    found = ask_gateway(target, lambda client: client.labels.get(label_set_id))
+    if as_json:
+        typer.echo(json.dumps(_describe(found), ensure_ascii=False))
+        return
+    progress = Table("annotator", figures=("labelled", "of"))
+    for one in found.annotators:
+        progress.add_row(one.annotator, str(one.labelled_count), str(found.item_count))
+    kappas = Table("items", texts=("annotators",), figures=("labelled twice", "kappa"))
+    for group in found.agreement:
+        for pair in group.pairs:
+            names = f"{pair.first_annotator}, {pair.second_annotator}"
+            kappa = pair.cohen_kappa
+            value = kappa.value if kappa.HasField("value") else None
+            kappas.add_row(
+                group.group or "all",
+                names,
+                str(group.item_count),
+                estimated(value, None, kappa.undefined),
+            )
+    print_tables(output(), progress, *([kappas] if found.agreement else []))
+    if found.agreement_problem:
+        echo(found.agreement_problem, err=True)
+
+
+@app.command("write")
+def write(
+    label_set_id: LabelSetId,
+    sheet: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The labels.")],
+    annotator: Annotated[str, typer.Option(help="The annotator of rows that name none.")] = "",
+    target: RunTarget = DEFAULT_TARGET,
+) -> None:
+    """Stores labels from rows with the columns position, label and, where there are several, annotator.
+
+    JSON Lines, or CSV with a header. Rows without a label are left out.
+
+    For example:
+
+        dramaturg labels write SET labels.csv --annotator ann
+    """
+    try:
+        rows = read_table(sheet)
+    except (LineError, OSError) as error:
+        fail(str(error))
+    labels: list[tuple[str, int, str]] = []
+    for line, row in rows:
+        name, position = str(row.get("annotator") or annotator), str(row.get("position", ""))
+        if not name or not position.isdecimal():
+            fail(f"{sheet}, line {line}: has no {'annotator' if position.isdecimal() else 'position'}")
+        if row.get("label"):
+            labels.append((name, int(position), str(row["label"])))
+    ask_gateway(target, lambda client: _write(client, label_set_id, labels))
+    echo(f"{len(labels):,} labels", err=True)
+
+
+@app.command("export")
+def export(
+    label_set_id: LabelSetId,
+    destination: Annotated[Path, typer.Argument(metavar="FILE", help="The file: .csv, else JSON Lines.")],
+    sheet: Annotated[SheetName, typer.Option(help="Labels, or mean labels beside the judge's values.")] = (
+        SheetName.LABELS
+    ),
+    target: RunTarget = DEFAULT_TARGET,
+) -> None:
+    """Writes labels as a sheet that dramaturg align reads.
+
+    For example:
+
+        dramaturg labels export SET labels.csv && dramaturg align labels labels.csv
+    """
+    form = "CSV" if destination.suffix.lower() == ".csv" else "JSONL"
+    wanted = LabelSheet.Value(f"LABEL_SHEET_{sheet.name}"), LabelFormat.Value(f"LABEL_FORMAT_{form}")
+    content = ask_gateway(target, lambda client: _export(client, label_set_id, *wanted))
+    try:
+        destination.write_bytes(content)
+    except OSError as error:
+        fail(f"{destination}: {error.strerror or error}")
+
+
+@app.command("delete")
+def delete(label_set_id: LabelSetId, target: RunTarget = DEFAULT_TARGET) -> None:
+    """Deletes a label set with its labels."""
+    ask_gateway(target, lambda client: client.labels.delete(label_set_id))
+
+
+async def _find(client: DramaturgClient, limit: int) -> Sequence[LabelSet]:
+    found: list[LabelSet] = []
+    async with aclosing(client.labels.find()) as sets:
+        async for one in sets:
+            found.append(one)
+            if len(found) == limit:
+                break
+    return found
+
+
+async def _write(client: DramaturgClient, label_set_id: str, labels: Sequence[tuple[str, int, str]]) -> None:
+    for annotator, position, label in labels:
+        await client.labels.write(label_set_id, annotator, position, label)
+
+
+async def _export(
+    client: DramaturgClient, label_set_id: str, sheet: LabelSheet.ValueType, form: LabelFormat.ValueType
+) -> bytes:
+    async with aclosing(client.labels.export(label_set_id, sheet, form)) as pieces:
+        return b"".join([piece async for piece in pieces])
+
+
+def _describe(label_set: LabelSet) -> dict[str, Any]:
+    return {
+        "id": label_set.id,
+        "name": label_set.display_name,
+        "run": label_set.run_id,
+        "task": LabelTask.Name(label_set.task).removeprefix("LABEL_TASK_").lower(),
+        "items": label_set.item_count,
+        "population": label_set.population_count,
+        "seed": label_set.seed,
+        "created": label_set.create_time.ToDatetime().isoformat(timespec="seconds") + "Z",
+        "annotators": {one.annotator: one.labelled_count for one in label_set.annotators},
+        "agreement": [agreement(group) for group in label_set.agreement],
+        "agreement_problem": label_set.agreement_problem,
+    }

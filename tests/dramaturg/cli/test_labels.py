@@ -1,0 +1,74 @@
+"""The commands of labels against a gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dramaturg.client import DramaturgClient
+from dramaturg.testing import serve
+from gateway.settings import JudgeEntry
+from services.alignment.app import App as AlignmentApp
+from tests.dramaturg.report.many import many
+from tests.support.command_line import dramaturg
+from tests.support.console import Consoled, serve_console
+from tests.support.labelling import finished_run
+
+
+@asynccontextmanager
+async def gateway(folder: Path) -> AsyncIterator[Consoled]:
+    async with AlignmentApp().open() as contracts, serve(*contracts) as alignment:
+        judges = [JudgeEntry(role="alignment", name="x", target=alignment.target)]
+        async with serve_console(folder, judges) as served:
+            finished_run(served.store, many("scripts", 10))
+            yield served
+
+
+async def test_a_set_is_drawn_labelled_and_exported(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served:
+        target = ("--target", served.target)
+        made = await dramaturg("labels", "create", "run", "--count", "4", "--name", "pilot", *target)
+        assert made.code == 0, made.err
+        set_id = made.out.strip()
+        rows = [
+            {"position": place, "annotator": name, "label": "PASS" if letter == "P" else "FAIL"}
+            for name, letters in (("ann", "PPFF"), ("bob", "PPFP"))
+            for place, letter in enumerate(letters)
+        ]
+        sheet = tmp_path / "given.jsonl"
+        sheet.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        written = await dramaturg("labels", "write", set_id, sheet, *target)
+        assert (written.code, written.err.strip()) == (0, "8 labels")
+        shown = (await dramaturg("labels", "show", set_id, "--json", *target)).json
+        assert shown["annotators"] == {"ann": 4, "bob": 4}
+        assert shown["agreement"][0]["pairs"][0]["cohen_kappa"] == 0.5
+        table = await dramaturg("labels", "show", set_id, *target)
+        assert "0.500" in table.out
+        exported = tmp_path / "labels.csv"
+        assert (await dramaturg("labels", "export", set_id, exported, *target)).code == 0
+        assert len(exported.read_text().splitlines()) == 9
+        listed = (await dramaturg("labels", "list", "--json", *target)).json
+        assert [one["name"] for one in listed["label_sets"]] == ["pilot"]
+        assert (await dramaturg("labels", "delete", set_id, *target)).code == 0
+        gone = await dramaturg("labels", "show", set_id, *target)
+        assert gone.code == 2
+        assert "does not exist" in gone.err
+
+
+async def test_the_client_labels_its_own_queue(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as served, DramaturgClient(served.target) as client:
+        made = await client.labels.create("run", sample_size=3, seed=1)
+        await client.labels.write(made.id, "ann", 1, "FAIL", note="unclear")
+        left = [
+            one.position async for one in client.labels.items(made.id, annotator="ann", unlabelled_only=True)
+        ]
+        assert left == [0, 2]
+        assert [one.note async for one in client.labels.items(made.id, annotator="ann")] == [
+            "",
+            "unclear",
+            "",
+        ]
+        text = b"".join([piece async for piece in client.labels.export(made.id)])
+        assert json.loads(text)["label"] == "FAIL"
