@@ -88,10 +88,10 @@ def render_page(
         total: The number of samples.
         limit: The maximum number of samples shown one by one.
     """
-    style, script = _read("page.css"), _read("page.js")
+    style, script = stylesheet(), _read("page.js")
     shown = min(limit, total)
     yield (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             title=heading.title,
@@ -170,9 +170,10 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+def environment(templates: Path = _TEMPLATES) -> Environment:
+    """Renders the templates of a folder. Values are escaped, and invisible characters shown (``visible``)."""
+    made = Environment(
+        loader=FileSystemLoader(templates),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -181,8 +182,13 @@ def _environment() -> Environment:
             visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
         ),
     )
-    environment.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
-    return environment
+    made.filters["slug"] = lambda text: re.sub(r"\W+", "-", text.lower()).strip("-")
+    return made
+
+
+def stylesheet() -> str:
+    """The style sheet of the page."""
+    return _read("page.css")
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_CALL_REJECTED
+from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowAssessment
 
 _WORDS = ("rationale", "explanation", "failure", "detail")
 
@@ -22,7 +23,10 @@ class JudgementReason(NamedTuple):
 
 
 def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
-    """Yields one entry for each judgement of a result or of an event, at any depth."""
+    """Yields one entry for each judgement of a result or of an event, at any depth.
+
+    Assessments of shadows are part of no judgement.
+    """
     fields = message.DESCRIPTOR.fields_by_name
     if "abstain_reason" in fields:
         words = next(
@@ -30,7 +34,8 @@ def judgement_reasons(message: Message) -> Iterator[JudgementReason]:
         )
         yield JudgementReason(message.abstain_reason, str(words))  # type: ignore[attr-defined]
     for field, value in message.ListFields():
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
+        inner = field.message_type
+        if inner is None or inner is ShadowAssessment.DESCRIPTOR or inner.GetOptions().map_entry:
             continue
         for part in value if field.is_repeated else (value,):
             yield from judgement_reasons(part)

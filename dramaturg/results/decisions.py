@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.decision_pb2 import Choice
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import DecisionPrompt
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 from dramaturg.results.row_parts import set_abstention, set_provenance
 
 
@@ -40,6 +40,11 @@ def _variant(prompt: DecisionPrompt.ValueType, swapped: bool) -> str:
     return f"{name}, swapped" if swapped else name
 
 
+def _judgements(result: DecisionResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    for row in rows if result.gold else ():
+        yield row_judgement(result.decision.id, row.model, row.candidate_id, row)
+
+
 DECISIONS = ResultKind(
     name="decision",
     json_member="decision",
@@ -47,4 +52,5 @@ DECISIONS = ResultKind(
     ranking="By the share of correct choices.",
     primary_measure="correct",
     setup_prefix="correct/",
+    comparability=Comparability("chosen rightly", _judgements),
 )

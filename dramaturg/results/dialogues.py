@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, ReplyRating
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 from dramaturg.results.ratings import is_aced, reply_ratings
 from dramaturg.results.row_parts import comparison_rows, set_abstention, set_provenance
 
@@ -81,10 +81,17 @@ def _rating(rated: ReplyRating, measure: str) -> RunResult:
     return row
 
 
+def _compared(result: DialogueResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    for row in rows:
+        if row.role == _RATING_ROLE and not is_panel_mean(row):
+            yield row_judgement(result.script.id, row.model, row.judge, row)
+
+
 DIALOGUES = ResultKind(
     name="dialogue",
     json_member="script",
     rows=_rows,
     ranking="By the mean rating, from 1 to 10.",
     primary_measure="rating",
+    comparability=Comparability("rating", _compared, scale=(1.0, 10.0), shares=False),
 )

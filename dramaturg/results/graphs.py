@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import (
@@ -19,9 +19,10 @@ from dramaturg.api.evaluation.v1.graphs_pb2 import (
     MeasuredGraph,
 )
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.graph.v1.graph_service_pb2 import MeasureEditDistanceResponse
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.judge.usage import total_usage
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 from dramaturg.results.row_parts import set_abstention
 
 EDIT_NAMES = {
@@ -42,10 +43,12 @@ def _rows(result: GraphsResult, texts: bool) -> Iterator[RunResult]:
     scored = not writes or any(graph.HasField("score") for graph in result.graphs)
     compared = writes or any(graph.HasField("distance") for graph in result.graphs)
     both = any(graph.HasField("text_distance") for graph in result.graphs)
+    embedded = any(graph.HasField("embedding_distance") for graph in result.graphs)
     for graph in result.graphs:
         rows = [
             *(_scores(graph, result.reference, writes=writes) if scored else ()),
             *(_distance(graph, both=both) if compared else ()),
+            *(_embedding_distance(graph) if embedded else ()),
         ]
         for row in rows:
             row.model = graph.model
@@ -104,15 +107,28 @@ def _distance(graph: MeasuredGraph, *, both: bool) -> Iterator[RunResult]:
             row.rationale = "The distance lies between these bounds; neither was proven in time."
     yield row
     yield bound
-    if not both:
-        return
-    by_text = RunResult(measure="edit_distance/text")
-    same_events = graph.HasField("distance") and not graph.HasField("event_matches")
-    if graph.HasField("text_distance") or same_events:
-        by_text.value = (graph.distance if same_events else graph.text_distance).upper_bound
+    if both:
+        by_text = graph.text_distance if graph.HasField("text_distance") else None
+        yield _other_distance(graph, "text", by_text)
+
+
+def _embedding_distance(graph: MeasuredGraph) -> Iterator[RunResult]:
+    by_meaning = graph.embedding_distance if graph.HasField("embedding_distance") else None
+    yield _other_distance(graph, "embeddings", by_meaning)
+
+
+def _other_distance(
+    graph: MeasuredGraph, matching: str, distance: MeasureEditDistanceResponse | None
+) -> RunResult:
+    """The cost of the best mapping found with the events matched by another rule."""
+    row = RunResult(measure=f"edit_distance/{matching}")
+    if graph.HasField("distance") and not graph.HasField("event_matches"):  # events of the reference
+        distance = graph.distance
+    if distance is None:
+        set_abstention(row, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
     else:
-        set_abstention(by_text, graph.abstain_reason or ABSTAIN_REASON_JUDGE_UNAVAILABLE)
-    yield by_text
+        row.value = distance.upper_bound
+    return row
 
 
 def _merge(provenances: Sequence[Provenance]) -> Provenance:
@@ -127,11 +143,18 @@ def _merge(provenances: Sequence[Provenance]) -> Provenance:
     return merged
 
 
+def _judgements(result: GraphsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    for row in rows:
+        if row.measure == "f1":
+            yield row_judgement(result.reference.id, row.model, "edges", row)
+
+
 GRAPHS = ResultKind(
     name="graphs",
     json_member="reference",
     rows=_rows,
     ranking="By the mean F1 of the edges.",
     primary_measure="f1",
+    comparability=Comparability("F1 of edges", _judgements, scale=(0.0, 1.0), shares=False),
     secondary_measure="edit_distance",  # of written graphs, whose events differ from the reference's
 )

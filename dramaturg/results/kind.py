@@ -9,12 +9,71 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_FAIL, OUTCOME_PASS, AbstainReason
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.results.names import abstention_name
 
 
 def _no_groups(result: Any) -> Iterable[tuple[str, str]]:
     del result
     return ()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A judged item, as comparisons and agreement with people need it."""
+
+    sample: str
+    """The id of the sample; of a task without an id, its goal. May be empty."""
+    subject: str
+    """The judged part of the sample, e.g. the candidate."""
+    model: str
+    """The author of the subject."""
+    aspect: str
+    """The criterion, prompt, judge or method."""
+    value: bool | float | None
+    """Whether it passed, or its score. None: an abstention."""
+    reason: AbstainReason.ValueType = AbstainReason.ABSTAIN_REASON_UNSPECIFIED
+    """The reason of an abstention."""
+    confidence: float | None = None
+    label: str = ""
+    """The score as text, where it differs from the value, e.g. "4 of 1 to 5"."""
+
+    def outcome(self) -> str:
+        """The outcome as text: "passed", "failed", the score, or the reason of the abstention."""
+        if self.value is None:
+            return abstention_name(self.reason)
+        if isinstance(self.value, bool):
+            return "passed" if self.value else "failed"
+        return self.label or f"{self.value:.4g}"
+
+
+def row_judgement(sample: str, subject: str, aspect: str, row: RunResult) -> Judgement:
+    """The judgement of a row."""
+    value: bool | float | None = row.value if row.HasField("value") else None
+    if value is not None and row.outcome in (OUTCOME_PASS, OUTCOME_FAIL):
+        value = row.outcome == OUTCOME_PASS
+    confidence = row.confidence if row.HasField("confidence") else None
+    label = row.label if isinstance(value, float) else ""
+    return Judgement(sample, subject, row.model, aspect, value, row.abstain_reason, confidence, label)
+
+
+@dataclass(frozen=True)
+class Comparability:
+    """How results of a kind are compared with results of other runs."""
+
+    value: str
+    """The meaning of a value, as a predicate, e.g. "passed"."""
+    judgements: Callable[[Any, Iterable[RunResult]], Iterable[Judgement]]
+    """The compared judgements of a result, from the result and its rows. Items without a right answer, e.g.
+    decisions without a gold label, are omitted.
+    """
+    scale: tuple[float, float] | None = None
+    """The lowest and the highest score. None: all values are verdicts."""
+    shares: bool = True
+    """Whether means are shown as shares of 1."""
+    labelled: bool = False
+    """Whether labels of people are joined to judgements. If False, results contain their right answers."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +98,8 @@ class ResultKind:
     """The measure that ranks where there is no primary one. Empty: none."""
     setup_prefix: str = ""
     """The start of the measures of setups, which are ranked apart, e.g. "correct/". Empty: one setup."""
+    comparability: Comparability | None = None
+    """How results are compared with those of other runs. None: they are not."""
     groups: Callable[[Any], Iterable[tuple[str, str]]] = _no_groups
     """The groups of a result's parts beside its tags, as names and values; a name may have several values."""
 

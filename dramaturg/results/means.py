@@ -15,6 +15,10 @@ _ROUNDING = 1e-12
 """Deviations below this share of the sums are errors of rounding."""
 
 
+_LARGEST_LOG_ODDS = 700.0
+"""The exponential of more overflows."""
+
+
 class Mean(NamedTuple):
     """A mean of values."""
 
@@ -31,11 +35,12 @@ class Mean(NamedTuple):
 def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
     """The mean of all judgements with a value, with an interval clustered by sample.
 
-    The interval is that of a ratio of sums over samples, mean +- t * s, with
+    The interval is that of a ratio of sums over samples, mean +- t * s, on the log odds of the place of the
+    mean between the ends of the scale, which covers near the ends too; without two ends on the values. With
     s^2 = K / (K - 1) * sum over samples of (y_i - mean * n_i)^2 / n^2: sample i has n_i judgements that sum
     to y_i, n is the sum of n_i, K the number of samples, and t has K - 1 degrees of freedom (Cochran 1977,
     Sampling Techniques, section 2.11; Miller 2024, arXiv:2411.00640, section 2.2). With one judgement a
-    sample it is Student's interval.
+    sample s is Student's standard error.
 
     Equal values have no variance. At an end of the scale the interval is that of Clopper and Pearson
     (Biometrika 26, 1934) for as many trials as samples, which holds for any distribution on the scale;
@@ -43,7 +48,7 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
 
     Args:
         sums: The sums over the samples.
-        lowest: The lowest possible value; the interval is cut there.
+        lowest: The lowest possible value. The interval does not reach beyond it.
         highest: The highest possible value.
     """
     if not sums.judged:
@@ -57,7 +62,13 @@ def mean_of_sums(sums: ModelSums, lowest: float, highest: float) -> Mean:
         return Mean(sums.judged, mean, *_bounds_of_equal(mean, clusters, lowest, highest))
     variance = clusters / (clusters - 1) * max(0.0, deviation) / sums.judged**2
     margin = quantile((1 + CONFIDENCE) / 2, clusters - 1) * math.sqrt(variance)
-    return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
+    width = highest - lowest
+    if not math.isfinite(width) or not lowest < mean < highest:
+        return Mean(sums.judged, mean, max(lowest, mean - margin), min(highest, mean + margin))
+    odds = (mean - lowest) / (highest - mean)
+    reach = min(_LARGEST_LOG_ODDS, margin * width / (mean - lowest) / (highest - mean))
+    lower, upper = (lowest + width / (1 + math.exp(sign * reach) / odds) for sign in (1, -1))
+    return Mean(sums.judged, mean, lower, upper)
 
 
 def _bounds_of_equal(
@@ -71,11 +82,11 @@ def _bounds_of_equal(
 
 
 def mean_of(values: Sequence[float], lowest: float, highest: float) -> Mean:
-    """The mean of values, each of a sample of its own, with Student's interval.
+    """The mean of values, each of a sample of its own, with the interval of ``mean_of_sums``.
 
     Args:
         values: The values.
-        lowest: The lowest possible value; the interval is cut there.
+        lowest: The lowest possible value.
         highest: The highest possible value.
     """
     count, total = len(values), sum(values)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, FindingKind, Outcome
+from dramaturg.api.evaluation.v1.scripts_pb2 import ShadowMiss
 
 UNSPECIFIED = "UNSPECIFIED"
 """The reason of an abstention that states none."""
@@ -26,6 +27,19 @@ def reason_name(abstain_reason: int) -> str:
 def abstention_name(abstain_reason: int) -> str:
     """The reason of an abstention: ``reason_name``, or ``UNSPECIFIED`` for 0."""
     return reason_name(abstain_reason) or UNSPECIFIED
+
+
+def finding_name(kind: int) -> str:
+    """The name of a FindingKind without its prefix, e.g. "DUPLICATE_STEP"; empty for 0.
+
+    A number that this version does not define is shown as "KIND_<number>".
+    """
+    return _name(FindingKind, kind, "FINDING_KIND_")
+
+
+def shadow_miss_name(miss: int) -> str:
+    """The name of a ShadowMiss without its prefix, e.g. "QUEUE_FULL"; empty for 0."""
+    return _name(ShadowMiss, miss, "SHADOW_MISS_")
 
 
 def _name(enum: Any, number: int, prefix: str) -> str:

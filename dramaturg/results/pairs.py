@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairResult
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
-from dramaturg.results.kind import ResultKind
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import PREFERENCE_ABSTAIN, PREFERENCE_UNSPECIFIED
+from dramaturg.results.kind import Comparability, Judgement, ResultKind
 from dramaturg.results.row_parts import comparison_rows
 
 LINE_TAG = "line"
@@ -27,6 +28,24 @@ def _rows(result: PairResult, texts: bool) -> Iterator[RunResult]:
         )
 
 
+def _judgements(result: PairResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    """One judgement for each comparison, which has two rows: whether it prefers the same as people."""
+    del rows
+    if not result.human_preference:
+        return
+    models = f"{result.first_model} and {result.second_model}"
+    for one in result.comparisons:
+        preferred = one.comparison.preference
+        abstained = preferred in (PREFERENCE_UNSPECIFIED, PREFERENCE_ABSTAIN)
+        yield Judgement(
+            sample=result.id,
+            subject=models,
+            model=models,
+            aspect=f"{one.method} by {one.judge}" if one.judge else one.method,
+            value=None if abstained else preferred == result.human_preference,
+        )
+
+
 PAIRS = ResultKind(
     name="pair",
     json_member="longer",
@@ -34,4 +53,5 @@ PAIRS = ResultKind(
     ranking="By the share of comparisons won, judged by roles; a tie counts one half.",
     primary_measure="win/roles",
     setup_prefix="win/roles k=",
+    comparability=Comparability("preferred as people do", _judgements),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
@@ -11,7 +11,7 @@ from dramaturg.api.evaluation.v1.scripts_pb2 import (
     CandidateResult,
     ScriptsResult,
 )
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 
 
 def _rows(result: ScriptsResult, texts: bool) -> Iterator[RunResult]:
@@ -60,10 +60,16 @@ def _groups(result: ScriptsResult) -> Iterator[tuple[str, str]]:
         yield "steps", str(len(candidate.script.steps))
 
 
+def _judgements(result: ScriptsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    for row in rows:
+        yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
+
+
 SCRIPTS = ResultKind(
     name="scripts",
     json_member="candidates",
     rows=_rows,
     ranking="By the share of verdicts that are PASS, over all criteria.",
+    comparability=Comparability("passed", _judgements, labelled=True),
     groups=_groups,
 )

@@ -53,9 +53,11 @@ class SumAccumulator:
 
     def add_values(self, values: Sequence[float]) -> None:
         """Adds the values of one sample."""
-        if not values:
-            return
-        count, total = len(values), sum(values)
+        if values:
+            self.add_total(len(values), sum(values))
+
+    def add_total(self, count: int, total: float) -> None:
+        """Adds the number of values of one sample, at least 1, and their sum."""
         self.judged += count
         self.samples += 1
         self.total += total

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Verdict
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.texts_pb2 import TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
-from dramaturg.results.kind import ResultKind
+from dramaturg.results.kind import Comparability, Judgement, ResultKind, row_judgement
 from dramaturg.results.row_parts import set_abstention
 
 
@@ -68,10 +68,21 @@ def _groups(result: TextsResult) -> Iterator[tuple[str, str]]:
         yield "topic", result.task.topic
 
 
+def _judgements(result: TextsResult, rows: Iterable[RunResult]) -> Iterator[Judgement]:
+    for row in rows:
+        yield row_judgement(result.task.id or result.task.goal, row.candidate_id, row.measure, row)
+
+
 TEXTS = ResultKind(
     name="texts",
     json_member="texts",
     rows=_rows,
     ranking="By the mean over all criteria: 1 for PASS, 0 for FAIL, a score by its place on the scale.",
+    comparability=Comparability(
+        "passed, or the place of the score on its scale from 0 to 1",
+        _judgements,
+        scale=(0.0, 1.0),
+        labelled=True,
+    ),
     groups=_groups,
 )

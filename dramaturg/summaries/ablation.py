@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +20,10 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
+from dramaturg.results.variants import BASE, LINE_TAG, VARIANT_TAG
 from dramaturg.service.errors import from_rpc_error
 from dramaturg.summaries.decision_accuracy import ALL
 from dramaturg.summaries.estimates import estimate
@@ -29,10 +32,6 @@ from dramaturg.summaries.labels import HumanLabels, LabelJoin
 if TYPE_CHECKING:
     from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceAsyncStub
 
-LINE_TAG = "line"
-"""The tag that records the number of a row's line, by which the results of variants are matched."""
-VARIANT_TAG = "variant"
-"""The tag that records the variant of a row of a run."""
 TASK_TAG = "task"
 """The tag of an item's task: verdicts on the candidates of one task are one cluster."""
 
@@ -89,18 +88,38 @@ class VariantFigures:
         return [name for name in criteria_of([self]) if verdicts[name].pass_count + verdicts[name].fail_count]
 
 
+class VariantVerdicts:
+    """The verdicts of variants, sample by sample. It keeps the outcomes, not the texts."""
+
+    def __init__(self) -> None:
+        self._verdicts: defaultdict[str, dict[Place, Said]] = defaultdict(dict)
+
+    def add(self, tags: Mapping[str, str], task_id: str, candidate: CandidateResult) -> None:
+        """Adds a candidate with the tags of its row. Rows without variant or line are left out."""
+        if VARIANT_TAG in tags and LINE_TAG in tags:
+            self._verdicts[tags[VARIANT_TAG]].update(_said(tags[LINE_TAG], task_id, candidate))
+
+    def requests(self) -> Mapping[str, MeasureAccuracyRequest]:
+        """The request for the agreement of each variant with the base. Empty: there is no base."""
+        gold = expected_outcomes(self._verdicts.get(BASE, {}), None)
+        found = {name: agreement_request(verdicts, gold) for name, verdicts in self._verdicts.items()}
+        return found if gold else {}
+
+
+def _said(line: str, task_id: str, candidate: CandidateResult) -> Iterator[tuple[Place, Said]]:
+    for verdict in candidate.verdicts:
+        place = Place(line, task_id, candidate.candidate_id, verdict.criterion)
+        yield place, Said(_DECIDED.get(verdict.outcome, ""), verdict.abstain_reason)
+
+
 def read_verdicts(samples: Iterable[RunSample]) -> Verdicts:
     """The verdicts of a variant's results, whose rows have ``LINE_TAG``."""
-    found = {}
-    for sample in samples:
-        result = sample.scripts
-        for candidate in result.candidates:
-            for verdict in candidate.verdicts:
-                place = Place(
-                    result.tags[LINE_TAG], result.task.id, candidate.candidate_id, verdict.criterion
-                )
-                found[place] = Said(_DECIDED.get(verdict.outcome, ""), verdict.abstain_reason)
-    return found
+    return {
+        place: said
+        for sample in samples
+        for candidate in sample.scripts.candidates
+        for place, said in _said(sample.scripts.tags[LINE_TAG], sample.scripts.task.id, candidate)
+    }
 
 
 def describe_agreement(group: AccuracyGroup) -> dict[str, Any]:
@@ -138,19 +157,23 @@ async def measure_agreement(
     found = {}
     try:
         for name, verdicts in variants.items():
-            items = _items(verdicts, gold)
-            if not items:
+            request = agreement_request(verdicts, gold)
+            if not request.items:
                 continue
-            request = MeasureAccuracyRequest(
-                items=items,
-                groupings=[Grouping(tags=["criterion"]), Grouping()],
-                cluster_tag=TASK_TAG,
-            )
             response = await alignment.MeasureAccuracy(request)
             found[name] = {group.tags.get("criterion", ALL): group for group in response.groups}
     except grpc.aio.AioRpcError as failure:
         return {}, f"the alignment service failed: {from_rpc_error(failure).message}"
     return found, ""
+
+
+def agreement_request(verdicts: Verdicts, gold: Mapping[Place, str]) -> MeasureAccuracyRequest:
+    """Asks how often verdicts equal the expected ones, by criterion and of all together."""
+    return MeasureAccuracyRequest(
+        items=_items(verdicts, gold),
+        groupings=[Grouping(tags=["criterion"]), Grouping()],
+        cluster_tag=TASK_TAG,
+    )
 
 
 def expected_outcomes(base: Verdicts, people: HumanLabels | None) -> Mapping[Place, str]:

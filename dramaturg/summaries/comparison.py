@@ -8,8 +8,10 @@ from pathlib import Path
 
 from dramaturg.api.alignment.v1.compare_pb2 import CompareRunsRequest, SystemOutcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.kinds import find_kind
 from dramaturg.results.files import read_results
-from dramaturg.summaries.judgements import KINDS, Judgement, judgements
+from dramaturg.results.kind import Comparability, Judgement
+from dramaturg.results.rows import judgements
 from dramaturg.summaries.labels import AmbiguousLabelsError, HumanLabels, LabelJoin
 
 CRITERION, SAMPLE = "criterion", "sample"
@@ -32,6 +34,15 @@ class Run:
     failed: set[str] = field(default_factory=set)
     """The samples that have no result."""
     kind: str = ""
+    """The member of ``RunSample.result``."""
+
+    @property
+    def comparability(self) -> Comparability:
+        """How its results are compared. It has items, so it is known."""
+        kind = find_kind(self.kind)
+        assert kind is not None
+        assert kind.results.comparability is not None
+        return kind.results.comparability
 
 
 def read_run(path: Path, name: str, *, by_sample: bool) -> Run:
@@ -76,15 +87,16 @@ def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRu
     kinds = {run.kind for run in runs}
     if len(kinds) > 1:
         raise RunsError(f"the runs are of different evaluations: {', '.join(sorted(kinds))}")
-    (kind,) = kinds
-    if gold is not None and kind != "scripts":
+    comparability = runs[0].comparability
+    if gold is not None and not comparability.labelled:
         raise RunsError(
-            "labels of people are for verdicts on scripts; other results hold their right answers"
+            "labels of people are for verdicts on scripts and texts; other results hold their right answers"
         )
     request = CompareRunsRequest(baseline=runs[0].name)
-    lowest, highest = KINDS[kind].lowest, KINDS[kind].highest
-    if lowest is not None and highest is not None:
-        request.lowest_score, request.highest_score = lowest, highest
+    # Verdicts and scores of one rubric are compared as scores: a request has one of them.
+    scored = gold is None and any(isinstance(one.value, float) for run in runs for one in run.items.values())
+    if scored and comparability.scale is not None:
+        request.lowest_score, request.highest_score = comparability.scale
     unlabelled = 0
     join = None if gold is None else LabelJoin(gold)
     keys = sorted({key for run in runs for key in run.items})
@@ -96,7 +108,7 @@ def comparison(runs: Sequence[Run], gold: HumanLabels | None) -> tuple[CompareRu
         item = request.items.add(id="/".join(filter(None, key)), tags={CRITERION: key[2], SAMPLE: key[0]})
         for run in runs:
             if key in run.items:
-                _set(item.outcomes[run.name], run.items[key], label)
+                _set(item.outcomes[run.name], run.items[key], label, scored=scored)
             elif key[0] in run.failed:
                 item.outcomes[run.name].SetInParent()
     try:
@@ -147,18 +159,21 @@ def _add(run: Run, sample: RunSample, *, by_sample: bool) -> None:
 
 
 def _label(runs: Sequence[Run], key: Key, join: LabelJoin) -> bool | None:
+    """The label of an item. None: it has none, or a score, which labels PASS and FAIL do not judge."""
+    if any(isinstance(run.items[key].value, float) for run in runs if key in run.items):
+        return None
     subjects = dict.fromkeys(run.items[key].subject for run in runs if key in run.items)
     labels = (join.of(repr(key[0]), key[0], subject, key[2]) for subject in subjects)
     return next((label for label in labels if label is not None), None)
 
 
-def _set(outcome: SystemOutcome, one: Judgement, label: bool | None) -> None:
+def _set(outcome: SystemOutcome, one: Judgement, label: bool | None, *, scored: bool) -> None:
     if one.value is None:
         outcome.abstain_reason = one.reason
-    elif isinstance(one.value, bool):
-        outcome.passed = one.value if label is None else one.value == label
-    else:
+    elif scored:
         outcome.score = one.value
+    else:
+        outcome.passed = bool(one.value) if label is None else one.value == label
 
 
 def _failures(runs: Sequence[Run]) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from dramaturg.api.alignment.v1.accuracy_pb2 import (
     AccuracyGroup,
@@ -13,8 +11,9 @@ from dramaturg.api.alignment.v1.accuracy_pb2 import (
     MeasureAccuracyRequest,
     Subset,
 )
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
-from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
+from dramaturg.api.evaluation.v1.summary_pb2 import FaultFigures
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.perturbations.categories import Category
 from dramaturg.perturbations.variants import (
@@ -26,182 +25,115 @@ from dramaturg.perturbations.variants import (
 )
 from dramaturg.results.names import outcome_name
 from dramaturg.summaries.decision_accuracy import ALL
-from dramaturg.summaries.estimates import estimate
 
 FLAGGED = "FAIL"
 """The outcome that says that there is a fault."""
-PASSED_BEFORE = "passed_untouched"
+PASSED_BEFORE = "passed_unperturbed"
 """The scripts that passed the criterion before the fault was put in."""
 
-_BEFORE = "untouched"
+_BEFORE = "unperturbed"
+
+Outcome = tuple[int, int]
+"""The outcome of a verdict and its reason to abstain."""
+NO_VERDICT: Outcome = (0, 0)
+"""The outcome where there is no verdict."""
 
 
-class NotPerturbedError(ValueError):
-    """A result of a row that ``perturb write`` did not write; the message states what is missing."""
+class PerturbedVerdicts:
+    """The verdicts on scripts with planted faults, and on the same scripts without, sample by sample.
 
+    It keeps the outcomes, not the texts.
+    """
 
-@dataclass
-class Findings:
-    """What judges said of scripts with faults, and of the same without."""
+    def __init__(self) -> None:
+        self.unperturbed_count = 0
+        self._before: dict[tuple[str, str], Mapping[str, Outcome]] = {}
+        self._faulty: list[tuple[tuple[str, str], Category, str, Outcome]] = []
 
-    faults: list[LabelledItem] = field(default_factory=list)
-    """The verdict on the criterion of each fault, tagged with its category and operation."""
-    alarms: list[LabelledItem] = field(default_factory=list)
-    """The verdicts on the untouched scripts, tagged with their criterion."""
-    untouched: int = 0
-    """How many untouched scripts there are."""
+    @property
+    def fault_count(self) -> int:
+        """The number of scripts with a fault."""
+        return len(self._faulty)
 
-    @classmethod
-    def read(cls, results: Iterable[ScriptsResult]) -> Findings:
-        """Reads the results of the rows of ``perturb write``, in any order.
-
-        Raises:
-            NotPerturbedError: A result is of another row.
-        """
-        found = cls()
-        before: dict[tuple[str, str], Mapping[str, Verdict]] = {}
-        faulty: list[tuple[tuple[str, str], Category, str, Verdict]] = []
-        for result in results:
-            key, category, verdicts = _read(result)
-            if category is not None:
-                verdict = verdicts.get(category.criterion, Verdict())
-                faulty.append((key, category, result.tags.get(OPERATION_TAG, ""), verdict))
-                continue
-            found.untouched += 1
-            before[key] = verdicts
-            found.alarms += [
-                _item(verdicts.get(name, Verdict()), criterion=name, **{LINE_TAG: key[0]}) for name in ABSEVAL
-            ]
-        for key, category, operation, verdict in faulty:
-            earlier = before.get(key, {}).get(category.criterion, Verdict())
-            found.faults.append(
-                _item(
-                    verdict,
-                    category=category,
-                    operation=operation,
-                    **{_BEFORE: outcome_name(earlier.outcome), LINE_TAG: key[0]},
-                )
-            )
-        return found
+    def add(self, tags: Mapping[str, str], candidate: CandidateResult) -> None:
+        """Adds a candidate with the tags of its row. Candidates that were not perturbed are left out."""
+        if CATEGORY_TAG not in tags or tags.get(CANDIDATE_TAG) != candidate.candidate_id:
+            return
+        key = tags.get(LINE_TAG, ""), candidate.candidate_id
+        verdicts = {one.criterion: (one.outcome, one.abstain_reason) for one in candidate.verdicts}
+        category = tags[CATEGORY_TAG]
+        if category == UNTOUCHED:
+            self.unperturbed_count += 1
+            self._before[key] = verdicts
+        elif category in list(Category):
+            fault = Category(category)
+            found = verdicts.get(fault.criterion, NO_VERDICT)
+            self._faulty.append((key, fault, tags.get(OPERATION_TAG, ""), found))
 
     def detection_request(self) -> MeasureAccuracyRequest:
         """Asks what share of the faults is flagged, by category, and by operation within it."""
+        items = []
+        for key, category, operation, outcome in self._faulty:
+            before, _ = self._before.get(key, {}).get(category.criterion, NO_VERDICT)
+            tags = {_BEFORE: outcome_name(before), LINE_TAG: key[0]}
+            items.append(_item(outcome, category=category, operation=operation, **tags))
         return MeasureAccuracyRequest(
-            items=self.faults,
+            items=items,
             groupings=[Grouping(tags=["category"]), Grouping(tags=["category", "operation"])],
             cluster_tag=LINE_TAG,
             subsets=[Subset(name=PASSED_BEFORE, tag=_BEFORE, values=["PASS"])],
         )
 
     def alarm_request(self) -> MeasureAccuracyRequest:
-        """Asks what share of the untouched scripts is flagged, by criterion."""
+        """Asks what share of the unperturbed scripts is flagged, by criterion."""
+        items = [
+            _item(verdicts.get(name, NO_VERDICT), criterion=name, **{LINE_TAG: key[0]})
+            for key, verdicts in self._before.items()
+            for name in ABSEVAL
+        ]
         return MeasureAccuracyRequest(
-            items=self.alarms, groupings=[Grouping(tags=["criterion"])], cluster_tag=LINE_TAG
+            items=items, groupings=[Grouping(tags=["criterion"])], cluster_tag=LINE_TAG
         )
 
 
-@dataclass(frozen=True)
-class Detection:
-    """The detection of one kind of fault."""
-
-    category: Category
-    """What went wrong."""
-    operation: str
-    """The operation that made it. "all": any."""
-    faults: AccuracyGroup
-    """What judges said of the scripts with the fault; an accuracy is a share that is flagged."""
-    passed_before: AccuracyGroup
-    """The same of the scripts that had passed without the fault."""
-    alarms: AccuracyGroup
-    """What they said of the untouched scripts on the same criterion."""
-
-    @property
-    def youden(self) -> float | None:
-        """Detection rate less false-alarm rate, abstentions as unflagged (Youden 1950).
-
-        0 for a judge that flags at random, 1 at best.
-        """
-        rates = (self.faults.accuracy_abstentions_wrong, self.alarms.accuracy_abstentions_wrong)
-        if not all(rate.HasField("value") for rate in rates):
-            return None
-        return rates[0].value - rates[1].value
-
-    def describe(self) -> dict[str, Any]:
-        """The figures as members of a JSON object."""
-        return {
-            "category": self.category,
-            "operation": self.operation,
-            "criterion": self.category.criterion,
-            **describe_flags(self.faults),
-            PASSED_BEFORE: describe_flags(self.passed_before),
-            "false_alarms": describe_flags(self.alarms),
-            "youden_j": self.youden,
-        }
-
-
-def describe_flags(group: AccuracyGroup) -> dict[str, Any]:
-    """How many verdicts there are, how many decide, and how many of these flag a fault."""
-    return {
-        "n": group.item_count,
-        "judged": group.answered_count,
-        "flagged": group.correct_count,
-        "rate": estimate(group.accuracy_when_answered),
-        "rate_abstentions_unflagged": estimate(group.accuracy_abstentions_wrong),
-        "abstentions": {
-            name.removeprefix("ABSTAIN_REASON_"): count for name, count in sorted(group.abstentions.items())
-        },
-    }
-
-
-def read_detections(
-    faults: Iterable[AccuracyGroup], alarms: Mapping[str, AccuracyGroup]
-) -> Sequence[Detection]:
-    """The detections, by category in the paper's order, all operations of one first.
+def fault_figures(
+    groups: Iterable[AccuracyGroup], alarms: Mapping[str, AccuracyGroup]
+) -> Iterator[FaultFigures]:
+    """The detection, by category in the paper's order, all operations of one first.
 
     Args:
-        faults: The groups that ``Findings.detection_request`` asks for.
-        alarms: Those of ``Findings.alarm_request``, by criterion.
+        groups: The groups of ``PerturbedVerdicts.detection_request``.
+        alarms: Those of ``PerturbedVerdicts.alarm_request``, by criterion.
     """
-    groups: dict[tuple[str, str], dict[str, AccuracyGroup]] = {}
-    for group in faults:
-        key = group.tags["category"], group.tags.get("operation", ALL)
-        groups.setdefault(key, {})[group.subset] = group
+    found: dict[tuple[str, str], dict[str, AccuracyGroup]] = {}
+    for group in groups:
+        key = group.tags["category"], group.tags.get("operation", "")
+        found.setdefault(key, {})[group.subset] = group
     order = list(Category)
-    return [
-        Detection(
-            Category(category),
-            operation,
-            found[ALL],
-            found.get(PASSED_BEFORE, AccuracyGroup()),
-            alarms.get(Category(category).criterion, AccuracyGroup()),
+    for (name, operation), by_subset in sorted(
+        found.items(), key=lambda one: (order.index(Category(one[0][0])), one[0][1])
+    ):
+        category = Category(name)
+        figures = FaultFigures(
+            category=category,
+            operation=operation,
+            criterion=category.criterion,
+            faults=by_subset[ALL],
+            passed_unperturbed=by_subset.get(PASSED_BEFORE),
         )
-        for (category, operation), found in sorted(
-            groups.items(), key=lambda one: (order.index(Category(one[0][0])), one[0][1] != ALL, one[0][1])
-        )
-    ]
+        detected = figures.faults.accuracy_abstentions_wrong
+        flagged = alarms.get(category.criterion, AccuracyGroup()).accuracy_abstentions_wrong
+        if detected.HasField("value") and flagged.HasField("value"):
+            figures.youden_j = detected.value - flagged.value
+        yield figures
 
 
-def _read(result: ScriptsResult) -> tuple[tuple[str, str], Category | None, Mapping[str, Verdict]]:
-    """The script of a result, its fault, and its verdicts by criterion."""
-    for tag in (CATEGORY_TAG, CANDIDATE_TAG, LINE_TAG):
-        if tag not in result.tags:
-            raise NotPerturbedError(f"has no tag {tag!r}: it is not of a row of 'perturb write'")
-    category = result.tags[CATEGORY_TAG]
-    if category != UNTOUCHED and category not in list(Category):
-        raise NotPerturbedError(f"has an unknown {CATEGORY_TAG} {category!r}")
-    name = result.tags[CANDIDATE_TAG]
-    candidate = next((one for one in result.candidates if one.candidate_id == name), None)
-    if candidate is None:
-        raise NotPerturbedError(f"has no candidate {name!r}")
-    verdicts = {verdict.criterion: verdict for verdict in candidate.verdicts}
-    return (result.tags[LINE_TAG], name), None if category == UNTOUCHED else Category(category), verdicts
-
-
-def _item(verdict: Verdict, **tags: str) -> LabelledItem:
-    outcome = outcome_name(verdict.outcome)
+def _item(verdict: Outcome, **tags: str) -> LabelledItem:
+    outcome, reason = verdict
+    name = outcome_name(outcome)
     return LabelledItem(
         gold=FLAGGED,
-        predicted=outcome if outcome in ("PASS", "FAIL") else "",
-        abstain_reason=verdict.abstain_reason,
+        predicted=name if name in ("PASS", "FAIL") else "",
+        abstain_reason=AbstainReason.ValueType(reason),
         tags=tags,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import (
-    EVENT_MATCHING_EMBEDDINGS,
+    EVENT_MATCHING_UNSPECIFIED,
     EventMatching,
     GraphTask,
     MeasuredGraph,
@@ -60,6 +60,8 @@ class Counts:
     """How many graphs miss a measure that was wanted."""
     event_count_mismatches: int = 0
     """How many written graphs have another number of events than requested."""
+    unclear_events: int = 0
+    """How many events judges did not match clearly."""
     distances: defaultdict[tuple[str, str], DistanceSums] = field(
         default_factory=lambda: defaultdict(DistanceSums)
     )
@@ -86,6 +88,11 @@ class Counts:
         if measured.HasField("distance"):
             matching = _matching_name(measured.event_matches.matching)
             self.distances[_mode_name(measured.distance.mode), matching].add(measured.distance)
+            self.unclear_events += len(measured.event_matches.unclear)
+        if measured.HasField("embedding_distance"):
+            by_meaning = measured.embedding_distance
+            matching = _matching_name(measured.embedding_matches.matching)
+            self.distances[_mode_name(by_meaning.mode), matching].add(by_meaning)
         if measured.HasField("text_distance"):
             self.distances[_mode_name(measured.text_distance.mode), TEXT].add(measured.text_distance)
 
@@ -130,7 +137,9 @@ def _mode_name(mode: DistanceMode.ValueType) -> str:
 
 
 def _matching_name(matching: EventMatching.ValueType) -> str:
-    return "embeddings" if matching == EVENT_MATCHING_EMBEDDINGS else TEXT
+    if matching == EVENT_MATCHING_UNSPECIFIED:  # events of the reference, equal by id
+        return TEXT
+    return EventMatching.Name(matching).removeprefix("EVENT_MATCHING_").lower()
 
 
 EDITS = tuple(member.name for member in EditCounts.DESCRIPTOR.fields)

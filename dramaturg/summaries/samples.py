@@ -40,9 +40,8 @@ class SampleAggregator(Generic[SomeResult]):
 
 def usage_summary(usage: Usage) -> dict[str, int | float | None]:
     """The consumption, every member as a number; an unknown cost is None."""
-    members: dict[str, int | float | None] = {
-        field.name: getattr(usage, field.name) for field in usage.DESCRIPTOR.fields
+    known = {field.name for field, _ in usage.ListFields()}
+    return {
+        field.name: None if field.has_presence and field.name not in known else getattr(usage, field.name)
+        for field in usage.DESCRIPTOR.fields
     }
-    if not usage.HasField("cost_usd"):
-        members["cost_usd"] = None
-    return members

@@ -19,6 +19,7 @@ METRICS = (
     *DEFAULT_METRICS,
     "rouge-lsum",
     "meteor-wordnet",
+    *(f"bertscore{idf}{figure}" for idf in ("", "-idf") for figure in ("", "-precision", "-recall")),
     *(
         f"{variant}-{figure}"
         for variant in ("rouge-1", "rouge-2", "rouge-l", "rouge-lsum")

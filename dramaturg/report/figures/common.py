@@ -10,6 +10,7 @@ from dramaturg.api.evaluation.v1.run_results_pb2 import LeaderboardEntry
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelDifference, Summary
 from dramaturg.kinds import find_summary_kind
 from dramaturg.report.charts import bars, interval_of
+from dramaturg.report.figures.judge_comparisons import comparison_sections
 from dramaturg.report.tables import (
     ABSENT,
     INTERVAL,
@@ -187,6 +188,7 @@ def general_sections(summary: Summary) -> Iterator[Section]:
         yield Section("Unusable outputs", [_failures(summary)], note)
     if summary.judges:
         yield Section("Judges", [_judges(summary.judges)], "As their answers state them.")
+    yield from comparison_sections(summary)
     yield Section("Cost and tokens", [_usage(summary.usage)])
     if summary.notices:
         yield Section("Limits of these figures", lines=list(summary.notices))
@@ -248,6 +250,7 @@ def _usage(usage: Usage) -> Table:
         ("failed attempts that were retried", f"{usage.retried_call_count:,}"),
         ("completions bought and not used", f"{usage.unused_completion_count:,}"),
         ("calls without token counts", f"{usage.unmetered_call_count:,}"),
+        ("tokens of such calls, estimated upper bound", f"{usage.estimated_token_count:,}"),
         ("calls without a known price", f"{usage.unpriced_call_count:,}"),
     ]
     return Table(

@@ -60,6 +60,8 @@ def sections(summary: Summary) -> Iterator[Section]:
         [_outcomes(whole)],
         "Removed edges broke cycles. Left out: answers of which a part could not be read.",
     )
+    if flagged := list(_flagged(whole)):
+        yield Section("Written events", lines=flagged)
     if any(one.HasField("edges") for one in whole):
         yield Section(
             "Scores of edges", list(_edges(figures)), "Macro: the mean over graphs. Micro: all edges as one."
@@ -72,6 +74,21 @@ def sections(summary: Summary) -> Iterator[Section]:
             "The mean of the best distances found, and the mean number of edits of each type. Two figures "
             "are the bounds of distances that are not all proven.",
         )
+
+
+def _flagged(whole: Sequence[GraphFigures]) -> Iterator[str]:
+    for one in whole:
+        model = one.model or "the default model"
+        if one.event_count_mismatch_count:
+            yield (
+                f"{model}, {one.task}: {one.event_count_mismatch_count:,} of {one.graph_count:,} graphs have "
+                "another number of events than requested."
+            )
+        if one.unclear_event_count:
+            yield (
+                f"{model}, {one.task}: {one.unclear_event_count:,} events are not matched clearly by the "
+                "judge; they count as unmatched."
+            )
 
 
 def _name(one: GraphFigures) -> Sequence[Cell]:

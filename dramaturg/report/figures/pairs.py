@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dramaturg.api.alignment.v1.correlation_pb2 import MeasureCorrelation
-from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import PairMethodFigures, PairsSummary, PairStrengths, Summary
 from dramaturg.report.figures.common import percent_of, ranking_lead
 from dramaturg.report.tables import (
     ABSENT,
+    INTERVAL,
     SHARE,
     Cell,
     Section,
@@ -70,8 +71,48 @@ def sections(summary: Summary) -> Iterator[Section]:
         "text shown first; 50 % without bias. Longer: preferences for the longer text.",
         list(_role_notes(found, whole)),
     )
+    if found.strengths:
+        yield Section(
+            "Strength of systems",
+            [table for one in found.strengths for table in _strengths(one)],
+            "Ratings by Bradley and Terry on the Elo scale: 400 points are odds of 10 to 1, the mean is 0. "
+            "A tie is half a win; abstentions are left out.",
+        )
     for names, rows in by_grouping(summary.options, found.methods):
         yield _group(names, rows)
+
+
+def _strengths(found: PairStrengths) -> Iterator[Table]:
+    """Ratings of the systems, then the win rates of every two of them."""
+    ratings = found.preferences.ratings
+    ends = [
+        end
+        for one in ratings
+        for end in (one.elo.value, one.elo.lower, one.elo.upper)
+        if one.elo.HasField("value")
+    ]
+    scale = (min(ends, default=0.0) - 1, max(ends, default=0.0) + 1)
+    rated = [
+        [Cell(one.system), estimate_cell(one.elo, show=_points), interval_cell(one.elo, scale, _points)]
+        for one in ratings
+    ]
+    yield Table(f"Ratings by {found.method}", columns("system", figures=("rating", INTERVAL)), rated)
+    rates = [
+        [
+            Cell(one.system),
+            Cell(one.opponent),
+            estimate_cell(one.win_rate, heat=True),
+            interval_cell(one.win_rate, SHARE, percent_of),
+            count(one.draw_count),
+        ]
+        for one in found.preferences.win_rates
+    ]
+    heads = ("win rate", "95 % interval, 0 to 100 %", "ties")
+    yield Table(f"Win rates by {found.method}", columns("system", "against", figures=heads), rates)
+
+
+def _points(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.0f}"
 
 
 def _agreement(rows: Sequence[PairMethodFigures]) -> Table:

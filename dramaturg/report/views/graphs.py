@@ -55,12 +55,22 @@ def _measured(graph: MeasuredGraph, reference: ScriptGraph) -> SubjectView:
         graph=_graph(graph.graph, _compared(graph, reference)) if graph.graph.events else None,
         notes=[
             *_differences(graph, reference),
+            *_matching(graph),
             *graph.failures,
             *(f"dropped: {text}" for text in graph.dropped),
         ],
         judgements=list(_measures(graph)),
-        provenances=provenances(graph.provenances),
+        provenances=provenances([*graph.provenances, *graph.event_matches.provenances]),
     )
+
+
+def _matching(graph: MeasuredGraph) -> Iterator[str]:
+    """The flags of written events: their number, and those that a judge did not match."""
+    found, requested = len(graph.graph.events), graph.requested_event_count
+    if graph.HasField("graph") and requested not in (0, found):
+        yield f"{found} events, {requested} requested"
+    for one in graph.event_matches.unclear:
+        yield f"event {one.event_id} is unmatched: {one.reason}"
 
 
 def _differences(graph: MeasuredGraph, reference: ScriptGraph) -> Iterator[str]:

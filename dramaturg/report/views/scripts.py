@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult, ScriptsResult
 from dramaturg.report.views.common import finding, panel_disagreement, provenances, truncate, verdict
 from dramaturg.report.views.model import Block, SampleView, StepView, SubjectView
 from dramaturg.results.names import reason_name
+
+_POSSIBLE = {
+    verdict_pb2.OUTCOME_PASS: "can be carried out",
+    verdict_pb2.OUTCOME_FAIL: "cannot be carried out",
+    verdict_pb2.OUTCOME_ABSTAIN: "it is unsure whether it can be carried out",
+}
 
 
 def view(index: int, result: ScriptsResult) -> SampleView:
@@ -67,8 +74,19 @@ def _candidate(candidate: CandidateResult) -> SubjectView:
         notes=[
             *(["no script: " + reason_name(candidate.failure_reason)] if candidate.failure_reason else []),
             *panels,
+            *_step_notes(candidate),
         ],
         judgements=[verdict(item, ", ".join(judges[item.criterion])) for item in candidate.verdicts],
         provenances=provenances(assessed.assessment.provenance for assessed in candidate.assessments),
         tags=[("steps", str(len(candidate.script.steps)))],
     )
+
+
+def _step_notes(candidate: CandidateResult) -> Iterator[str]:
+    for assessed in candidate.assessments:
+        for note in assessed.assessment.step_notes:
+            stated = [
+                f"{verb} {text}" for verb, text in (("needs", note.needs), ("leaves", note.leaves)) if text
+            ]
+            stated.append(_POSSIBLE.get(note.outcome, "not stated whether it can be carried out"))
+            yield f"{assessed.judge}, step {note.step_index + 1}: {truncate('; '.join(stated))}"

@@ -17,6 +17,8 @@ def view(index: int, result: SimulatedDialogue) -> SampleView:
     facts = [("complete turns", str(result.turn_count)), ("test scripts", str(len(result.scripts)))]
     if result.ended_early:
         facts.append(("ended early", truncate(result.ended_early)))
+    if result.redirected_turns:
+        facts.append(("requests asked for twice, turns", ", ".join(map(str, result.redirected_turns))))
     dialogue = SubjectView(
         title="Dialogue",
         model="",

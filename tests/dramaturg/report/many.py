@@ -401,6 +401,42 @@ def _simulation(random: Random, place: int, models: Sequence[str]) -> Result:
     }
 
 
+def _scenarios(random: Random, place: int, models: Sequence[str]) -> Result:
+    written: list[Result] = []
+    for number, model in enumerate(models):
+        for target in ("CHOICE_OPTION_1", "CHOICE_OPTION_2"):
+            one: dict[str, Any] = {"id": f"option-{target[-1]}/{number}", "model": model, "target": target}
+            drawn = random.random()
+            if drawn < 0.05:
+                written.append(
+                    {**one, "abstainReason": "ABSTAIN_REASON_TIMED_OUT", "failure": "no answer in time"}
+                )
+                continue
+            if drawn < 0.1:
+                written.append(
+                    {**one, "failureReason": "ABSTAIN_REASON_REFUSED", "failure": "the model refuses"}
+                )
+                continue
+            written.append(
+                {
+                    **one,
+                    "scenario": f"is {place} km from a screen",
+                    "baseScenario": "has no screen at home",
+                    "leaksOption": random.random() < 0.1 + 0.1 * number,
+                    "duplicateOf": written[0]["id"] if written and random.random() < 0.2 else "",
+                    "provenance": _provenance(random, "author"),
+                }
+            )
+    return {
+        "brief": {"goal": f"watch film {place}", "option1": "go to a cinema", "option2": "watch it at home"},
+        "id": f"b{place}",
+        "form": "SCENARIO_FORM_HARD_VERB_PHRASE",
+        "scenarios": written,
+        "duplicateThreshold": 0.9,
+        "duplicatesUnchecked": "no service of the role embedding",
+    }
+
+
 _RESULTS: Mapping[str, Callable[[Random, int, Sequence[str]], Result]] = {
     "scripts": _scripts,
     "texts": _texts,
@@ -409,4 +445,5 @@ _RESULTS: Mapping[str, Callable[[Random, int, Sequence[str]], Result]] = {
     "dialogue": _dialogue,
     "graphs": _graphs,
     "simulation": _simulation,
+    "scenarios": _scenarios,
 }

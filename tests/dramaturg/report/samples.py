@@ -202,6 +202,42 @@ RESULTS = {
     "dialogue": DIALOGUE,
     "graphs": GRAPHS,
     "texts": TEXTS,
+    "scenarios": {
+        "brief": {"goal": "find the hours", "option1": "ring the library", "option2": "look online"},
+        "form": "SCENARIO_FORM_HARD_VERB_PHRASE",
+        "duplicatesUnchecked": "no service",
+        "scenarios": [
+            {
+                "id": "option-1/0",
+                "target": "CHOICE_OPTION_1",
+                "model": "m",
+                "scenario": "is far from a screen",
+                "baseScenario": "has no internet",
+                "provenance": PROVENANCE,
+            },
+            {
+                "id": "option-1/1",
+                "target": "CHOICE_OPTION_1",
+                "model": "m",
+                "scenario": "is far from any screen",
+                "duplicateOf": "option-1/0",
+                "leaksOption": True,
+            },
+            {
+                "id": "option-2/0",
+                "target": "CHOICE_OPTION_2",
+                "model": "n",
+                "failureReason": "ABSTAIN_REASON_REFUSED",
+            },
+            {
+                "id": "option-2/1",
+                "target": "CHOICE_OPTION_2",
+                "model": "n",
+                "abstainReason": "ABSTAIN_REASON_TIMED_OUT",
+                "failure": "the author did not answer",
+            },
+        ],
+    },
     "simulation": {
         "task": {"name": "Shell", "description": "act as a shell", "kind": "SIMULATION_KIND_STATEFUL"},
         "utterances": [

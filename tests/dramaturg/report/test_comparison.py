@@ -18,6 +18,7 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 )
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.cli.main import app
+from dramaturg.judge.verdicts import scored
 from tests.dramaturg.report.browser import visit
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import shown_index, shown_samples
@@ -27,7 +28,8 @@ COUNT = 20
 
 def write(folder: Path, samples: Sequence[RunSample]) -> Path:
     folder.mkdir()
-    lines = (json.dumps(MessageToDict(one.scripts)) + "\n" for one in samples)
+    results = (getattr(one, str(one.WhichOneof("result"))) for one in samples)
+    lines = (json.dumps(MessageToDict(result)) + "\n" for result in results)
     (folder / "results.jsonl").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -92,6 +94,23 @@ def test_a_result_without_common_samples_is_refused(report: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_texts_are_compared_by_verdicts_and_scores(tmp_path: Path) -> None:
+    before = list(many("texts", 3, ("m",)))
+    after = [RunSample.FromString(one.SerializeToString()) for one in before]
+    for one, score in ((before[0], 2), (after[0], 4)):
+        scale = next(each for each in one.texts.criteria if each.HasField("scale"))
+        verdicts = {verdict.criterion: verdict for verdict in one.texts.texts[0].verdicts}
+        verdicts[scale.id].CopyFrom(scored(scale.id, score))
+    page = tmp_path / "changes.html"
+    paths = [write(tmp_path / "old", before), write(tmp_path / "new", after)]
+    done = CliRunner().invoke(app, ["report", *map(str, paths), "-o", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "1 judgements differ" in done.output
+    html = page.read_text(encoding="utf-8")
+    assert "judgements got worse and 1 better" in html
+    assert f"2 of {scale.scale.lowest} to {scale.scale.highest}" in html
+
+
 def test_changes_lead_to_samples_in_a_browser(report: Path) -> None:
     with visit(report, width=390) as seen:
         seen.open("#tag.worse=no_missing_steps")

@@ -47,6 +47,14 @@ SHOWN = {
         "strict (llm-critic 1)",
         "failure of the model: EMPTY",
     ],
+    "scenarios": [
+        "find the hours",
+        "is far from a screen",
+        "through: has no internet",
+        "names an option, near-duplicate of option-1/0",
+        "REFUSED",
+        "the author did not answer",
+    ],
     "simulation": ["act as a shell", "user (new-request): count the files", "challenging turn", "turn 2"],
     "graphs": ["bake a cake", "missing edges: 1 → 2", "extra edges: 2 → 1", "TRUNCATED"],
 }

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from tests.dramaturg.report.browser import AXE, visit
+from tests.dramaturg.report.browser import visit
 from tests.dramaturg.report.many import many
 from tests.dramaturg.report.samples import RESULTS, page, sample
+from tests.support.browser import AXE
 
 pytestmark = pytest.mark.slow
 

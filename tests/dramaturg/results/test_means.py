@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 from scipy.stats import t
 
 from dramaturg.results.means import mean_of, mean_of_sums
@@ -73,8 +74,35 @@ def test_equal_values_at_an_end_of_the_scale_have_an_exact_interval() -> None:
 
 def test_an_interval_by_hand() -> None:
     # t(0.975, 3) = 3.182446; the standard deviation of 2, 4, 6, 8 is 2.581989.
-    mean = mean_of([2, 4, 6, 8], 0, 100)
+    mean = mean_of([2, 4, 6, 8], -math.inf, math.inf)
     assert (mean.lower, mean.upper) == pytest.approx((5 - 4.108520, 5 + 4.108520), abs=1e-5)
+    # On a scale from 0 to 20 the log odds are ln(5 / 15), and their margin is 4.108520 x 20 / (5 x 15).
+    mean = mean_of([2, 4, 6, 8], 0, 20)
+    ends = [20 * expit(math.log(1 / 3) + sign * 4.108520 * 20 / 75) for sign in (-1, 1)]
+    assert (mean.lower, mean.upper) == pytest.approx(ends, abs=1e-5)
+
+
+def test_extreme_intervals_stay_on_the_scale() -> None:
+    mean = mean_of([0.0, 1e-9], 0, 1)
+    assert mean.lower is not None
+    assert mean.upper is not None
+    assert 0 <= mean.lower < mean.upper <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [10, 20, 50])
+@pytest.mark.parametrize("rate", [0.6, 0.9, 0.95])
+def test_intervals_of_pass_rates_cover(samples: int, rate: float) -> None:
+    """Seven verdicts a sample with an intra-cluster correlation of .3. Student's interval covers .85."""
+    generator = np.random.default_rng(1)
+    covered = rounds = 0
+    for _ in range(2000):
+        shares = generator.beta(rate / 0.3 * 0.7, (1 - rate) / 0.3 * 0.7, samples)
+        drawn = [(generator.random(7) < share).astype(float).tolist() for share in shares]
+        mean = mean_of_sums(sums(drawn), 0, 1)
+        rounds += 1
+        covered += (mean.lower or 0) <= rate <= (mean.upper or 1)
+    assert 0.925 <= covered / rounds <= 0.99
 
 
 @given(st.lists(st.floats(1, 10), min_size=2, max_size=30))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,7 +87,7 @@ def summary_of(*results: DialogueResult, keep_aced: bool = False) -> DialoguesSu
     figures, summary = DialoguesFigures(keep_aced=keep_aced), Summary()
     figures.add(results)
     statistics: Any = Inline()
-    asyncio.run(figures.write({}, summary, statistics))
+    figures.write({}, summary, statistics)
     return summary.dialogues
 
 

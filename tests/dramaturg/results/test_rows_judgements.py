@@ -12,7 +12,7 @@ from dramaturg.api.judging.v1.pair_judge_service_pb2 import (
     PREFERENCE_SECOND,
     PREFERENCE_TIE,
 )
-from dramaturg.summaries.judgements import judgements
+from dramaturg.results.rows import judgements
 
 
 def test_preferences_are_right_where_people_say_the_same() -> None:

@@ -1,0 +1,32 @@
+"""Costs, token counts and durations as text."""
+
+from __future__ import annotations
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+
+
+def money(dollars: float) -> str:
+    """An amount of US dollars."""
+    return f"${dollars:,.4f}"
+
+
+def consumption(usage: Usage) -> str:
+    """Tokens and cost, to follow other text, such as ", 1,200 tokens, $0.0100". Empty: nothing is known."""
+    tokens = usage.prompt_token_count + usage.completion_token_count
+    text = f", {tokens:,} tokens" if tokens else ""
+    if usage.HasField("cost_usd") and (usage.cost_usd or not usage.unpriced_call_count):
+        bound = "at least " if usage.unpriced_call_count else ""
+        text += f", {bound}{money(usage.cost_usd)}"
+    if usage.estimated_token_count:
+        text += f", at most {usage.estimated_token_count:,} tokens estimated"
+    return text
+
+
+def duration(seconds: float) -> str:
+    """A time, such as "2 h 05 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -1,0 +1,77 @@
+"""State and progress of a run as text."""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from dramaturg.api.evaluation.v1.run_pb2 import Run, RunOutcome, RunProgress, RunState
+from dramaturg.results.quantities import consumption, duration
+
+IDLE_SECONDS = 30.0
+"""Seconds without an ended sample after which this is reported."""
+
+
+def state_name(state: int) -> str:
+    """A state as it is shown, such as "RUNNING"; one that is not known here by number."""
+    known = RunState.DESCRIPTOR.values_by_number.get(state)
+    return f"STATE_{state}" if known is None else str(known.name).removeprefix("RUN_STATE_")
+
+
+def outcome_name(outcome: int) -> str:
+    """An outcome as it is shown, such as "LOW_COVERAGE"; empty where there is none."""
+    known = RunOutcome.DESCRIPTOR.values_by_number.get(outcome)
+    if known is None:
+        return f"OUTCOME_{outcome}"
+    return str(known.name).removeprefix("RUN_OUTCOME_") if outcome else ""
+
+
+def kind_name(run: Run) -> str:
+    """The name of the kind that a run evaluates."""
+    return str(run.spec.WhichOneof("evaluation") or "")
+
+
+def describe_progress(progress: RunProgress, state: int = RunState.RUN_STATE_RUNNING) -> str:
+    """The progress of a run in one line; the rate only while it runs."""
+    running = state == RunState.RUN_STATE_RUNNING
+    done = progress.succeeded_count + progress.failed_count
+    share = f" ({done / progress.sample_count:.1%})" if progress.sample_count else ""
+    parts = [f"{done:,} of {progress.sample_count:,} samples{share}"]
+    if progress.failed_count:
+        parts.append(f"{progress.failed_count:,} failed")
+    if running and progress.HasField("samples_per_second"):
+        parts.append(f"{progress.samples_per_second:.3g}/s")
+    if running and progress.HasField("remaining_time"):
+        parts.append(f"{duration(progress.remaining_time.ToNanoseconds() / 1e9)} left")
+    parts.append(f"{progress.judgement_count:,} judgements")
+    parts.append(f"{progress.abstention_count:,} abstained")
+    if progress.HasField("coverage") and progress.coverage < 1:
+        parts.append(f"coverage {progress.coverage:.1%}")
+    return ", ".join(parts) + consumption(progress.usage)
+
+
+def describe_hindrance(progress: RunProgress, now: float) -> str:
+    """What keeps a run from getting further, in one line; empty where nothing does.
+
+    Args:
+        progress: How far it is.
+        now: The time, in seconds since 1970.
+    """
+    if not progress.HasField("incident") and progress.model_waits:
+        return "; ".join(progress.model_waits)
+    if not progress.HasField("incident"):
+        idle = now - _seconds(progress.last_advance_time)
+        if not progress.HasField("last_advance_time") or idle < IDLE_SECONDS:
+            return ""
+        return f"no sample was done for {duration(idle)}; {progress.running_count:,} are in progress"
+    incident = progress.incident
+    failing = duration(max(0.0, now - _seconds(incident.begin_time)))
+    if not incident.failed_attempt_count:
+        return f"for {failing} no attempt has ended: {incident.description}"
+    wait = _seconds(incident.next_attempt_time) - now
+    again = f", the next is in {duration(wait)}" if wait >= 1 else ""
+    count = f"{incident.failed_attempt_count:,} in all"
+    return f"for {failing} every attempt has failed, {count}{again}: {incident.description}"
+
+
+def _seconds(moment: Timestamp) -> float:
+    return moment.ToNanoseconds() / 1e9
