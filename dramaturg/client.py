@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.decisions_pb2 import EvaluateDecisionsRequest, EvaluateDecisionsResponse
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     EvaluateDialoguesRequest,
@@ -34,10 +36,12 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest, EvaluatePairsResponse
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample, RunSpec
+from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest, WriteScenariosResponse
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest, EvaluateScriptsResponse
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
 from dramaturg.api.evaluation.v1.texts_pb2 import EvaluateTextsRequest, EvaluateTextsResponse
 from dramaturg.dataset_client import DatasetClient
+from dramaturg.label_client import LabelClient
 from dramaturg.run_client import RunClient, answer
 from dramaturg.service.channel import open_channel
 from dramaturg.service.errors import ServiceError, from_rpc_error
@@ -46,6 +50,11 @@ from dramaturg.service.settings import ChannelSettings
 Response = TypeVar("Response")
 
 __all__ = ["DramaturgClient", "ServiceError"]
+
+TARGET_VARIABLE = "DRAMATURG_TARGET"
+"""The environment variable that names the gateway."""
+DEFAULT_TARGET = "localhost:50051"
+"""Where ``dramaturg up`` listens."""
 
 _BATCH_SAMPLES = 200
 _BATCH_BYTES = 1 << 20
@@ -77,6 +86,7 @@ class DramaturgClient:
         self._judges = JudgeDirectoryServiceStub(self._channel)
         self._runs = RunClient(self._channel)
         self._datasets = DatasetClient(self._channel)
+        self._labels = LabelClient(self._channel)
 
     def evaluate_scripts(
         self, request: EvaluateScriptsRequest, *, timeout: float | None = None
@@ -159,6 +169,20 @@ class DramaturgClient:
             ServiceError: The request was refused, or the gateway failed.
         """
         return _events(self._evaluations.EvaluateDecisions, request, timeout)
+
+    def write_scenarios(
+        self, request: WriteScenariosRequest, *, timeout: float | None = None
+    ) -> AsyncGenerator[WriteScenariosResponse]:
+        """Has models write scenarios for a decision; yields each scenario as it comes, the result last.
+
+        Args:
+            request: The decision, the models and the number of scenarios.
+            timeout: See ``evaluate_scripts``.
+
+        Raises:
+            ServiceError: The request was refused, or the gateway failed.
+        """
+        return _events(self._evaluations.WriteScenarios, request, timeout)
 
     def simulate_dialogue(
         self, request: SimulateDialogueRequest, *, timeout: float | None = None
@@ -243,6 +267,11 @@ class DramaturgClient:
     def datasets(self) -> DatasetClient:
         """The client of datasets: uploads for runs."""
         return self._datasets
+
+    @property
+    def labels(self) -> LabelClient:
+        """The client of label sets: samples of runs that people label."""
+        return self._labels
 
     @property
     def channel(self) -> grpc.aio.Channel:
@@ -362,6 +391,33 @@ class DramaturgClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def final_result(events: AsyncGenerator[Any], happened: Callable[[Any], object] | None = None) -> Any:
+    """The result of an evaluation.
+
+    Args:
+        events: The events of an ``evaluate`` method.
+        happened: Receives each event before the result.
+
+    Raises:
+        ServiceError: The evaluation failed, or ended without a result.
+    """
+    result: Any = None
+    async with aclosing(events):
+        # To the very end: a call that is left before it is over is a cancelled one.
+        async for event in events:
+            if event.HasField("result"):
+                result = event.result
+            elif happened is not None:
+                happened(event)
+    if result is not None:
+        return result
+    raise ServiceError(
+        grpc.StatusCode.INTERNAL,
+        error_reason_pb2.ERROR_REASON_UNSPECIFIED,
+        "the gateway ended the evaluation without a result",
+    )
 
 
 async def _answer(call: Awaitable[Response]) -> Response:

@@ -7,7 +7,8 @@ command line nothing:
 - ``dramaturg.report.views.<name>``: ``view``, how the report shows a sample.
 - ``dramaturg.report.figures.<name>``: ``lead`` and ``sections``, how the report shows its summary.
 - ``dramaturg.cli.summaries.<name>``: ``show``, which prints its summary.
-- ``dramaturg.cli.evaluate.<name>`` and ``dramaturg.cli.runs.create.<name>``: the commands.
+- ``dramaturg.cli.evaluate.<name>``, unless ``Kind.command`` names another module, and
+  ``dramaturg.cli.runs.create.<name>``: the commands.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class Kind:
     name: str
     """The member of ``RunSpec.evaluation``, and the name of its commands."""
     help: str
-    """The first sentence of the help of ``dramaturg evaluate``."""
-    evaluated: bool = True
-    """Whether ``dramaturg evaluate`` has a command for it. Simulations have ``dramaturg simulate``."""
+    """The first sentence of the help of its command."""
+    command: str = ""
+    """The module of its command. Empty: it is a command of ``dramaturg evaluate``."""
+    request: str = ""
+    """The name of its request. Empty: Evaluate<Name>Request."""
 
     @cached_property
     def results(self) -> ResultKind:
@@ -60,7 +63,18 @@ KINDS: Sequence[Kind] = (
         "Evaluates pairs of texts: role-playing judges, baselines, human labels (DRPE).",
     ),
     Kind("graphs", "Evaluates script graphs that models predict or write (proScript)."),
-    Kind("simulations", "Simulates dialogues and cuts test scripts from them (SimulBench).", evaluated=False),
+    Kind(
+        "simulations",
+        "Simulates dialogues and cuts test scripts from them (SimulBench).",
+        "dramaturg.cli.simulate",
+        "SimulateDialogueRequest",
+    ),
+    Kind(
+        "scenarios",
+        "Has models write scenarios for decisions, to be reviewed by people (Choice-75).",
+        "dramaturg.cli.scenarios.write",
+        "WriteScenariosRequest",
+    ),
     Kind("texts", "Evaluates any texts by a rubric: criteria that pass, fail or have a scale."),
 )
 """All kinds, in the order of the help."""
@@ -69,6 +83,12 @@ KINDS: Sequence[Kind] = (
 def find_kind(result: str | None) -> Kind | None:
     """The kind whose results are this member of ``RunSample.result``. None: there is none."""
     return next((kind for kind in KINDS if kind.results.name == result), None)
+
+
+def find_request_kind(request: str) -> Kind | None:
+    """The kind of the requests of this name. None: there is none."""
+    names = (kind.request or f"Evaluate{kind.name.capitalize()}Request" for kind in KINDS)
+    return dict(zip(names, KINDS, strict=True)).get(request)
 
 
 def find_summary_kind(summary: Any) -> Kind | None:

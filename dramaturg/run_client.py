@@ -174,7 +174,7 @@ class RunClient:
         while True:
             request = pb.WatchRunRequest(run_id=run_id, cursor=cursor)
             try:
-                async with aclosing(_stream(self._stub.WatchRun(request, timeout=math.inf))) as events:
+                async with aclosing(stream(self._stub.WatchRun(request, timeout=math.inf))) as events:
                     async for event in events:
                         cursor, pause = max(cursor, event.cursor), 0.0
                         yield event
@@ -236,6 +236,12 @@ class RunClient:
         """Compares runs of the same items with a baseline."""
         return await answer(self._stub.CompareRuns(request))
 
+    async def judge_agreement(
+        self, request: pb.MeasureJudgeAgreementRequest
+    ) -> pb.MeasureJudgeAgreementResponse:
+        """Measures how far the judges of a run, or several runs of the same items, agree with each other."""
+        return await answer(self._stub.MeasureJudgeAgreement(request))
+
     async def leaderboard(
         self, run_id: str, measure: str = "", *, minimum_coverage: float | None = None
     ) -> pb.GetLeaderboardResponse:
@@ -254,7 +260,7 @@ class RunClient:
     ) -> AsyncGenerator[bytes]:
         """Yields the judgements of a run as one file, in pieces."""
         request = pb.ExportResultsRequest(run_id=run_id, format=form, filter=where)
-        async with aclosing(_stream(self._stub.ExportResults(request, timeout=math.inf))) as pieces:
+        async with aclosing(stream(self._stub.ExportResults(request, timeout=math.inf))) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 
@@ -266,7 +272,7 @@ class RunClient:
             sample_limit: The most samples in full. 0: the default of the server.
         """
         request = pb.GetReportRequest(run_id=run_id, sample_limit=sample_limit)
-        async with aclosing(_stream(self._stub.GetReport(request, timeout=math.inf))) as pieces:
+        async with aclosing(stream(self._stub.GetReport(request, timeout=math.inf))) as pieces:
             async for piece in pieces:
                 yield piece.chunk
 
@@ -279,7 +285,7 @@ async def answer(call: Awaitable[Response]) -> Response:
         raise from_rpc_error(error) from error
 
 
-async def _stream(call: Any) -> AsyncGenerator[Any]:
+async def stream(call: Any) -> AsyncGenerator[Any]:
     """The responses of a streaming call, which is cancelled when the generator is closed."""
     try:
         async for response in call:

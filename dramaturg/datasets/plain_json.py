@@ -9,6 +9,7 @@ a wrong one too: the parser decides about it and names the fault.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -20,6 +21,10 @@ Request = TypeVar("Request", bound=Message)
 
 Read = Callable[[Any], Any]
 """Turns the JSON value of a field into what the constructor takes for it. Raises one of ``_NOT_PLAIN``."""
+
+
+_DURATION = "google.protobuf.Duration"
+_SECONDS = re.compile(r"(?P<sign>-?)(?P<seconds>[0-9]{1,9})(?:\.(?P<nanos>[0-9]{1,9}))?s")
 
 
 class _NotPlainError(Exception):
@@ -91,6 +96,8 @@ def _value_reader(field: FieldDescriptor) -> Read | None:
     """Reads one value of a field."""
     if field.type == FieldDescriptor.TYPE_MESSAGE:
         assert field.message_type is not None
+        if field.message_type.full_name == _DURATION:
+            return _read_duration
         return _message_reader(field.message_type)
     if field.enum_type is not None:
         if _is_protobufs_own(field.enum_type.full_name):
@@ -143,6 +150,17 @@ def _read_number(value: Any) -> float:
     if type(value) in {float, int, str} and math.isfinite(number := float(value)):
         return number
     raise _NotPlainError
+
+
+def _read_duration(value: Any) -> Mapping[str, int]:
+    found = _SECONDS.fullmatch(value) if type(value) is str else None
+    if found is None:
+        raise _NotPlainError
+    sign = -1 if found["sign"] else 1
+    return {
+        "seconds": sign * int(found["seconds"]),
+        "nanos": sign * int((found["nanos"] or "").ljust(9, "0")),
+    }
 
 
 # Not bytes, whose base64 has variants, and not floats of 32 bits, whose range the constructor does not check.

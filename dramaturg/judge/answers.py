@@ -8,19 +8,20 @@ is good. Any other verdict is an abstention.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, StepNote, Verdict
 from dramaturg.judge import criteria as names
 from dramaturg.judge.findings import FindingsSection
 from dramaturg.judge.items import ItemsSection
 from dramaturg.judge.sections import Section
 from dramaturg.judge.shapes import ListOf, Record, Shape, Text
+from dramaturg.judge.step_notes import read_step_notes
 from dramaturg.judge.steps import MAX_STEPS, is_blank, split_steps
 from dramaturg.judge.verdicts import abstained
 
@@ -98,6 +99,23 @@ def _instruction(shape: Shape) -> str:
     return f"Answer with one JSON object and nothing else, its members in this order.{lists}\n{sketch}"
 
 
+STEP_NOTES = "walk"
+"""The member of the reasoning with notes on steps, in the shape of ``step_notes.SHAPE``."""
+
+
+class Verdicts(list[Verdict]):
+    """Verdicts in order, with the notes on steps that precede them.
+
+    Args:
+        verdicts: The verdicts.
+        step_notes: The notes. Empty: the form has none.
+    """
+
+    def __init__(self, verdicts: Iterable[Verdict] = (), step_notes: Sequence[StepNote] = ()) -> None:
+        super().__init__(verdicts)
+        self.step_notes = step_notes
+
+
 @dataclass(frozen=True, eq=False)
 class VerdictsForm:
     """The form of verdicts on several criteria, after reasoning that is the judge's own."""
@@ -106,6 +124,8 @@ class VerdictsForm:
     """The section of each criterion, in the order asked."""
     reasoning: Mapping[str, Shape] = field(default_factory=dict)
     """The members that precede the sections."""
+    step_count: int = 0
+    """The number of steps of the candidate; 0 where it is read as text."""
 
     @classmethod
     def of(
@@ -137,16 +157,18 @@ class VerdictsForm:
         reasoning = {name: _optional(shape) for name, shape in self.reasoning.items()}
         return Record({**reasoning, **{name: one.shape for name, one in self.sections.items()}})
 
-    def parse(self, value: Any) -> list[Verdict]:
+    def parse(self, value: Any) -> Verdicts:
         """Returns one verdict for each criterion, in order. Unreadable sections are abstentions."""
         if not isinstance(value, Mapping):
             raise UnclearAnswerError("the answer is no JSON object")
-        return [
+        verdicts = [
             section.parse(criterion, value[criterion])
             if criterion in value
             else abstained(criterion, UNPARSABLE, "The answer does not judge this criterion.")
             for criterion, section in self.sections.items()
         ]
+        noted = STEP_NOTES in self.reasoning
+        return Verdicts(verdicts, read_step_notes(value.get(STEP_NOTES), self.step_count) if noted else ())
 
 
 @dataclass(frozen=True)
@@ -203,7 +225,7 @@ def _verdicts_form(
     reasoning: tuple[tuple[str, Shape], ...],
 ) -> VerdictsForm:
     sections = {criterion: _section(criterion, step_count, constraints) for criterion in criteria}
-    return VerdictsForm(sections, dict(reasoning))
+    return VerdictsForm(sections, dict(reasoning), step_count)
 
 
 def _section(criterion: str, step_count: int, constraints: Sequence[str]) -> Section:

@@ -28,6 +28,8 @@ _LABELS = {
 }
 _BEFORE = r"(?:my\s|the\s)?(?:final|overall|own)"
 _AFTER = r"(?:\s?(?:is|would\sbe|:|=|\uff1a)\s?|\sof\s)(?:[:\s]{0,2})(?:a\s|an\s|the\s|turn\s)?"
+# Other marks belong to the value: "Rating: /10", "Rating: <8", "Rating: -3".
+_AFTER_LABEL = r"[\s:=\uff1a*_`\"'\u201c\[({$\])}]{0,8}(?:(?<=\s)(?:[-\u2013\u2014]>?|\u2192)\s)?"
 _BOXED = re.compile(r"\[\[([^\[\]]{1,100})\]\]|\\boxed\s?\{((?:[^{}]|\{[^{}]{0,100}\}){1,200})\}")
 _OUT_OF = re.compile(
     r"(?<![\w.,/-])\d{1,3}(?:\.\d)?\s?(?:/|out\sof)\s?\d{1,3}(?![\w/])(?![\s,;]{1,3}\d)", re.IGNORECASE
@@ -38,7 +40,7 @@ _CLOUDED = re.compile(
     r"\b(?:not|no|never|if|unless|could|might|may|maybe|perhaps|would\shave|cannot|claims?|claimed|says|said|asks?|"
     r"demands?|wants?|writes|wrote|states|quotes?|initially|previously|first\simpression|at\sfirst|draft|"
     r"tempted|consider\w*|example|instead|rather|than|less|more|least|most|under|over|above|below|almost|nearly|"
-    r"candidate'?s|author|someone|others?)\b|n't\b|n\u2019t\b|\?",
+    r"candidate'?s|author|someone|others?)\b|n't\b|n\u2019t\b|\?|\ue002",
     re.IGNORECASE,
 )
 _DECIDES = re.compile(
@@ -51,6 +53,9 @@ _VALUE_ALONE = re.compile(
 _SECOND = re.compile(r"[\s.,;\]}$*]{0,5}(?:or\b|and\b|/(?!\s?10\b)|-\s?\d)", re.IGNORECASE)
 _CORRECTION = re.compile(r"\A(?:\W{0,5}(?:no|or|and|actually|rather)\b\W{1,3}){1,2}", re.IGNORECASE)
 _MARK = "\ue001"
+_UNPAIRED = "\ue002"
+"""Marks a passage that may be quoted: a line with an odd number of quotation marks is ambiguous."""
+_OPENING_MARKS = " \t\ufeff\u200b*_`#\"'\u201c\u2018\u00ab"
 
 Value = TypeVar("Value", int, str)
 
@@ -171,14 +176,14 @@ def _announcement(label: str) -> re.Pattern[str]:
 def _label_alone(label: str) -> re.Pattern[str]:
     name = _LABELS.get(label, re.escape(label).replace("_", r"[_\s]"))
     return re.compile(
-        rf"\A\W{{0,5}}(?:{_BEFORE}\s)?(?:{name})\W{{0,5}}(?:is\s)?(?=\W{{0,5}}\w)", re.IGNORECASE
+        rf"\A[^\w>]{{0,5}}(?:{_BEFORE}\s)?(?:{name})(?:{_AFTER_LABEL})(?:is\s)?(?=\W{{0,5}}\w)", re.IGNORECASE
     )
 
 
 def _own_lines(text: str) -> Iterator[str]:
     """Yields the lines of a text that are not quoted, without emphasis and without quotations within them."""
     for line in text.splitlines():
-        if line.lstrip().startswith(">"):
+        if line.lstrip(_OPENING_MARKS).startswith(">"):
             continue
         plain = line.replace("**", "").replace("__", "").replace("`", "").strip(" \t#*")
         yield _without_quotations(plain)
@@ -186,6 +191,9 @@ def _own_lines(text: str) -> Iterator[str]:
 
 def _without_quotations(line: str) -> str:
     """Replaces quoted passages of several words; a value alone in quotation marks stays."""
+    if line.count('"') % 2:
+        before, mark, after = line.rpartition('"')
+        return before.replace('"', f'"{_UNPAIRED}') + mark + after
 
     def hide(found: re.Match[str]) -> str:
         return found[0] if len(found[0].split()) < 2 else _MARK

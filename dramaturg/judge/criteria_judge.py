@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
 from dramaturg.judge import VERSION
 from dramaturg.judge import criteria as names
-from dramaturg.judge.answers import VerdictsForm
+from dramaturg.judge.answers import Verdicts, VerdictsForm
 from dramaturg.judge.batches import JudgeItem
 from dramaturg.judge.excerpts import (
     ExcerptLimits,
@@ -28,6 +29,8 @@ from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.shapes import Shape
 from dramaturg.judge.verdicts import abstained
 from dramaturg.service.errors import ServiceError
+
+VerdictList = TypeVar("VerdictList", bound=list[Verdict])
 
 GOAL, CONSTRAINTS, CANDIDATE, REFERENCE = "goal", "constraints", "candidate", "reference"
 """The placeholders of the parts of a request. A part without placeholder is not shown."""
@@ -101,7 +104,7 @@ class CriteriaJudge:
         asked = [name for name in batch.criteria if constrained or name != names.SATISFIES_CONSTRAINTS]
         if not asked:
             for item in items:
-                yield item, _assessment([], Provenance(), batch.criteria)
+                yield item, _assessment(Verdicts(), Provenance(), batch.criteria)
             return
         questions = self._questions(items, asked)
         async with aclosing(self.asker.ask_all(questions, batch.options)) as answers:
@@ -109,12 +112,10 @@ class CriteriaJudge:
                 if isinstance(answer, ServiceError):
                     yield items[index], answer
                 else:
-                    verdicts = _verdicts(questions[index], answer)
+                    verdicts = verdicts_of(questions[index], answer, Verdicts)
                     yield items[index], _assessment(verdicts, answer.provenance, batch.criteria)
 
-    def _questions(
-        self, items: Sequence[JudgeItem], asked: Sequence[str]
-    ) -> Sequence[Question[list[Verdict]]]:
+    def _questions(self, items: Sequence[JudgeItem], asked: Sequence[str]) -> Sequence[Question[Verdicts]]:
         batch = items[0].batch
         comparing = self.comparing_prompt if batch.reference.steps else None
         prompt = comparing or self.prompt
@@ -143,24 +144,36 @@ class CriteriaJudge:
         ]
 
 
-def _verdicts(question: Question[list[Verdict]], answer: Answer[list[Verdict]]) -> list[Verdict]:
+def verdicts_of(
+    question: Question[VerdictList], answer: Answer[VerdictList], make: type[VerdictList]
+) -> VerdictList:
+    """The verdicts of an answer: abstentions where it has none, with notices of what the model was not shown.
+
+    Args:
+        question: The question, whose form is a ``VerdictsForm``.
+        answer: The answer.
+        make: The type of the verdicts.
+    """
     if answer.abstention is not None:
-        assert isinstance(question.form, VerdictsForm)
-        return [abstained(name, *answer.abstention) for name in question.form.sections]
-    verdicts = answer.value or []
+        form: object = question.form
+        assert isinstance(form, VerdictsForm)
+        return make(abstained(name, *answer.abstention) for name in form.sections)
+    verdicts = make() if answer.value is None else answer.value
     if notice := notices(question.shown):
         for verdict in verdicts:
             verdict.rationale = f"{verdict.rationale} {notice}".strip()
     return verdicts
 
 
-def _assessment(verdicts: Sequence[Verdict], provenance: Provenance, criteria: Sequence[str]) -> Assessment:
+def _assessment(verdicts: Verdicts, provenance: Provenance, criteria: Sequence[str]) -> Assessment:
     """Returns the assessment. Criteria left out for lack of constraints are abstentions."""
+    assessment = Assessment(verdicts=verdicts, provenance=provenance, step_notes=verdicts.step_notes)
     if len(verdicts) == len(criteria):
-        return Assessment(verdicts=verdicts, provenance=provenance)
+        return assessment
     unasked = abstained(
         names.SATISFIES_CONSTRAINTS,
         verdict_pb2.ABSTAIN_REASON_NOT_APPLICABLE,
         "The task has no constraints.",
     )
-    return Assessment(verdicts=[*verdicts, unasked], provenance=provenance)
+    assessment.verdicts.append(unasked)
+    return assessment

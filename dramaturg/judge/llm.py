@@ -17,6 +17,7 @@ from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.generation.v1.generation_service_pb2 import (
+    PROVIDER_FEATURE_USAGE,
     CheckProviderRequest,
     Completion,
     GenerateBatchRequest,
@@ -188,23 +189,28 @@ class Asker:
                 except ServiceError as error:
                     yield index, error
 
-    async def check_model(self, model: str, *, configuration_only: bool = False) -> ProviderCheck:
-        """Checks the address, the credentials and the name of a model. Buys nothing.
+    async def check_model(
+        self, model: str, *, configuration_only: bool = False, check_usage: bool = False
+    ) -> ProviderCheck:
+        """Checks the address, the credentials and the name of a model. Buys nothing without ``check_usage``.
 
         Args:
             model: The model. Empty: that of questions whose options name none.
             configuration_only: Whether the provider is not called.
+            check_usage: Whether it is also found out if answers state token counts, if need be by a call.
 
         Raises:
             ServiceError: The call failed (see ``dramaturg.service.errors.downstream``).
         """
         remaining = context.remaining()
         timeout = None if remaining is None else CHECK_SHARE * remaining
+        request = CheckProviderRequest(
+            model=model or self._model,
+            configuration_only=configuration_only,
+            features=[PROVIDER_FEATURE_USAGE] if check_usage else (),
+        )
         try:
-            response = await self._stub.CheckProvider(
-                CheckProviderRequest(model=model or self._model, configuration_only=configuration_only),
-                timeout=timeout,
-            )
+            response = await self._stub.CheckProvider(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             raise downstream(error, _GENERATION) from error
         return response.check

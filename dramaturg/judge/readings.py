@@ -33,7 +33,7 @@ _QUOTES = (
 )
 _LATEX = re.compile(r"\\(?:boxed|text|textbf|mathbf|mathrm|fbox)\s?\{([^{}]{0,200})\}")
 _NUMBER = re.compile(
-    r"(?P<number>\d{1,9})(?:\.0{1,3})?(?![\d.,%]*\d)(?!%)"
+    r"(?P<number>(?!0\d)\d{1,9})(?:\.0{1,3})?(?![\d.,%]*\d)(?!%)"
     r"(?:\s?(?:/|out\s+of|of)\s?(?P<total>\d{1,9})(?!\s?/|[.,]?\d))?(?P<rest>.*)",
     re.DOTALL | re.IGNORECASE,
 )

@@ -24,6 +24,8 @@ _TAGS = (
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("<|thinking_start|>", "<|thinking_end|>"),
 )
+_MARK_WORDS = ("think", "THINK", "thought", "reasoning")
+"""Every tag has one of them. Most answers have none, and need no search for tags."""
 _CLOSING = dict(_TAGS)
 _ANY_OPENING = "|".join(re.escape(opening) for opening, _ in _TAGS)
 _OPENING = re.compile(rf"^[^\S\n]*({_ANY_OPENING})", re.MULTILINE)
@@ -64,7 +66,7 @@ def separate(text: str) -> Separated:
     if text.startswith("analysis") and (found := _ASSISTANT_FINAL.match(text)) is not None:
         # The harmony format where a server dropped the special tokens.
         return _separated(text, [found.span("text")], [found["reasoning"]])
-    if not any(character in text for character in "<[◁"):
+    if not any(word in text for word in _MARK_WORDS):
         return Separated(((0, len(text)),), text, "", False)
     return _tags(text)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 
@@ -118,11 +119,25 @@ def _is_optional(shape: Shape) -> bool:
 class Record:
     """An object. Models write the members in this order, for example the reason before the verdict.
 
-    Records compare by identity, so that derived values can be cached.
+    Records compare by their members and the order of these, so that texts derived from them can be cached.
     """
 
     members: Mapping[str, Shape]
     """The members by name."""
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        return type(self), *self.members.items()
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Record) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def schema(self, *, accepted: bool = False) -> dict[str, Any]:
         """Its JSON Schema."""

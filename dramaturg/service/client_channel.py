@@ -56,7 +56,7 @@ class ClientChannel(grpc.aio.Channel):
         self._reserve = reserve
         self._token = token
         self._token_header = token_header
-        self._methods: dict[Any, Callable[..., Any]] = {}
+        self._methods: dict[str, Callable[..., Any]] = {}
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Returns the callable of a method of this arity."""
@@ -79,10 +79,9 @@ class ClientChannel(grpc.aio.Channel):
         # for every call.
         if not kwargs.get("_registered_method"):
             return self._callable(arity, method, args, kwargs)
-        key = (arity, method, args, tuple(kwargs.items()))
-        bound = self._methods.get(key)
+        bound = self._methods.get(method)
         if bound is None:
-            bound = self._methods[key] = self._callable(arity, method, args, kwargs)
+            bound = self._methods[method] = self._callable(arity, method, args, kwargs)
         return bound
 
     def _callable(self, arity: str, path: str, args: Any, kwargs: Any) -> Callable[..., Any]:

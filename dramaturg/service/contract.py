@@ -22,12 +22,15 @@ _NO_WEIGHTS: Mapping[str, Callable[[Any], int]] = MappingProxyType({})
 class CalledModels(Protocol):
     """The models that a service calls, as ``IdentityService`` reports them."""
 
-    async def check_model(self, model: str, *, configuration_only: bool = False) -> ProviderCheck:
-        """Checks whether a model can be called. Buys nothing.
+    async def check_model(
+        self, model: str, *, configuration_only: bool = False, check_usage: bool = False
+    ) -> ProviderCheck:
+        """Checks whether a model can be called. Buys nothing, unless ``check_usage`` is set.
 
         Args:
             model: The model. Empty: that of requests that name none.
             configuration_only: Whether its provider is not called.
+            check_usage: Whether it is also found out if answers state token counts, if need be by a call.
         """
 
     async def model_waits(self) -> Sequence[str]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import grpc
 
+from dramaturg.service.auth.caller import Caller
 from dramaturg.service.contract import Contract
 from dramaturg.service.rpc import Metadata
 from dramaturg.service.settings import ServerSettings
@@ -29,6 +30,9 @@ class Backend:
     authenticate: Callable[[str, Metadata], bool]
     """Whether the credentials in the metadata of a call of a method are valid, or a certificate is needed in
     their place. The body of a request is read only then; the server decides itself."""
+    find_caller: Callable[[Metadata], Caller | None]
+    """Finds the caller with the credentials in the metadata of a call: ``ANONYMOUS`` where the server
+    authenticates no callers, None for invalid credentials."""
 
 
 class Front(Protocol):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
@@ -61,10 +62,25 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         self._open = True
         self._changed = asyncio.Event()
 
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Adds the service to a server.
+
+        Generated code would let gRPC end the call of a damaged request with the name of an exception.
+        """
+        response = health_pb2.HealthCheckResponse.SerializeToString
+        methods = {
+            "Check": grpc.unary_unary_rpc_method_handler(self.Check, _read, response),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.Watch, _read, response),
+        }
+        name = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+
     async def Check(
-        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: health_pb2.HealthCheckRequest | None, context: grpc.aio.ServicerContext[Any, Any]
     ) -> health_pb2.HealthCheckResponse:
         """Reports whether a contract is served; NOT_FOUND for one that this server does not have."""
+        if request is None:
+            return await _refuse(context)
         if request.service not in self._contracts:
             error = ServiceError(
                 grpc.StatusCode.NOT_FOUND,
@@ -76,10 +92,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         return health_pb2.HealthCheckResponse(status=self._status(request.service))
 
     async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: health_pb2.HealthCheckRequest | None, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """Reports whether a contract is served, now and at every change, until the server stops."""
-        del context
+        if request is None:
+            await _refuse(context)
         last = None
         while self._open:
             changed, status = self._changed, self._status(request.service)
@@ -108,3 +125,20 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # th
         if health is None:
             return status.SERVICE_UNKNOWN
         return status.SERVING if self._serving and health.serving else status.NOT_SERVING
+
+
+def _read(data: bytes) -> health_pb2.HealthCheckRequest | None:
+    """Reads a request. None: the bytes are none."""
+    try:
+        return health_pb2.HealthCheckRequest.FromString(data)
+    except DecodeError:
+        return None
+
+
+async def _refuse(context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
+    error = ServiceError(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+        "the bytes of the request are no message of this method",
+    )
+    await context.abort_with_status(encode(error, ""))

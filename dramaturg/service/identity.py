@@ -41,7 +41,11 @@ class IdentityServicer(identity_service_pb2_grpc.IdentityServiceServicer):
         models = self._find(request.contract).models
         if models is None:
             return CheckModelResponse()
-        check = await models.check_model(request.model, configuration_only=request.configuration_only)
+        check = await models.check_model(
+            request.model,
+            configuration_only=request.configuration_only,
+            check_usage=request.check_usage,
+        )
         return CheckModelResponse(check=check)
 
     async def ListModelWaits(

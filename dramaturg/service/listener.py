@@ -17,6 +17,8 @@ EXCLUSIVE: Final[Option] = ("grpc.so_reuseport", 0)
 
 _NO_COMPRESSION: Final[Option] = ("grpc.compression_enabled_algorithms_bitset", 1)
 """Refuses compressed requests: hundreds of 15 kB that inflate to 15 MB each are in memory at once."""
+REFUSED_FACTOR = 2
+"""Requests of up to this many times the largest size are received, so that their refusal has details."""
 _LONGEST_QUEUE = 100_000
 _NEVER = 2**31 - 1
 """gRPC's value of a duration without an end."""
@@ -56,10 +58,12 @@ def server_options(settings: ServerSettings, *, unlimited: bool = False) -> list
     def milliseconds(seconds: float) -> int:
         return round(seconds * 1000)
 
+    # gRPC refuses a larger message without details. Compressed ones could inflate up to this.
+    received = settings.max_message_bytes * (1 if settings.compressed_requests else REFUSED_FACTOR)
     grace = _NEVER if unlimited else milliseconds(settings.maximum_deadline_seconds + 60)
     return [
         EXCLUSIVE,
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_receive_message_length", min(received, _NEVER)),
         *([] if settings.compressed_requests else [_NO_COMPRESSION]),
         # gRPC's own queue drops calls of a burst with CANCELLED; the admission interceptor refuses them with
         # a reason.

@@ -7,7 +7,6 @@ of the same servicer, on the same event loop.
 from __future__ import annotations
 
 import grpc
-from grpc_health.v1 import health_pb2_grpc
 
 from dramaturg.service.health import HealthServicer
 from dramaturg.service.listener import EXCLUSIVE, Option, bind
@@ -34,7 +33,7 @@ class ProbeServer:
 
     def __init__(self, health: HealthServicer, host: str, port: int) -> None:
         self._server = grpc.aio.server(options=_OPTIONS)
-        health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
+        health.add_to(self._server)
         bind(self._server, host, port)
 
     async def start(self) -> None:

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self, cast
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from pydantic import ValidationError
 
 from dramaturg.api.identity.v1 import identity_service_pb2, identity_service_pb2_grpc
@@ -120,7 +120,7 @@ class Server:
         identity_service_pb2_grpc.add_IdentityServiceServicer_to_server(
             IdentityServicer(self._contracts), registration
         )
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, registration)
+        self._health.add_to(registration)
         reflection.enable_reflection(self._service_names(), server)
         settings = self._settings
         self.port = bind(server, settings.host, settings.port, server_credentials(settings))
@@ -199,7 +199,14 @@ class Server:
             grpc.aio.insecure_channel(socket, options=options)
         )
         authenticates = self._auth is not None and self._auth.enabled
-        backend = Backend(channel, self._contracts, self._settings, authenticates, callers.authenticate)
+        backend = Backend(
+            channel,
+            self._contracts,
+            self._settings,
+            authenticates,
+            callers.authenticate,
+            callers.find_caller,
+        )
         for front in self._fronts:
             await front.start(backend)
 

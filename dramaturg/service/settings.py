@@ -133,7 +133,8 @@ class ServerSettings(Settings):
     tls_client_ca_file: Path | None = None
     """The authorities (PEM) one of which must have signed the client's certificate. Absent: any client."""
     max_message_bytes: int = Field(default=16 << 20, ge=1024)
-    """The largest request, in bytes. A larger one is refused with RESOURCE_EXHAUSTED before it is read."""
+    """The largest request, in bytes. A larger one is refused with RESOURCE_EXHAUSTED before it is decoded;
+    one above twice the size while it arrives, without details."""
     compressed_requests: bool = False
     """Whether compressed requests are read. A small one may inflate to the largest request; without this
     they are refused with UNIMPLEMENTED.

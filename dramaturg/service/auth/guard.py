@@ -73,6 +73,15 @@ class Guard:
             return False
         return True
 
+    def find_caller(self, metadata: Metadata) -> Caller | None:
+        """The caller whose credentials are in the metadata of a call. None: they are missing or invalid."""
+        if self._authenticator is None:
+            return ANONYMOUS
+        try:
+            return self._authenticator.by_metadata(metadata)
+        except UnauthenticatedError:
+            return None
+
     def authorize(self, method: str, context: Context, metadata: Metadata) -> None:
         """Authenticates the caller and sets it for all code that serves the call.
 

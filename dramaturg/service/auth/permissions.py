@@ -52,13 +52,17 @@ _TABLE: Mapping[str, Mapping[str, str]] = {
         JUDGES_WRITE: "RegisterJudge UpdateJudge RemoveJudge",
     },
     "dramaturg.api.evaluation.v1.RunService": {
-        RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns GetLeaderboard "
-        "ExportResults GetReport",
+        RUNS_READ: "GetRun ListRuns WatchRun ListSamples ListResults GetSummary CompareRuns "
+        "MeasureJudgeAgreement GetLeaderboard ExportResults GetReport",
         RUNS_WRITE: "CreateRun UpdateRun PauseRun ResumeRun CancelRun RerunSamples ExtendRun DeleteRun",
     },
     "dramaturg.api.evaluation.v1.DatasetService": {
         RUNS_READ: "GetDataset ListDatasets",
         RUNS_WRITE: "CreateDataset WriteDataset DeleteDataset",
+    },
+    "dramaturg.api.evaluation.v1.LabelService": {
+        RUNS_READ: "GetLabelSet ListLabelSets ListLabelItems ExportLabels",
+        RUNS_WRITE: "CreateLabelSet WriteLabel DeleteLabelSet",
     },
     "dramaturg.api.generation.v1.GenerationService": {
         SERVE: "Generate GenerateBatch ListModels GetRateLimits CheckProvider GetLedgerStatus"

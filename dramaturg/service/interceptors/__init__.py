@@ -84,7 +84,8 @@ def server_interceptor(
             Admission(settings.max_concurrent_calls, retry_after=retry_after, weigh=weigh),
             Deadlines(floor=settings.minimum_deadline_seconds),
             Gates({contract.full_name: contract.gate for contract in contracts}, weigh),
-            Validation(),
+            Validation(settings.max_message_bytes),
         ),
+        settings.max_message_bytes,
         further,
     )

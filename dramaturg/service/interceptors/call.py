@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from google.protobuf.descriptor import Descriptor
 
+from dramaturg.service.interceptors.unread_requests import UnreadRequests
 from dramaturg.service.rpc import Context, Metadata
 from dramaturg.service.wire_counts import Excess
 
@@ -16,13 +17,16 @@ class DamagedMessage:
     """Stands for a request that was not read; ``Validation`` refuses it.
 
     Args:
-        excess: The list with too many elements. None: the bytes are no message of the method.
+        excess: The list with too many elements. None: there is none.
+        size: The bytes of a request that is too large. 0: it is not. Without either the bytes are no message
+            of the method.
     """
 
-    __slots__ = ("excess",)
+    __slots__ = ("excess", "size")
 
-    def __init__(self, excess: Excess | None = None) -> None:
+    def __init__(self, excess: Excess | None = None, size: int = 0) -> None:
         self.excess = excess
+        self.size = size
 
 
 class Call:
@@ -35,6 +39,7 @@ class Call:
         request: The request, or the requests as an asynchronous iterator. An interceptor may replace it.
         request_bytes: The encoded size of the request; ``None`` for a stream of requests.
         send: Sends a response. An interceptor may replace it by a function that calls it.
+        unread: Drops the requests of a stream that were not read when it is refused; ``None`` without any.
         response: The response that was sent last.
         seconds: The time limit of the call; ``math.inf`` without one.
         code: The name of the status code that the call ends with, once it has ended.
@@ -52,6 +57,7 @@ class Call:
         "response",
         "seconds",
         "send",
+        "unread",
     )
 
     def __init__(self, method: str, context: Context, request: Any, request_bytes: int | None) -> None:
@@ -61,6 +67,7 @@ class Call:
         self.request = request
         self.request_bytes = request_bytes
         self.send: Callable[[Any], Awaitable[None]]
+        self.unread: UnreadRequests | None = None
         self.response: Any = None
         self.seconds = 0.0
         self.code, self.reason = "OK", ""

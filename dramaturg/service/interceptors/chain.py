@@ -18,6 +18,12 @@ from google.protobuf.message import DecodeError
 
 from dramaturg.service.auth.guard import Guard
 from dramaturg.service.interceptors.call import Call, DamagedMessage, Interceptor, Proceed
+from dramaturg.service.interceptors.unread_requests import (
+    MAX_CALLS,
+    MAX_STRANGER_CALLS,
+    UnreadRequests,
+    is_dropped,
+)
 from dramaturg.service.rpc import INFRASTRUCTURE, Context, Handler
 from dramaturg.service.wire_counts import SMALL_BYTES, find_excess
 
@@ -28,6 +34,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
     Args:
         guard: Authenticates callers before their requests are read.
         interceptors: The interceptors, the outermost first.
+        max_message_bytes: The largest request, in bytes.
         further: Interceptors of gRPC that run inside them, the outermost first.
     """
 
@@ -35,12 +42,16 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         self,
         guard: Guard,
         interceptors: Sequence[Interceptor],
+        max_message_bytes: int,
         further: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
         self._guard = guard
+        self._max_message_bytes = max_message_bytes
         self._further = tuple(further)
         self._interceptors = tuple(interceptors)
         self._handlers: dict[str, tuple[Handler, Handler]] = {}
+        self._unread = UnreadRequests(MAX_CALLS)
+        self._unread_of_strangers = UnreadRequests(MAX_STRANGER_CALLS)
 
     async def intercept_service(
         self,
@@ -48,22 +59,33 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
         """Wraps the handler; the wrapped one is kept, since the next call of the method has the same."""
-        method = str(handler_call_details.method)
+        details = handler_call_details
+        method = str(details.method)
         if method.startswith(INFRASTRUCTURE) and self._guard.is_open(method):
-            return await continuation(handler_call_details)
-        if not self._guard.authenticate(method, handler_call_details.invocation_metadata or ()):
-            return self._wrap(_unread_call(), method)
+            return await continuation(details)
+        if not self._guard.authenticate(method, details.invocation_metadata or ()):
+            return self._wrap(_unread_call(), method, await self._unread_stream(continuation, details))
         for interceptor in reversed(self._further):
             continuation = partial(interceptor.intercept_service, continuation)
-        handler = await continuation(handler_call_details)
+        handler = await continuation(details)
         if handler is None:
             return self._wrap(_unknown_method(), method)
         known = self._handlers.get(method)
         if known is None or known[0] is not handler:
-            known = self._handlers[method] = handler, self._wrap(handler, method)
+            unread = self._unread if handler.request_streaming else None
+            known = self._handlers[method] = handler, self._wrap(handler, method, unread)
         return known[1]
 
-    def _wrap(self, handler: Handler, method: str) -> Handler:
+    async def _unread_stream(
+        self,
+        find: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        details: grpc.HandlerCallDetails,
+    ) -> UnreadRequests | None:
+        """The requests of a caller without an identity; None if there is one at most, which is not read."""
+        handler = await find(details)
+        return self._unread_of_strangers if handler is not None and handler.request_streaming else None
+
+    def _wrap(self, handler: Handler, method: str, unread: UnreadRequests | None = None) -> Handler:
         requests, responses = handler.request_streaming, handler.response_streaming
         arity = f"{'stream' if requests else 'unary'}_{'stream' if responses else 'unary'}"
         chain: Proceed = _servicer(getattr(handler, arity), stream=responses)
@@ -72,6 +94,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
 
         async def serve(request: Any, context: Context) -> Any:
             call = Call(method, context, *((request, None) if requests else request))
+            call.unread = unread
             if responses:
                 call.send = context.write
             else:
@@ -81,7 +104,7 @@ class InterceptorChain(grpc.aio.ServerInterceptor):
 
         wrapped: Handler = getattr(grpc, f"{arity}_rpc_method_handler")(
             serve,
-            (_readable if requests else _sized)(handler.request_deserializer),
+            (_readable if requests else _sized)(handler.request_deserializer, self._max_message_bytes),
             handler.response_serializer,
         )
         return wrapped
@@ -111,19 +134,27 @@ async def _keep(call: Call, response: Any) -> None:
     call.response = response
 
 
-def _sized(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], tuple[Any, int]]:
+def _sized(parse: Callable[[bytes], Any] | None, max_bytes: int) -> Callable[[bytes], tuple[Any, int]]:
     """Reads a message together with its size: a message has to be encoded anew to tell its size."""
-    read = _readable(parse)
+    read = _readable(parse, max_bytes)
     return lambda data: (read(data), len(data))
 
 
-def _readable(parse: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """Reads a message. gRPC would end the call of a damaged one with UNKNOWN and the name of an exception."""
+def _readable(parse: Callable[[bytes], Any] | None, max_bytes: int) -> Callable[[bytes], Any]:
+    """Reads a message that is not too large.
+
+    gRPC would end the call of a damaged one with UNKNOWN and the name of an exception, and of one that is too
+    large without details.
+    """
     if parse is None:
         return lambda data: data
     descriptor = getattr(getattr(parse, "__self__", None), "DESCRIPTOR", None)
 
     def read(data: bytes) -> Any:
+        if is_dropped():
+            return data
+        if len(data) > max_bytes:
+            return DamagedMessage(size=len(data))
         if len(data) > SMALL_BYTES and isinstance(descriptor, Descriptor):
             excess = find_excess(data, descriptor)
             if excess is not None:

@@ -41,6 +41,8 @@ class ErrorMapping:
             if error.code is grpc.StatusCode.INTERNAL:
                 logger.error("%s failed", call.method, exc_info=raised)
             request = current()
+            if call.unread is not None:
+                await call.unread.drop(call.context)
             await call.context.abort_with_status(encode(error, request.request_id if request else ""))
         except BaseException as raised:
             cancelled = isinstance(raised, asyncio.CancelledError | GeneratorExit)

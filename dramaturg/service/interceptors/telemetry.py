@@ -24,7 +24,12 @@ class CallTelemetry:
         """Makes the span of the call, current while it is served."""
         started = time.perf_counter()
         method = method_name(call.method)
-        span, token = tracing.start_server_span(call.metadata, method, call_attributes(method))
+        request = current()
+        attributes = {
+            **call_attributes(method),
+            "dramaturg.request.id": request.request_id if request else "",
+        }
+        span, token = tracing.start_server_span(call.metadata, method, attributes)
         IN_FLIGHT.add(method)
         try:
             await proceed(call)
@@ -34,7 +39,5 @@ class CallTelemetry:
             if call.reason == _OVERLOADED:
                 SHED.add(method)
             if span.is_recording():
-                request = current()
-                span.set_attribute("dramaturg.request.id", request.request_id if request else "")
                 tracing.set_code(span, call.code, failed=call.code in _SERVER_ERRORS)
             tracing.end_server_span(span, token)

@@ -24,24 +24,59 @@ _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="validation")
 
 
 class Validation:
-    """Checks each request."""
+    """Checks each request.
+
+    Args:
+        max_message_bytes: The largest request, in bytes.
+    """
+
+    def __init__(self, max_message_bytes: int) -> None:
+        self._max_message_bytes = max_message_bytes
 
     async def intercept(self, call: Call, proceed: Proceed) -> None:
         """Checks the request, or each one of a stream.
 
         Raises:
-            ServiceError: INVALID_ARGUMENT with every violation, or because the bytes are no message.
+            ServiceError: INVALID_ARGUMENT with every violation, or because the bytes are no message;
+                RESOURCE_EXHAUSTED, ERROR_REASON_TOO_LARGE.
         """
         size = call.request_bytes
-        _require_readable(call.request)
+        self._require_readable(call.request)
         if size is None:
-            call.request = _each_checked(call.request)
+            call.request = self._each_checked(call.request)
         elif size <= LARGE_BYTES:
             if isinstance(call.request, Message):
                 validate(call.request, size)
         else:
             await _check(call.request, size)
         await proceed(call)
+
+    async def _each_checked(self, messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for message in messages:
+            self._require_readable(message)
+            if isinstance(message, Message):
+                await _check(message, message.ByteSize())
+            yield message
+
+    def _require_readable(self, message: object) -> None:
+        if not isinstance(message, DamagedMessage):
+            return
+        if message.excess is not None:
+            field, limit = message.excess
+            raise invalid(field, f"has more than {limit} elements; at most {limit} are allowed")
+        if message.size:
+            limit = self._max_message_bytes
+            raise ServiceError(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                error_reason_pb2.ERROR_REASON_TOO_LARGE,
+                f"the request has {message.size} bytes; at most {limit} are allowed",
+                metadata={"limit": str(limit), "actual": str(message.size)},
+            )
+        raise ServiceError(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            error_reason_pb2.ERROR_REASON_FIELD_INVALID,
+            "the bytes of the request are no message of this method",
+        )
 
 
 async def _check(message: object, size: int) -> None:
@@ -51,24 +86,3 @@ async def _check(message: object, size: int) -> None:
         await asyncio.get_running_loop().run_in_executor(_pool, validate, message, size)
     else:
         validate(message, size)
-
-
-async def _each_checked(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for message in messages:
-        _require_readable(message)
-        if isinstance(message, Message):
-            await _check(message, message.ByteSize())
-        yield message
-
-
-def _require_readable(message: object) -> None:
-    if not isinstance(message, DamagedMessage):
-        return
-    if message.excess is not None:
-        field, limit = message.excess
-        raise invalid(field, f"has more than {limit} elements; at most {limit} are allowed")
-    raise ServiceError(
-        grpc.StatusCode.INVALID_ARGUMENT,
-        error_reason_pb2.ERROR_REASON_FIELD_INVALID,
-        "the bytes of the request are no message of this method",
-    )

@@ -72,11 +72,22 @@ class Tracing:
         timer.cancel()
 
 
+class _HashedResource(Resource):
+    """A resource that computes its hash once. The SDK writes it as JSON for every span that it exports."""
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__(resource.attributes, resource.schema_url)
+        self._hash = hash(resource)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 def _resource(service: str) -> Resource:
     attributes = {SERVICE_VERSION: version("dramaturg")}
     if not os.environ.get("OTEL_SERVICE_NAME"):
         attributes[SERVICE_NAME] = service
-    return Resource.create(attributes)
+    return _HashedResource(Resource.create(attributes))
 
 
 def _number(variable: str, default: int) -> int:

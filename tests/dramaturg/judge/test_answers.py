@@ -12,7 +12,7 @@ from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome, Verdict
 from dramaturg.judge import answers, criteria
 from dramaturg.judge.answers import StepsForm, UnclearAnswerError, VerdictsForm
-from dramaturg.judge.shapes import Text
+from dramaturg.judge.shapes import Number, Record, Text
 from tests.support.judges import items, section
 
 CONSTRAINTS = ("without a kettle", "in five minutes")
@@ -76,6 +76,14 @@ def test_the_instruction_names_every_member_of_the_schema_in_order() -> None:
 
 MISSING = {"missing_step": "Boil it.", "steps": [1], "problem": "Cold tea."}
 REPEAT = {"steps": [3, 1], "problem": "The same."}
+
+
+def test_the_texts_of_equal_forms_are_made_once() -> None:
+    assert answers.schema(StepsForm()) is answers.schema(StepsForm())
+    assert answers.instruction(StepsForm()) is answers.instruction(StepsForm())
+    reason, score = Text("why"), Number("how good")
+    assert Record({"reason": reason, "score": score}) == Record({"reason": Text("why"), "score": score})
+    assert Record({"reason": reason, "score": score}) != Record({"score": score, "reason": reason})
 
 
 def test_pass_and_fail_are_read_with_their_reasons() -> None:

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dramaturg.service.auth.caller import current, on_behalf_of
+from dramaturg.service.threads import TenantThreads
+
+
+@pytest.fixture
+async def threads() -> AsyncIterator[TenantThreads]:
+    made = TenantThreads(size=3, per_tenant=2)
+    yield made
+    made.close()
+
+
+async def test_a_tenant_does_not_hold_all_threads(threads: TenantThreads) -> None:
+    begun, end = threading.Semaphore(0), threading.Event()
+
+    def block() -> None:
+        begun.release()
+        end.wait(30)
+
+    calls = [asyncio.create_task(threads("a", block)) for _ in range(10)]
+    for _ in range(2):
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    assert await asyncio.wait_for(threads("b", lambda: "at once"), 30) == "at once"
+    assert not begun.acquire(blocking=False)
+    end.set()
+    await asyncio.gather(*calls)
+
+
+async def test_a_share_ends_with_its_last_call(threads: TenantThreads) -> None:
+    assert await asyncio.gather(*(threads("a", int, number) for number in range(20))) == list(range(20))
+    with pytest.raises(ValueError, match="invalid literal"):
+        await threads("a", int, "x")
+    call = asyncio.create_task(threads("a", threading.Event().wait, 0.2))
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    assert not threads._turns._shares
+    assert not threads._turns._calls
+
+
+async def test_a_call_has_the_context_of_its_caller(threads: TenantThreads) -> None:
+    with on_behalf_of("team-a"):
+        assert (await threads("team-a", current)).tenant == "team-a"
