@@ -18,13 +18,13 @@ from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import open_registry
+from gateway.processes.pool import ProcessPool
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, NewRun, RunRecord
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store import RunStore, open_store
 from gateway.settings import JudgeEntry
-from gateway.threads import TenantThreads
 from tests.support.gateway import Fake, agents, scripts_request
 
 SECONDS = 60.0
@@ -119,7 +119,7 @@ async def open_runs(url: str, entries: Sequence[JudgeEntry], **settings: Any) ->
     async with open_registry(entries, calls_per_judge=64) as registry:
         directory = JudgeDirectory(timeout=2)
         timeouts = Timeouts(judge=30, gold_answer=30, reserve=0.2)
-        evaluations = Evaluations(registry, directory, timeouts, TenantThreads())
+        evaluations = Evaluations(registry, directory, timeouts, ProcessPool(0))
         store = open_store(url)
         try:
             engine = RunEngine(configured, store, evaluations, ChangeNotifier())

@@ -105,8 +105,8 @@ class ServiceProcess:
             return await process.wait()
 
 
-def dataset_processes() -> list[int]:
-    """The processes of this one that read datasets."""
+def worker_processes() -> list[int]:
+    """The processes of this one with limits of memory."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -114,6 +114,6 @@ def dataset_processes() -> list[int]:
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"gateway.runs.dataset_process" in command:
+            if b"gateway.processes.worker" in command:
                 found.append(int(child))
     return found

@@ -1,0 +1,217 @@
+"""Routes requests to pages, with the rules that hold for all of them: sign-in, origins, headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+import grpc
+from aiohttp import web
+
+from dramaturg.service.auth.caller import ANONYMOUS
+from dramaturg.service.auth.credentials import AUTHORIZATION_METADATA, is_loopback
+from dramaturg.service.context import PEER_METADATA
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.front import Backend
+from dramaturg.service.settings import SettingsError
+from gateway.console import evaluation, judges, labels, runs
+from gateway.console.pages import script, style
+from gateway.console.sessions import COOKIE, LIFETIME_SECONDS, Sessions
+from gateway.console.visit import Calls, Visit
+from gateway.http.headers import peer_address
+
+ROOT = "/console/"
+_SIGN_IN = f"{ROOT}sign-in"
+_SIGN_OUT = f"{ROOT}sign-out"
+
+Handler = Callable[[Visit], Awaitable[web.StreamResponse]]
+
+_PAGES = (*runs.ROUTES, *judges.ROUTES, *evaluation.ROUTES, *labels.ROUTES)
+_ROUTES: Sequence[tuple[str, re.Pattern[str], Handler]] = [
+    (method, re.compile(f"{ROOT}{path}"), handler) for method, path, handler in _PAGES
+]
+_ASSETS: Mapping[str, tuple[Callable[[], str], str]] = {
+    f"{ROOT}console.css": (style, "text/css"),
+    f"{ROOT}console.js": (script, "text/javascript"),
+}
+
+_HEADERS = {
+    "Server": "dramaturg",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # "no-referrer" would send forms with the origin "null".
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+}
+
+_STATUSES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.FAILED_PRECONDITION: 409,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+class Console:
+    """Serves the pages below ``/console/``.
+
+    Args:
+        backend: The gRPC server that pages call.
+        host: The address that the HTTP server listens on.
+        encrypted: Whether it is reached by TLS.
+
+    Raises:
+        SettingsError: Callers are not authenticated, and other machines can reach the server.
+    """
+
+    def __init__(self, backend: Backend, host: str, *, encrypted: bool) -> None:
+        if not backend.authenticates and not is_loopback(f"{host}:0"):
+            raise SettingsError(
+                f"gateway.console needs authentication where gateway.http.host is {host} (docs/security.md): "
+                "without it the console is served on loopback alone"
+            )
+        self._backend = backend
+        self._encrypted = encrypted
+        self._sessions = Sessions()
+        self._services = frozenset(contract.full_name for contract in backend.contracts)
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        """Whether a path is one of the console."""
+        return path in {"/", ROOT.rstrip("/")} or path.startswith(ROOT)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._answer(request)
+        except web.HTTPException as error:
+            response = web.Response(status=error.status, text=error.reason)
+        if not response.prepared:
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not self._is_own_host(request):
+            return web.Response(status=421, text="this console is reached as localhost alone")
+        if request.method == "POST" and not _is_same_origin(request):
+            return web.Response(status=403, text="the form is of another page")
+        if request.path in _ASSETS:
+            text, content_type = _ASSETS[request.path]
+            return web.Response(text=text(), content_type=content_type, headers={"Cache-Control": "no-cache"})
+        if not request.path.startswith(ROOT):
+            return web.Response(status=303, headers={"Location": ROOT})
+        visit = self._visit(request)
+        if request.path == _SIGN_IN:
+            return await self._sign_in(request)
+        if request.path == _SIGN_OUT and request.method == "POST":
+            return self._sign_out(request)
+        if visit is None:
+            return self._ask_for_token(request)
+        for method, pattern, handler in _ROUTES:
+            if request.method == method and (found := pattern.fullmatch(request.path)):
+                return await self._serve(handler, self._with_parameters(visit, found.groupdict()))
+        return visit.page("error.html.j2", status=404, title="Not found", message="There is no such page.")
+
+    async def _serve(self, handler: Handler, visit: Visit) -> web.StreamResponse:
+        try:
+            return await handler(visit)
+        except ServiceError as error:
+            if error.code is grpc.StatusCode.UNAUTHENTICATED:
+                return self._ask_for_token(visit.request)
+            status = _STATUSES.get(error.code, 500)
+            messages = [f"{field}: {text}" if field else text for field, text in error.violations]
+            return visit.page(
+                "error.html.j2",
+                status=status,
+                title=error.code.name.replace("_", " ").capitalize(),
+                message="\n".join(messages) or error.message,
+            )
+
+    def _visit(self, request: web.BaseRequest) -> Visit | None:
+        """The visit of a caller whose credentials are valid; None: it has to sign in."""
+        peer = peer_address(request.transport and request.transport.get_extra_info("peername"))
+        metadata = [(PEER_METADATA, peer)]
+        caller = ANONYMOUS
+        if self._backend.authenticates:
+            token = self._sessions.token(request.cookies.get(COOKIE, ""))
+            if token is None:
+                return None
+            metadata.append((AUTHORIZATION_METADATA, f"Bearer {token}"))
+            found = self._backend.find_caller(metadata)
+            if found is None:
+                return None
+            caller = found
+        calls = Calls(self._backend.channel, metadata, self._services)
+        return Visit(request, calls, caller, self._backend.authenticates, {})
+
+    def _with_parameters(self, visit: Visit, parameters: Mapping[str, str]) -> Visit:
+        return Visit(visit.request, visit.calls, visit.caller, visit.authenticates, parameters)
+
+    async def _sign_in(self, request: web.BaseRequest) -> web.StreamResponse:
+        anonymous = Visit(request, Calls(self._backend.channel, (), frozenset()), ANONYMOUS, True, {})
+        if not self._backend.authenticates:
+            return anonymous.redirect(ROOT)
+        if request.method != "POST":
+            address = _own_address(request.query.get("next"))
+            return anonymous.page("sign_in.html.j2", failed=False, next=address)
+        form = await anonymous.form()
+        token, address = form.get("token", "").strip(), _own_address(form.get("next"))
+        valid = token.isascii() and token.isprintable()
+        caller = self._backend.find_caller([(AUTHORIZATION_METADATA, f"Bearer {token}")]) if valid else None
+        if caller is None:
+            return anonymous.page("sign_in.html.j2", status=401, failed=True, next=address)
+        response = anonymous.redirect(address)
+        response.set_cookie(
+            COOKIE,
+            self._sessions.open(token),
+            path=ROOT,
+            max_age=int(LIFETIME_SECONDS),
+            httponly=True,
+            samesite="Strict",
+            secure=self._encrypted,
+        )
+        return response
+
+    def _sign_out(self, request: web.BaseRequest) -> web.Response:
+        self._sessions.close(request.cookies.get(COOKIE, ""))
+        response = web.Response(status=303, headers={"Location": _SIGN_IN})
+        response.del_cookie(COOKIE, path=ROOT)
+        return response
+
+    def _ask_for_token(self, request: web.BaseRequest) -> web.Response:
+        if request.method != "GET" or "X-Console-Part" in request.headers:
+            return web.Response(status=401, text="sign in again")
+        return web.Response(status=303, headers={"Location": f"{_SIGN_IN}?next={request.path}"})
+
+    def _is_own_host(self, request: web.BaseRequest) -> bool:
+        """Whether a page without sign-in is asked for by the name of this machine.
+
+        A foreign name that resolves to loopback would make the console a part of a foreign page's origin.
+        """
+        if self._backend.authenticates:
+            return True
+        host = urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+        return is_loopback(f"{host if ':' not in host else f'[{host}]'}:0")
+
+
+def _is_same_origin(request: web.BaseRequest) -> bool:
+    """Whether a form is one of the console: browsers state the origin of the page that sends it."""
+    site = request.headers.get("Sec-Fetch-Site", "same-origin")
+    origin = urlsplit(request.headers.get("Origin", "")).netloc
+    return site == "same-origin" and bool(origin) and origin == request.headers.get("Host")
+
+
+def _own_address(address: str | None) -> str:
+    """An address within the console, to return to after the sign-in."""
+    found = address or ""
+    return found if re.fullmatch(rf"{ROOT}[A-Za-z0-9_./-]*", found) and "//" not in found else ROOT

@@ -1,0 +1,222 @@
+"""Pages of labelling: label sets, the queue of an annotator, agreement, exports."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from dramaturg.api.alignment.v1.agreement_pb2 import AgreementGroup
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from dramaturg.api.evaluation.v1.run_service_pb2 import GetRunRequest, ResultFilter
+from dramaturg.results.run_text import kind_name
+from dramaturg.service.errors import invalid
+from gateway.console.visit import Visit
+from gateway.runs.labels.population import READERS
+
+_VERDICT_KEYS = {"PASS": "p", "FAIL": "f"}
+_KEYS = "1234567890" + string.ascii_lowercase
+_TASKS = {
+    pb.LABEL_TASK_VERDICT: "verdicts",
+    pb.LABEL_TASK_PREFERENCE: "preferences",
+    pb.LABEL_TASK_RATING: "ratings",
+}
+_EXPORTS = {
+    "labels.csv": (pb.LABEL_SHEET_LABELS, pb.LABEL_FORMAT_CSV),
+    "labels.jsonl": (pb.LABEL_SHEET_LABELS, pb.LABEL_FORMAT_JSONL),
+    "scores.csv": (pb.LABEL_SHEET_SCORES, pb.LABEL_FORMAT_CSV),
+}
+
+
+def can_be_labelled(kind: str) -> bool:
+    """Whether runs of a kind have items to label."""
+    return kind in READERS
+
+
+def choice_keys(choices: Sequence[str]) -> Sequence[tuple[str, str]]:
+    """The key of each choice: p and f for verdicts, else digits from 1, then letters."""
+    if set(choices) == set(_VERDICT_KEYS):
+        return [(_VERDICT_KEYS[choice], choice) for choice in choices]
+    return list(zip(_KEYS, choices, strict=False))
+
+
+async def list_sets(visit: Visit) -> web.StreamResponse:
+    request = pb.ListLabelSetsRequest(page_token=visit.request.query.get("page", ""))
+    response = await visit.calls(visit.calls.labels.ListLabelSets, request)
+    token = response.next_page_token
+    return visit.page(
+        "label_sets.html.j2",
+        sets=response.label_sets,
+        tasks=_TASKS,
+        next=urlencode({"page": token}) if token else "",
+    )
+
+
+async def ask_for_set(visit: Visit) -> web.StreamResponse:
+    request = GetRunRequest(run_id=visit.request.query.get("run", ""))
+    run = (await visit.calls(visit.calls.runs.GetRun, request)).run
+    tasks = [(pb.LabelTask.Name(one), _TASKS[one]) for one in READERS.get(kind_name(run), ())]
+    return visit.page("label_new.html.j2", run=run, tasks=tasks)
+
+
+async def create_set(visit: Visit) -> web.StreamResponse:
+    form = await visit.form()
+    request = pb.CreateLabelSetRequest(
+        run_id=form.get("run", ""),
+        task=_task(form.get("task", "")),
+        sample_size=_number(form, "sample_size"),
+        seed=_number(form, "seed"),
+        display_name=form.get("display_name", ""),
+        filter=ResultFilter(measures=_names(form, "measures"), models=_names(form, "models")),
+    )
+    response = await visit.calls(visit.calls.labels.CreateLabelSet, request)
+    return visit.redirect(f"/console/labels/{response.label_set.id}")
+
+
+async def show_set(visit: Visit) -> web.StreamResponse:
+    return visit.page("label_set.html.j2", exports=list(_EXPORTS), **await _set(visit))
+
+
+async def show_set_part(visit: Visit) -> web.StreamResponse:
+    return visit.page("label_set_part.html.j2", **await _set(visit))
+
+
+async def _set(visit: Visit) -> dict[str, Any]:
+    request = pb.GetLabelSetRequest(label_set_id=visit.parameters["set"])
+    found = (await visit.calls(visit.calls.labels.GetLabelSet, request)).label_set
+    return {
+        "set": found,
+        "task": _TASKS.get(found.task, ""),
+        "annotator": visit.caller.principal,
+        "agreement": [_agreement(group) for group in found.agreement],
+    }
+
+
+def _agreement(group: AgreementGroup) -> dict[str, Any]:
+    return {
+        "name": group.group or "all items",
+        "items": group.item_count,
+        "observed": _figure(group.observed_agreement),
+        "alpha": _figure(group.krippendorff_alpha),
+        "pairs": [
+            (f"{one.first_annotator} and {one.second_annotator}", _figure(one.cohen_kappa))
+            for one in group.pairs
+        ],
+    }
+
+
+def _figure(estimate: Estimate) -> str:
+    return f"{estimate.value:.2f}" if estimate.HasField("value") else "–"
+
+
+async def show_item(visit: Visit) -> web.StreamResponse:
+    """The item at a position, or the next one that the annotator has not labelled."""
+    query, set_id = visit.request.query, visit.parameters["set"]
+    annotator = query.get("annotator", "").strip()
+    if not annotator:
+        raise invalid("annotator", "is required")
+    if "at" in query:
+        items = await _items(visit, annotator, first=_number(query, "at"), unlabelled=False)
+    else:
+        after = _number(query, "after")
+        items = await _items(visit, annotator, first=after, unlabelled=True)
+        items = items or await _items(visit, annotator, first=0, unlabelled=True)
+    item = items[0] if items else None
+    address = f"/console/labels/{set_id}/queue?{urlencode({'annotator': annotator})}"
+    return visit.page(
+        "label_item.html.j2",
+        annotator=annotator,
+        item=item,
+        choices=choice_keys(item.choices) if item is not None else (),
+        address=address,
+        **await _set_of_queue(visit),
+    )
+
+
+async def _set_of_queue(visit: Visit) -> dict[str, Any]:
+    values = await _set(visit)
+    del values["annotator"]
+    return values
+
+
+async def write_label(visit: Visit) -> web.StreamResponse:
+    form, set_id = await visit.form(), visit.parameters["set"]
+    annotator, position = form.get("annotator", ""), _number(form, "position")
+    request = pb.WriteLabelRequest(
+        label_set_id=set_id,
+        annotator=annotator,
+        position=position,
+        label=form.get("label", ""),
+        note=form.get("note", ""),
+    )
+    await visit.calls(visit.calls.labels.WriteLabel, request)
+    query = urlencode({"annotator": annotator, "after": position + 1})
+    return visit.redirect(f"/console/labels/{set_id}/queue?{query}")
+
+
+async def _items(visit: Visit, annotator: str, *, first: int, unlabelled: bool) -> Sequence[pb.LabelItem]:
+    request = pb.ListLabelItemsRequest(
+        label_set_id=visit.parameters["set"],
+        annotator=annotator,
+        unlabelled_only=unlabelled,
+        first_position=first,
+        page_size=1,
+    )
+    return (await visit.calls(visit.calls.labels.ListLabelItems, request)).items
+
+
+async def export(visit: Visit) -> web.StreamResponse:
+    name = visit.parameters["name"]
+    sheet, form = _EXPORTS[name]
+    request = pb.ExportLabelsRequest(label_set_id=visit.parameters["set"], sheet=sheet, format=form)
+    async with aclosing(visit.calls.stream(visit.calls.labels.ExportLabels, request)) as chunks:
+        pieces = [piece.chunk async for piece in chunks]
+    return web.Response(
+        body=b"".join(pieces),
+        content_type="text/csv" if name.endswith(".csv") else "application/jsonl",
+        charset="utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def delete_set(visit: Visit) -> web.StreamResponse:
+    request = pb.DeleteLabelSetRequest(label_set_id=visit.parameters["set"])
+    await visit.calls(visit.calls.labels.DeleteLabelSet, request)
+    return visit.redirect("/console/labels")
+
+
+def _number(values: Mapping[str, str], name: str) -> int:
+    text = values.get(name, "").strip() or "0"
+    if not text.isdecimal() or int(text) > 1_000_000_000:
+        raise invalid(name, f"is {text[:20]!r}; it must be a whole number up to 1,000,000,000")
+    return int(text)
+
+
+def _task(name: str) -> pb.LabelTask.ValueType:
+    known = pb.LabelTask.DESCRIPTOR.values_by_name.get(name)
+    return pb.LABEL_TASK_UNSPECIFIED if known is None else pb.LabelTask.ValueType(known.number)
+
+
+def _names(form: Mapping[str, str], name: str) -> list[str]:
+    return [part.strip() for part in form.get(name, "").split(",") if part.strip()]
+
+
+_SET = r"labels/(?P<set>[0-9a-f-]{36})"
+
+ROUTES = (
+    ("GET", "labels", list_sets),
+    ("POST", "labels", create_set),
+    ("GET", "labels/new", ask_for_set),
+    ("GET", _SET, show_set),
+    ("GET", f"{_SET}/part", show_set_part),
+    ("GET", f"{_SET}/queue", show_item),
+    ("POST", f"{_SET}/queue", write_label),
+    ("GET", f"{_SET}/(?P<name>{'|'.join(_EXPORTS)})", export),
+    ("POST", f"{_SET}/delete", delete_set),
+)
+"""Method, path and handler of each page."""

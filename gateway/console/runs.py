@@ -1,0 +1,267 @@
+"""Pages of runs: the list, one run with its progress, its report, and changes of its state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
+from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import ListModelWaitsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PAUSED,
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    Run,
+    RunBudget,
+    RunState,
+)
+from dramaturg.results.quantities import consumption, duration, money
+from dramaturg.results.run_text import describe_hindrance, kind_name, outcome_name, state_name
+from dramaturg.service.auth.permissions import JUDGES_READ
+from dramaturg.service.errors import invalid
+from gateway.console.labels import can_be_labelled
+from gateway.console.visit import Visit
+
+_PAGE_SIZE = 30
+_ACTIVE = frozenset({RUN_STATE_PREPARING, RUN_STATE_RUNNING, RUN_STATE_PAUSED})
+_ACTIONS = {
+    "pause": ("Pause", frozenset({RUN_STATE_RUNNING})),
+    "resume": ("Resume", frozenset({RUN_STATE_PAUSED})),
+    "cancel": ("Cancel", _ACTIVE),
+}
+
+
+@dataclass(frozen=True)
+class Meter:
+    """A quantity against its limit."""
+
+    name: str
+    text: str
+    share: float
+    """The part of the limit that is reached, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as its pages show it."""
+
+    id: str
+    name: str
+    kind: str
+    state: str
+    active: bool
+    outcome: str
+    reason: str
+    samples: str
+    done: float
+    """The share of finished samples, from 0 to 1."""
+    judgements: str
+    coverage: str
+    rate: str
+    remaining: str
+    consumption: str
+    hindrance: str
+    budget: Sequence[Meter]
+    abstentions: Sequence[tuple[str, int]]
+    failures: Sequence[tuple[str, int]]
+    actions: Sequence[tuple[str, str]]
+    run: Run
+
+
+def run_view(run: Run, waits: Sequence[str] = ()) -> RunView:
+    """The view of a run.
+
+    Args:
+        run: The run.
+        waits: The rate limits that model calls wait for.
+    """
+    progress, running = run.progress, run.state == RUN_STATE_RUNNING
+    done = progress.succeeded_count + progress.failed_count
+    hindrance = ""
+    if running:
+        progress.model_waits.extend(waits)
+        hindrance = describe_hindrance(progress, time.time())
+    known_rate = running and progress.HasField("samples_per_second")
+    known_rest = running and progress.HasField("remaining_time")
+    return RunView(
+        id=run.id,
+        name=run.spec.display_name or run.id,
+        kind=kind_name(run),
+        state=state_name(run.state),
+        active=run.state in _ACTIVE,
+        outcome=outcome_name(run.outcome).replace("_", " ").lower(),
+        reason=run.state_reason,
+        samples=f"{done:,} of {progress.sample_count:,}",
+        done=done / progress.sample_count if progress.sample_count else 0.0,
+        judgements=f"{progress.judgement_count:,}",
+        coverage=f"{progress.coverage:.1%}" if progress.HasField("coverage") else "",
+        rate=f"{progress.samples_per_second:.3g} samples/s" if known_rate else "",
+        remaining=duration(progress.remaining_time.ToNanoseconds() / 1e9) if known_rest else "",
+        consumption=consumption(progress.usage).removeprefix(", "),
+        hindrance=hindrance,
+        budget=list(_budget(run)),
+        abstentions=_counts(progress.abstentions_by_reason),
+        failures=_counts(progress.failures_by_reason),
+        actions=[(name, label) for name, (label, states) in _ACTIONS.items() if run.state in states],
+        run=run,
+    )
+
+
+def _budget(run: Run) -> Sequence[Meter]:
+    budget: RunBudget = run.spec.budget
+    usage = run.progress.usage
+    tokens = usage.prompt_token_count + usage.completion_token_count
+    calls = usage.provider_call_count
+    bound = "at least " if usage.unpriced_call_count else ""
+    limits = (
+        ("cost", usage.cost_usd, budget.max_cost_usd, f"{bound}{money(usage.cost_usd)}", money),
+        ("tokens", tokens, budget.max_token_count, f"{tokens:,}", "{:,}".format),
+        ("model calls", calls, budget.max_provider_call_count, f"{calls:,}", "{:,}".format),
+    )
+    return [
+        Meter(name, f"{text} of {show(limit)}", min(1.0, used / limit))
+        for name, used, limit, text, show in limits
+        if limit
+    ]
+
+
+def _counts(counts: Any) -> Sequence[tuple[str, int]]:
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return [(name.replace("_", " ").lower(), count) for name, count in ordered]
+
+
+async def list_runs(visit: Visit) -> web.StreamResponse:
+    if not visit.serves("RunService"):
+        return visit.redirect("/console/judges")
+    return visit.page("runs.html.j2", **await _listed(visit))
+
+
+async def list_runs_part(visit: Visit) -> web.StreamResponse:
+    return visit.page("runs_part.html.j2", **await _listed(visit))
+
+
+async def _listed(visit: Visit) -> dict[str, Any]:
+    query = visit.request.query
+    state = query.get("state", "")
+    name = f"RUN_STATE_{state.upper()}"
+    if state and name not in RunState.keys():  # noqa: SIM118 - the enum is no mapping
+        raise invalid("state", f"is {state!r}, which is no state of a run")
+    request = pb.ListRunsRequest(
+        page_size=_PAGE_SIZE,
+        page_token=query.get("page", ""),
+        states=[RunState.Value(name)] if state else [],
+    )
+    response = await visit.calls(visit.calls.runs.ListRuns, request)
+    following = {"state": state, "page": response.next_page_token}
+    states = [one.removeprefix("RUN_STATE_").lower() for one in RunState.keys()[1:]]
+    return {
+        "runs": [run_view(run) for run in response.runs],
+        "states": states,
+        "state": state,
+        "query": urlencode({key: query[key] for key in ("state", "page") if query.get(key)}),
+        "next": urlencode({key: value for key, value in following.items() if value})
+        if response.next_page_token
+        else "",
+    }
+
+
+async def show_run(visit: Visit) -> web.StreamResponse:
+    view = await _find(visit)
+    labelled = visit.serves("LabelService") and can_be_labelled(view.kind)
+    return visit.page("run.html.j2", view=view, labelled=labelled)
+
+
+async def show_run_part(visit: Visit) -> web.StreamResponse:
+    return visit.page("run_part.html.j2", view=await _find(visit))
+
+
+async def _find(visit: Visit) -> RunView:
+    request = pb.GetRunRequest(run_id=visit.parameters["run"])
+    response = await visit.calls(visit.calls.runs.GetRun, request)
+    waits: Sequence[str] = ()
+    if response.run.state == RUN_STATE_RUNNING and visit.may(JUDGES_READ):
+        waits = (await visit.calls(visit.calls.judges.ListModelWaits, ListModelWaitsRequest())).waits
+    return run_view(response.run, waits)
+
+
+async def show_shadows(visit: Visit) -> web.StreamResponse:
+    """The agreement of judges with their shadows, of the finished samples."""
+    calls, run_id = visit.calls, visit.parameters["run"]
+    run = (await calls(calls.runs.GetRun, pb.GetRunRequest(run_id=run_id))).run
+    found = await calls(calls.runs.GetSummary, pb.GetSummaryRequest(run_id=run_id))
+    rows = [
+        (one, figures, _estimate(figures.agreement, "%"), _estimate(figures.cohen_kappa))
+        for one in found.summary.judge_comparisons
+        for figures in one.figures
+    ]
+    return visit.page("shadows.html.j2", run=run, rows=rows)
+
+
+def _estimate(estimate: Estimate, form: str = "f") -> str:
+    """A figure with its interval."""
+    digits = 1 if form == "%" else 2
+    if not estimate.HasField("value"):
+        return "–"
+    value = f"{estimate.value:.{digits}{form}}"
+    if not estimate.HasField("lower"):
+        return value
+    return f"{value} [{estimate.lower:.{digits}{form}}, {estimate.upper:.{digits}{form}}]"
+
+
+async def change_run(visit: Visit) -> web.StreamResponse:
+    calls, run_id = visit.calls, visit.parameters["run"]
+    match visit.parameters["action"]:
+        case "pause":
+            await calls(calls.runs.PauseRun, pb.PauseRunRequest(run_id=run_id))
+        case "resume":
+            await calls(calls.runs.ResumeRun, pb.ResumeRunRequest(run_id=run_id))
+        case "cancel":
+            await calls(calls.runs.CancelRun, pb.CancelRunRequest(run_id=run_id))
+    return visit.redirect(f"/console/runs/{run_id}")
+
+
+async def report(visit: Visit) -> web.StreamResponse:
+    """The report of GetReport, also while the run goes on.
+
+    Its own policy allows the page's script and style alone. The sandbox keeps it apart from the console.
+    """
+    calls = visit.calls
+    request = pb.GetReportRequest(run_id=visit.parameters["run"])
+    response = web.StreamResponse(
+        headers={
+            "Content-Security-Policy": "sandbox allow-scripts; connect-src 'none'; form-action 'none'; "
+            "frame-ancestors 'none'",
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+    )
+    response.content_type, response.charset = "text/html", "utf-8"
+    async with aclosing(calls.stream(calls.runs.GetReport, request)) as pieces:
+        async for piece in pieces:
+            if not response.prepared:
+                await response.prepare(visit.request)
+            await response.write(piece.chunk)
+    await response.write_eof()
+    return response
+
+
+_RUN = r"runs/(?P<run>[A-Za-z0-9-]{1,64})"
+
+ROUTES = (
+    ("GET", "", list_runs),
+    ("GET", "runs/part", list_runs_part),
+    ("GET", _RUN, show_run),
+    ("GET", f"{_RUN}/part", show_run_part),
+    ("GET", f"{_RUN}/report", report),
+    ("GET", f"{_RUN}/shadows", show_shadows),
+    ("POST", f"{_RUN}/(?P<action>pause|resume|cancel)", change_run),
+)
+"""Method, path and handler of each page."""

@@ -1,0 +1,118 @@
+"""One request of a visitor, and the calls that it makes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from aiohttp import web
+
+from dramaturg.api.evaluation.v1.evaluation_service_pb2_grpc import EvaluationServiceStub
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2_grpc import JudgeDirectoryServiceStub
+from dramaturg.api.evaluation.v1.label_service_pb2_grpc import LabelServiceStub
+from dramaturg.api.evaluation.v1.run_service_pb2_grpc import RunServiceStub
+from dramaturg.service.auth.caller import Caller
+from dramaturg.service.auth.permissions import EVALUATE, RUNS_READ, RUNS_WRITE, permissions_of
+from dramaturg.service.errors import from_rpc_error
+from gateway.console.pages import render
+
+CALL_SECONDS = 60.0
+"""The time limit of the calls of a page."""
+
+Response = TypeVar("Response")
+
+
+class Calls:
+    """Calls the gateway with the credentials of a visitor. Every method raises ServiceError.
+
+    Args:
+        channel: Connected to the gRPC server of this process.
+        metadata: The credentials and the address of the visitor.
+        services: The full names of the services that the gateway serves.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]], services: frozenset[str]
+    ) -> None:
+        self.services = services
+        self.runs = RunServiceStub(channel)
+        self.labels = LabelServiceStub(channel)
+        self.judges = JudgeDirectoryServiceStub(channel)
+        self.evaluations = EvaluationServiceStub(channel)
+        self._metadata = tuple(metadata)
+
+    async def __call__(self, method: Callable[..., Awaitable[Response]], request: Any) -> Response:
+        try:
+            return await method(request, metadata=self._metadata, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def stream(self, method: Callable[..., Any], request: Any) -> AsyncGenerator[Any]:
+        call = method(request, metadata=self._metadata)
+        try:
+            async for response in call:
+                yield response
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request to a page."""
+
+    request: web.BaseRequest
+    calls: Calls
+    caller: Caller
+    authenticates: bool
+    """Whether the gateway authenticates callers."""
+    parameters: Mapping[str, str]
+    """The parts of the path that the route names."""
+
+    def may(self, permission: str) -> bool:
+        return not self.authenticates or permission in permissions_of(self.caller.roles)
+
+    def serves(self, service: str) -> bool:
+        """Whether the gateway serves a service of the package evaluation."""
+        return f"dramaturg.api.evaluation.v1.{service}" in self.calls.services
+
+    async def form(self, seconds: float = 60) -> Mapping[str, str]:
+        """The fields of a posted form; the last value of each.
+
+        Raises:
+            HTTPRequestEntityTooLarge: The body is larger than 1 MiB.
+            HTTPRequestTimeout: It does not arrive in time.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                posted = await self.request.post()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout from None
+        # Browsers end the lines of a text with CRLF.
+        return {name: value.replace("\r\n", "\n") for name, value in posted.items() if isinstance(value, str)}
+
+    def page(self, template: str, *, status: int = 200, **values: Any) -> web.Response:
+        """A page with the console's navigation."""
+        links = [
+            ("Runs", "/console/", self.serves("RunService") and self.may(RUNS_READ)),
+            ("Labels", "/console/labels", self.serves("LabelService") and self.may(RUNS_READ)),
+            ("Judges", "/console/judges", True),
+            ("Evaluate", "/console/evaluate", self.may(EVALUATE)),
+        ]
+        text = render(
+            template,
+            links=[(name, address) for name, address, shown in links if shown],
+            path=self.request.path,
+            caller=self.caller,
+            authenticates=self.authenticates,
+            may_write=self.may(RUNS_WRITE),
+            **values,
+        )
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    def redirect(self, address: str) -> web.Response:
+        return web.Response(status=303, headers={"Location": address})

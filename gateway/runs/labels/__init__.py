@@ -1,0 +1,1 @@
+"""Labels of people for the judgements of runs."""

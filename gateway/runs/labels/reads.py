@@ -1,0 +1,49 @@
+"""Label sets read as a whole, as tasks of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from gateway.evaluations.statistics import Statistics
+from gateway.processes.process import Ask
+from gateway.runs.labels import sheets
+from gateway.runs.labels.agreement import add_agreement
+from gateway.runs.records import LabelSetRecord, NewLabelItem
+from gateway.runs.results.exports import in_pieces
+from gateway.runs.service.results import reads_store
+from gateway.runs.store.base import RunStore
+
+_READ_AT_ONCE = 200
+
+
+@reads_store
+def describe(ask: Ask, record: LabelSetRecord, store: RunStore) -> Iterator[bytes]:
+    """A label set with the progress of its annotators and their agreement, as a LabelSet."""
+    labels = store.list_labels(record.number)
+    criteria = {one.item.position: one.item.criterion for one in _items(record.number, store)}
+    add_agreement(record.description, labels, criteria, Statistics(ask))
+    yield record.description.SerializeToString()
+
+
+@reads_store
+def export(
+    ask: Ask, record: LabelSetRecord, request: pb.ExportLabelsRequest, store: RunStore
+) -> Iterator[bytes]:
+    """The labels of a set as a file, in pieces."""
+    del ask
+    items = {one.item.position: one for one in _items(record.number, store)}
+    labels = store.list_labels(record.number)
+    if request.sheet == pb.LABEL_SHEET_SCORES:
+        columns, rows = sheets.score_rows(items, labels)
+    else:
+        columns, rows = sheets.label_rows(record.description.task, items, labels)
+    written = sheets.as_csv if request.format == pb.LABEL_FORMAT_CSV else sheets.as_json_lines
+    yield from in_pieces(written(columns, rows))
+
+
+def _items(number: int, store: RunStore) -> Iterator[NewLabelItem]:
+    after = -1
+    while page := store.list_label_items(number, after=after, limit=_READ_AT_ONCE):
+        yield from page
+        after = page[-1].item.position

@@ -1,0 +1,229 @@
+"""LabelService: draws items for people to label, and keeps their labels."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.service.auth.caller import tenant_of
+from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.threads import TenantThreads
+from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.statistics import call_service
+from gateway.judges.registry import Registry
+from gateway.processes.pool import ProcessPool, no_answer
+from gateway.quotas.gate import quota_exhausted
+from gateway.runs.labels import reads
+from gateway.runs.labels.items import ItemBuilder
+from gateway.runs.labels.population import READERS, Population, task_of
+from gateway.runs.records import LabelSetRecord, NewLabelItem, NewLabelSet, RunRecord
+from gateway.runs.service.lookup import RunLookup
+from gateway.runs.service.pages import fill_page, key_of, next_token, page_size
+from gateway.runs.store.base import RunStore
+from gateway.runs.store_calls import ServiceCaller
+
+ServicerContext = grpc.aio.ServicerContext[Any, Any]
+
+MAX_SET_BYTES = 64 << 20
+"""The most bytes of the items of a set."""
+MAX_ANNOTATORS = 100
+"""The most annotators of a set."""
+_DEFAULT_SIZE = 100
+_DEFAULT_SETS = 50
+_DEFAULT_ITEMS = 20
+
+
+class LabelServicer(label_service_pb2_grpc.LabelServiceServicer):
+    """``evaluation.v1.LabelService``.
+
+    Args:
+        store: The run store.
+        registry: The registered judges: the roles that define criteria, and AlignmentService.
+        threads: The threads of long calls.
+        processes: The processes that read whole sets. None: threads do.
+        max_label_sets: The most label sets of a tenant.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        registry: Registry,
+        threads: TenantThreads,
+        processes: ProcessPool | None = None,
+        *,
+        max_label_sets: int,
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._processes = processes or ProcessPool(0)
+        self._most = max_label_sets
+        self._caller = ServiceCaller(threads)
+        self._runs = RunLookup(store, self._caller)
+
+    def close(self) -> None:
+        """Ends the threads of store calls."""
+        self._caller.close()
+
+    async def CreateLabelSet(
+        self, request: pb.CreateLabelSetRequest, context: ServicerContext
+    ) -> pb.CreateLabelSetResponse:
+        tenant = tenant_of(context)
+        if request.request_id:
+            found = await self._caller.call(self._store.requested_label_set, request.request_id, tenant)
+            if found is not None:
+                return pb.CreateLabelSetResponse(label_set=found.description)
+        run = await self._runs.find(request.run_id, tenant)
+        new = await self._caller.call_heavy(tenant, self._draw, run, request)
+        created = await self._caller.call_heavy(tenant, self._store.create_label_set, new, self._most)
+        if created is None:
+            raise quota_exhausted("label_sets", self._most, "label sets", None)
+        return pb.CreateLabelSetResponse(label_set=created.description)
+
+    async def GetLabelSet(
+        self, request: pb.GetLabelSetRequest, context: ServicerContext
+    ) -> pb.GetLabelSetResponse:
+        record = await self._find(request.label_set_id, context)
+        tenant = tenant_of(context)
+        found = await self._processes.result(tenant, self._answer, reads.describe, record, self._store)
+        return pb.GetLabelSetResponse(label_set=pb.LabelSet.FromString(found))
+
+    async def ListLabelSets(
+        self, request: pb.ListLabelSetsRequest, context: ServicerContext
+    ) -> pb.ListLabelSetsResponse:
+        size, key = page_size(request, _DEFAULT_SETS), key_of(request, int)
+        found = await self._caller.call(
+            self._store.list_label_sets,
+            tenant_of(context),
+            limit=size + 1,
+            before=None if key is None else int(key[0]),
+        )
+        response = pb.ListLabelSetsResponse(label_sets=[one.description for one in found[:size]])
+        if len(found) > size:
+            response.next_page_token = next_token(request, [found[size - 1].number])
+        return response
+
+    async def ListLabelItems(
+        self, request: pb.ListLabelItemsRequest, context: ServicerContext
+    ) -> pb.ListLabelItemsResponse:
+        record = await self._find(request.label_set_id, context)
+
+        async def read(after: int, limit: int) -> list[tuple[int, pb.LabelItem]]:
+            found = await self._caller.call(
+                self._store.list_label_items,
+                record.number,
+                after=after,
+                limit=limit,
+                annotator=request.annotator,
+                unlabelled_only=request.unlabelled_only,
+            )
+            return [(one.item.position, one.item) for one in found]
+
+        key = key_of(request, int)
+        first = request.first_position - 1 if key is None else int(key[0])
+        page = await fill_page(read, first, page_size(request, _DEFAULT_ITEMS))
+        token = "" if page.last is None else next_token(request, [page.last])
+        return pb.ListLabelItemsResponse(items=page.items, next_page_token=token)
+
+    async def WriteLabel(
+        self, request: pb.WriteLabelRequest, context: ServicerContext
+    ) -> pb.WriteLabelResponse:
+        record = await self._find(request.label_set_id, context)
+        found = await self._caller.call(
+            self._store.list_label_items, record.number, after=int(request.position) - 1, limit=1
+        )
+        if not found or found[0].item.position != request.position:
+            raise invalid(
+                "position", f"is {request.position}; the set has {record.description.item_count} items"
+            )
+        choices = found[0].item.choices
+        if request.label and request.label not in choices:
+            raise invalid("label", f"is {request.label!r}, none of {', '.join(choices)}")
+        stored = await self._caller.call(
+            self._store.write_label,
+            record.number,
+            request.position,
+            request.annotator,
+            request.label,
+            request.note,
+            MAX_ANNOTATORS,
+        )
+        if not stored:
+            raise quota_exhausted("annotators", MAX_ANNOTATORS, "annotators of a label set", None)
+        return pb.WriteLabelResponse()
+
+    async def ExportLabels(
+        self, request: pb.ExportLabelsRequest, context: ServicerContext
+    ) -> AsyncGenerator[pb.ExportLabelsResponse]:
+        """Streams the labels as one file."""
+        record = await self._find(request.label_set_id, context)
+        tenant = tenant_of(context)
+        pieces = self._processes.stream(tenant, no_answer, reads.export, record, request, self._store)
+        async with aclosing(pieces) as chunks:
+            async for chunk in chunks:
+                yield pb.ExportLabelsResponse(chunk=chunk)
+
+    async def DeleteLabelSet(
+        self, request: pb.DeleteLabelSetRequest, context: ServicerContext
+    ) -> pb.DeleteLabelSetResponse:
+        record = await self._find(request.label_set_id, context)
+        await self._caller.call_heavy(tenant_of(context), self._store.delete_label_set, record.number)
+        return pb.DeleteLabelSetResponse()
+
+    async def _answer(self, question: bytes) -> bytes:
+        return await call_service(self._registry, question)
+
+    async def _find(self, label_set_id: str, context: ServicerContext) -> LabelSetRecord:
+        found = await self._caller.call(self._store.get_label_set, label_set_id, tenant_of(context))
+        if found is None:
+            raise ServiceError(
+                grpc.StatusCode.NOT_FOUND,
+                error_reason_pb2.ERROR_REASON_RESOURCE_NOT_FOUND,
+                f"label set {label_set_id!r} does not exist",
+                metadata={"name": label_set_id},
+            )
+        return found
+
+    def _draw(self, run: RunRecord, request: pb.CreateLabelSetRequest) -> NewLabelSet:
+        kind = run_kind(run.spec).name
+        task = task_of(kind, request.task)
+        population = Population(self._store, run.id, request.filter, READERS[kind][task])
+        drawn = population.sample(request.sample_size or _DEFAULT_SIZE, request.seed)
+        builder = ItemBuilder(task, self._registry.roles)
+        requests = self._store.run_requests(run.id, [one.sample for one in drawn]) if kind == "pairs" else {}
+        items: list[NewLabelItem] = []
+        total = 0
+        for one in drawn:
+            sample = self._sample(run.id, one.sample)
+            item = builder.build(one, sample, requests.get(one.sample, b""))
+            if item is None:
+                continue
+            item.position = len(items)
+            total += item.ByteSize()
+            if total > MAX_SET_BYTES:
+                raise invalid("sample_size", f"is too large: the items have more than {MAX_SET_BYTES} bytes")
+            items.append(NewLabelItem(item, sample.sample_id, one.model, one.opponent, one.judged))
+        if not items:
+            raise invalid("filter", "selects no judgement of the run that can be labelled for this task")
+        description = pb.LabelSet(
+            id=str(uuid.uuid4()),
+            display_name=request.display_name,
+            run_id=run.id,
+            task=task,
+            item_count=len(items),
+            population_count=population.count,
+            seed=request.seed,
+            filter=request.filter,
+        )
+        return NewLabelSet(description, run.tenant, items, request.request_id)
+
+    def _sample(self, run_id: str, index: int) -> RunSample:
+        found = self._store.list_samples(run_id, after=index - 1, limit=1)
+        return found[0] if found and found[0].index == index else RunSample()

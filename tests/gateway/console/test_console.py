@@ -1,0 +1,250 @@
+"""Who sees the pages of the console, and what their answers permit a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+import pytest
+
+from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge, JudgeShadow
+from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PAUSED, RUN_STATE_PREPARING, RUN_STATE_RUNNING
+from dramaturg.service.settings import SettingsError
+from gateway.console.judges import judge_view
+from tests.dramaturg.report.many import many
+from tests.gateway.console.conftest import EVALUATOR, JUDGES, STRANGER, VIEWER
+from tests.gateway.evaluations.test_judge_comparisons import FAIL, PASS, candidate, sample
+from tests.support.auth import Holder
+from tests.support.console import Consoled, serve_console
+from tests.support.labelling import finished_run
+from tests.support.runs import create, judged
+
+
+def running(console: Consoled, run_id: str = "run-1", tenant: str = "research") -> None:
+    create(console.store, run_id, samples=3, tenant=tenant)
+    console.store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+
+
+class Browserless:
+    """A client that keeps cookies and sends what a browser sends."""
+
+    def __init__(self, console: Consoled) -> None:
+        self._url = console.url
+        self._session = aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def get(self, path: str, **headers: str) -> aiohttp.ClientResponse:
+        return await self._request("GET", path, {}, headers)
+
+    async def post(
+        self, path: str, fields: Mapping[str, str] | None = None, **headers: str
+    ) -> aiohttp.ClientResponse:
+        return await self._request("POST", path, fields or {}, {"Origin": self._url, **headers})
+
+    async def sign_in(self, who: Holder) -> aiohttp.ClientResponse:
+        return await self.post("/console/sign-in", {"token": who.token})
+
+    async def _request(
+        self, method: str, path: str, fields: Mapping[str, str], headers: Mapping[str, str]
+    ) -> aiohttp.ClientResponse:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        address = self._url + path
+        response = await self._session.request(
+            method, address, data=fields or None, headers=named, allow_redirects=False
+        )
+        await response.read()
+        return response
+
+
+async def test_pages_ask_for_a_token_and_return_to_the_page(guarded: Consoled) -> None:
+    running(guarded)
+    async with Browserless(guarded) as visitor:
+        asked = await visitor.get("/console/runs/run-1")
+        assert (asked.status, asked.headers["Location"]) == (303, "/console/sign-in?next=/console/runs/run-1")
+        refused = await visitor.post("/console/sign-in", {"token": "wrong"})
+        assert refused.status == 401
+        assert not refused.cookies
+        entered = await visitor.post(
+            "/console/sign-in", {"token": EVALUATOR.token, "next": "/console/runs/run-1"}
+        )
+        assert (entered.status, entered.headers["Location"]) == (303, "/console/runs/run-1")
+        cookie = entered.headers["Set-Cookie"]
+        assert {"HttpOnly", "SameSite=Strict", "Path=/console/"} <= set(cookie.split("; "))
+        assert EVALUATOR.token not in cookie
+        assert (await visitor.get("/console/runs/run-1")).status == 200
+        await visitor.post("/console/sign-out")
+        assert (await visitor.get("/console/")).status == 303
+
+
+@pytest.mark.parametrize(
+    "next_page", ["//evil.example/", "https://evil.example", "/console/\\evil", "/other"]
+)
+async def test_a_sign_in_returns_to_pages_of_the_console_alone(guarded: Consoled, next_page: str) -> None:
+    async with Browserless(guarded) as visitor:
+        entered = await visitor.post("/console/sign-in", {"token": VIEWER.token, "next": next_page})
+        assert entered.headers["Location"] == "/console/"
+
+
+async def test_runs_of_another_tenant_do_not_exist(guarded: Consoled) -> None:
+    running(guarded)
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(STRANGER)
+        assert (await visitor.get("/console/runs/run-1")).status == 404
+        assert "run-1" not in await (await visitor.get("/console/")).text()
+        assert (await visitor.post("/console/runs/run-1/pause")).status == 404
+        assert (await visitor.get("/console/runs/run-1/report")).status == 404
+
+
+async def test_a_viewer_reads_and_changes_nothing(guarded: Consoled) -> None:
+    running(guarded)
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        shown = await (await visitor.get("/console/runs/run-1")).text()
+        assert "a run" in shown
+        assert "/pause" not in shown
+        refused = await visitor.post("/console/runs/run-1/pause")
+        assert refused.status == 403
+        assert "may not call" in await refused.text()
+    run = guarded.store.get_run("run-1")
+    assert run is not None
+    assert run.state == RUN_STATE_RUNNING
+
+
+async def test_who_may_write_changes_the_state(guarded: Consoled) -> None:
+    running(guarded)
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(EVALUATOR)
+        assert "/console/runs/run-1/pause" in await (await visitor.get("/console/runs/run-1")).text()
+        assert (await visitor.post("/console/runs/run-1/pause")).status == 303
+        run = guarded.store.get_run("run-1")
+        assert run is not None
+        assert run.state == RUN_STATE_PAUSED
+        shown = await (await visitor.get("/console/runs/run-1/part")).text()
+        assert "/console/runs/run-1/resume" in shown
+        assert "/console/runs/run-1/pause" not in shown
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": ""},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+async def test_forms_of_other_pages_are_refused(guarded: Consoled, headers: Mapping[str, str]) -> None:
+    running(guarded)
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(EVALUATOR)
+        assert (await visitor.post("/console/runs/run-1/cancel", None, **headers)).status == 403
+        assert (await visitor.post("/console/sign-in", {"token": VIEWER.token}, **headers)).status == 403
+    run = guarded.store.get_run("run-1")
+    assert run is not None
+    assert run.state == RUN_STATE_RUNNING
+
+
+async def test_every_answer_has_a_strict_policy(console: Consoled) -> None:
+    running(console, tenant="")
+    async with Browserless(console) as visitor:
+        paths = ("", "runs/run-1", "runs/run-1/part", "judges", "nothing", "runs/none", "console.js")
+        for path in paths:
+            answer = await visitor.get(f"/console/{path}")
+            policy = answer.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert answer.headers["Referrer-Policy"] == "same-origin"
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert "no-" in answer.headers["Cache-Control"]
+
+
+async def test_the_report_is_apart_from_the_console(console: Consoled) -> None:
+    running(console, tenant="")
+    console.store.take_samples("run-1", [0], "e")
+    console.store.finish_samples("run-1", 1, [judged(0, {"writer": [True]})])
+    async with Browserless(console) as visitor:
+        answer = await visitor.get("/console/runs/run-1/report")
+        assert answer.status == 200
+        policy = answer.headers["Content-Security-Policy"]
+        assert "sandbox allow-scripts;" in policy
+        assert "allow-same-origin" not in policy
+        assert "writer" in await answer.text()
+
+
+async def test_without_sign_in_a_foreign_name_of_this_machine_is_refused(console: Consoled) -> None:
+    async with Browserless(console) as visitor:
+        assert (await visitor.get("/console/")).status == 200
+        assert (await visitor.get("/console/", Host="rebound.example")).status == 421
+
+
+async def test_without_authentication_it_is_served_on_loopback_alone(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"gateway\.console needs authentication"):
+        async with serve_console(tmp_path, JUDGES, host="0.0.0.0"):
+            pass
+
+
+async def test_a_form_has_at_most_a_megabyte(guarded: Consoled) -> None:
+    async with Browserless(guarded) as visitor:
+        assert (await visitor.post("/console/sign-in", {"token": "x" * 2_000_000})).status == 413
+
+
+async def test_the_first_page_is_that_of_runs(console: Consoled) -> None:
+    async with Browserless(console) as visitor:
+        answer = await visitor.get("/")
+        assert (answer.status, answer.headers["Location"]) == (303, "/console/")
+
+
+async def test_an_unknown_state_is_refused_by_name(console: Consoled) -> None:
+    async with Browserless(console) as visitor:
+        answer = await visitor.get("/console/?state=odd")
+        assert answer.status == 400
+        assert "no state of a run" in await answer.text()
+
+
+async def test_shadows_are_listed_and_their_agreement_is_shown(served: Consoled) -> None:
+    finished_run(
+        served.store,
+        [sample(0, "t0", candidate("x", PASS, FAIL)), sample(1, "t1", candidate("y", FAIL, FAIL))],
+    )
+    async with Browserless(served) as visitor:
+        assert "/console/runs/run/shadows" in await (await visitor.get("/console/runs/run")).text()
+        shown = await (await visitor.get("/console/runs/run/shadows")).text()
+        assert "50.0%" in shown
+        assert "adequacy" in shown
+    judge = judge_view(Judge(name="b", role="critic", shadow=JudgeShadow(of="a", model="small")))
+    assert judge.shadow_of == "a with small"
+
+
+async def test_a_run_without_shadows_says_so(served: Consoled) -> None:
+    finished_run(served.store, many("scripts", 2))
+    async with Browserless(served) as visitor:
+        assert "has a shadow" in await (await visitor.get("/console/runs/run/shadows")).text()
+
+
+async def test_labelling_is_for_who_may_write(guarded: Consoled) -> None:
+    finished_run(guarded.store, many("scripts", 2), tenant="research")
+    async with Browserless(guarded) as visitor:
+        await visitor.sign_in(VIEWER)
+        assert "Label a sample" not in await (await visitor.get("/console/runs/run")).text()
+        assert (await visitor.post("/console/labels", {"run": "run"})).status == 403
+        await visitor.sign_in(EVALUATOR)
+        created = await visitor.post("/console/labels", {"run": "run", "sample_size": "2"})
+        assert created.status == 303
+        address = created.headers["Location"]
+        await visitor.post(f"{address}/queue", {"annotator": "ann", "position": "0", "label": "PASS"})
+        await visitor.sign_in(STRANGER)
+        for path in (address, f"{address}/queue?annotator=a", f"{address}/labels.csv"):
+            assert (await visitor.get(path)).status == 404
+        await visitor.sign_in(VIEWER)
+        shown = await (await visitor.get(address)).text()
+        assert "1 of 2" in shown
+        assert "Delete" not in shown

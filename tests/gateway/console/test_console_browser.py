@@ -1,0 +1,136 @@
+"""The console in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    RunBudget,
+)
+from gateway.runs.records import Incident
+from tests.gateway.console.conftest import EVALUATOR, HOSTILE
+from tests.support.browser import AXE, Tab, browser
+from tests.support.console import Consoled
+from tests.support.runs import TIMED_OUT, create, judged, spec
+
+pytestmark = pytest.mark.slow
+
+PAGES = ("", "runs/run-1", "judges")
+
+
+def running(console: Consoled, samples: int = 3, **fields: Any) -> None:
+    create(console.store, "run-1", samples=samples, spec=spec(**fields))
+    console.store.change_state("run-1", RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    finish(console, 0)
+
+
+def finish(console: Consoled, index: int) -> None:
+    console.store.take_samples("run-1", [index], "e")
+    console.store.finish_samples(
+        "run-1", 1, [judged(index, {"writer-a": [True, False], "writer-b": [True, TIMED_OUT]})]
+    )
+
+
+@contextmanager
+def tab(console: Consoled, **options: Any) -> Iterator[Tab]:
+    with browser(**options) as opened:
+        yield Tab(opened.new_page(), console.url)
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
+def test_each_page_opens_without_a_fault(console: Consoled, scheme: str, width: int) -> None:
+    running(console, budget=RunBudget(max_token_count=100))
+    with tab(console, scheme=scheme, width=width) as seen:
+        for path in PAGES:
+            seen.page.goto(f"{console.url}/console/{path}")
+            assert seen.page.inner_text("h1")
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+            if AXE.is_file():
+                assert not seen.serious_faults(), path
+        assert not seen.faults
+
+
+def test_progress_moves_without_a_reload(console: Consoled) -> None:
+    running(console)
+    with tab(console) as seen:
+        seen.page.goto(f"{console.url}/console/runs/run-1")
+        seen.page.evaluate("window.same = true")
+        seen.page.focus("#action-pause")
+        assert seen.page.inner_text("#samples") == "1 of 3 samples"
+        finish(console, 1)
+        seen.until("document.getElementById('samples').textContent === '2 of 3 samples'")
+        assert seen.page.evaluate("window.same && document.activeElement.id") == "action-pause"
+        assert not seen.faults
+
+
+def test_the_state_is_changed_by_keyboard(console: Consoled) -> None:
+    running(console)
+    with tab(console) as seen:
+        seen.page.goto(f"{console.url}/console/")
+        seen.page.focus("#run-run-1")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_url("**/runs/run-1")
+        seen.page.focus("#action-pause")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector("#action-resume")
+        seen.page.on("dialog", lambda dialog: dialog.accept())
+        seen.page.focus("#action-cancel")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector(".badge.cancelled")
+        assert seen.page.locator(".actions").count() == 0
+        assert not seen.faults
+
+
+def test_failures_and_budget_are_stated_in_words(console: Consoled) -> None:
+    running(console, budget=RunBudget(max_token_count=100))
+    console.store.report_incident("run-1", 1, Incident("the provider 'openai' refused the key", 3, 5.0, None))
+    with tab(console) as seen:
+        seen.page.goto(f"{console.url}/console/runs/run-1")
+        assert "the provider 'openai' refused the key" in seen.page.inner_text("#hindrance")
+        assert "10 of 100" in seen.page.inner_text("main")
+
+
+def test_the_report_opens_and_filters_while_the_run_goes_on(console: Consoled) -> None:
+    running(console)
+    with tab(console) as seen:
+        seen.page.goto(f"{console.url}/console/runs/run-1")
+        seen.page.get_by_role("link", name="Report").press("Enter")
+        seen.until("document.getElementById('status')?.textContent === '1 samples'")
+        seen.page.goto(seen.page.url + "#sample=0")
+        seen.page.wait_for_selector("details.sample[open] .verdicts")
+        assert not seen.faults
+
+
+def test_hostile_text_is_shown_as_text(console: Consoled) -> None:
+    running(console, display_name=HOSTILE)
+    with tab(console) as seen:
+        for path in ("", "runs/run-1"):
+            seen.page.goto(f"{console.url}/console/{path}")
+            shown = seen.page.inner_text("main")
+            assert "<b id=injected>soup</b> [U+202E]marks[U+202C] [U+001B][31m" in shown
+            assert seen.page.locator("#injected, main script").count() == 0
+            assert seen.page.title() != "broken"
+        assert not seen.faults
+
+
+def test_a_visitor_signs_in_and_out(guarded: Consoled) -> None:
+    with tab(guarded) as seen:
+        seen.page.goto(f"{guarded.url}/console/judges")
+        seen.page.fill("input[name=token]", EVALUATOR.token)
+        if AXE.is_file():
+            assert not seen.serious_faults()
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_url("**/console/judges")
+        assert "evaluator@research" in seen.page.inner_text("header")
+        assert EVALUATOR.token not in seen.page.evaluate(
+            "document.cookie + document.documentElement.outerHTML"
+        )
+        seen.page.get_by_role("button", name="Sign out").press("Enter")
+        seen.page.wait_for_url("**/sign-in")
+        assert not seen.faults

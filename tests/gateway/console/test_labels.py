@@ -1,0 +1,178 @@
+"""Labelling and the form of evaluations in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.console.labels import choice_keys
+from tests.dramaturg.report.many import many
+from tests.dramaturg.report.test_page_browser import hostile
+from tests.gateway.console.conftest import HOSTILE
+from tests.support.browser import AXE, Tab, browser
+from tests.support.console import Consoled
+from tests.support.labelling import finished_run
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def tab(console: Consoled, **options: Any) -> Iterator[Tab]:
+    with browser(**options) as opened:
+        yield Tab(opened.new_page(), console.url)
+
+
+def create_set(console: Consoled, seen: Tab, items: int, run: str = "run") -> str:
+    """Creates a label set by the form; returns its address."""
+    seen.page.goto(f"{console.url}/console/labels/new?run={run}")
+    seen.page.fill("#field-name", "pilot")
+    seen.page.fill("input[name=sample_size]", str(items))
+    seen.page.focus("#create")
+    seen.page.keyboard.press("Enter")
+    seen.page.wait_for_selector("#start, [role=alert]")
+    assert not seen.page.locator("[role=alert]").count(), seen.page.inner_text("main")
+    return seen.page.url
+
+
+def label(seen: Tab, address: str, annotator: str, keys: str) -> None:
+    """Labels items by keyboard alone, from the page of the set."""
+    seen.page.goto(address)
+    seen.page.focus("input[name=annotator]")
+    seen.page.keyboard.type(annotator)
+    seen.page.keyboard.press("Enter")
+    for place, key in enumerate(keys, start=1):
+        seen.page.locator("h1", has_text=f"Item {place} of").wait_for()
+        seen.page.wait_for_load_state()
+        seen.page.keyboard.press(key)
+    seen.page.wait_for_selector("#finished")
+
+
+def test_two_annotators_label_by_keyboard_and_see_kappa(served: Consoled) -> None:
+    finished_run(served.store, many("scripts", 10))
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/runs/run")
+        seen.page.get_by_role("link", name="Label a sample").press("Enter")
+        seen.page.wait_for_url("**/labels/new?run=run")
+        address = create_set(served, seen, 4)
+        label(seen, address, "ann", "ppff")
+        label(seen, address, "bob", "ppfp")
+        seen.page.goto(address)
+        # Observed 3/4; by chance (1/2)(3/4) + (1/2)(1/4) = 1/2.
+        assert "ann and bob: 0.50" in seen.page.inner_text("#agreement tbody tr >> nth=0")
+        with seen.page.expect_download() as download:
+            seen.page.get_by_role("link", name="labels.csv").press("Enter")
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert [row["label"] for row in rows if row["annotator"] == "bob"] == ["PASS", "PASS", "FAIL", "PASS"]
+        assert not seen.faults
+
+
+def test_agreement_moves_while_another_annotator_labels(served: Consoled) -> None:
+    finished_run(served.store, many("scripts", 10))
+    with browser() as opened:
+        mine, other = (Tab(opened.new_page(), served.url) for _ in range(2))
+        address = create_set(served, mine, 2)
+        label(mine, address, "ann", "pf")
+        mine.page.goto(address)
+        assert mine.page.locator("#agreement").count() == 0
+        label(other, address, "bob", "pf")
+        mine.until("document.getElementById('agreement')?.textContent.includes('ann and bob: 1.00')")
+        assert not mine.faults + other.faults
+
+
+def test_labels_are_changed_and_withdrawn(served: Consoled) -> None:
+    finished_run(served.store, many("dialogue", 4))
+    with tab(served) as seen:
+        address = create_set(served, seen, 3)
+        label(seen, address, "ann", "105")
+        seen.page.goto(f"{address}/queue?annotator=ann&at=1")
+        assert seen.page.inner_text("button[aria-pressed=true]").split() == ["0", "10"]
+        seen.page.keyboard.press("ArrowLeft")
+        seen.page.locator("h1", has_text="Item 1 of").wait_for()
+        seen.page.keyboard.press("7")
+        seen.page.wait_for_selector("#finished")
+        seen.page.goto(f"{address}/queue?annotator=ann&at=0")
+        assert seen.page.inner_text("button[aria-pressed=true]").split() == ["7", "7"]
+        seen.page.fill("input[name=note]", "p1: typing presses no key")
+        assert "at=0" in seen.page.url
+        seen.page.get_by_role("button", name="Withdraw").press("Enter")
+        seen.page.locator("h1", has_text="Item 1 of").wait_for()
+        assert not seen.faults
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_pages_of_labels_open_without_a_fault(served: Consoled, scheme: str, width: int) -> None:
+    finished_run(served.store, many("pair", 4))
+    with tab(served, scheme=scheme, width=width) as seen:
+        address = create_set(served, seen, 2)
+        label(seen, address, "ann", "13")
+        label(seen, address, "bob", "12")
+        base = f"{served.url}/console/"
+        queue = f"{address}/queue?annotator=cid"
+        runs = f"{base}runs/run"
+        shadows = f"{runs}/shadows"
+        new = f"{base}labels/new?run=run"
+        for page in (runs, shadows, f"{base}labels", new, address, queue, f"{base}evaluate/pair"):
+            seen.page.goto(page)
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width, page
+            if AXE.is_file():
+                assert not seen.serious_faults(), page
+        assert not seen.faults
+
+
+@pytest.mark.parametrize("kind", ["scripts", "dialogue"])
+def test_hostile_texts_are_labelled_as_text(served: Consoled, kind: str) -> None:
+    finished_run(served.store, [hostile(kind)])
+    with tab(served) as seen:
+        address = create_set(served, seen, 1)
+        seen.page.goto(f"{address}/queue?annotator=%3Cb%20id%3Dinjected%3E")
+        shown = seen.page.inner_text("main")
+        assert "<b id=injected>soup</b> [U+202E]marks[U+202C]" in shown
+        assert seen.page.locator("#injected, main script, img").count() == 0
+        assert not seen.faults
+
+
+def test_a_pasted_text_is_judged_with_reasons(served: Consoled) -> None:
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/evaluate")
+        seen.page.get_by_role("link", name="Text with a rubric").press("Enter")
+        seen.page.wait_for_url("**/evaluate/rubric")
+        seen.page.fill("#field-goal", "Where is my order?")
+        seen.page.fill("#field-text", f"Line one.\nIt ships {HOSTILE}")
+        seen.page.fill("#field-criteria", "polite: It greets the customer.")
+        seen.page.focus("#evaluate")
+        seen.page.keyboard.press("Enter")
+        seen.page.wait_for_selector("#result")
+        shown = seen.page.inner_text("section")
+        assert "FAIL" in shown
+        assert "Not </td><script>" in shown
+        assert seen.page.input_value("#field-text") == f"Line one.\nIt ships {HOSTILE}"
+        assert seen.page.evaluate("document.activeElement.id") == "result"
+        assert seen.page.locator("#injected, main script").count() == 0
+        assert not seen.faults
+
+
+def test_what_a_judge_cannot_read_is_said_above_the_form(served: Consoled) -> None:
+    with tab(served) as seen:
+        seen.page.goto(f"{served.url}/console/evaluate/rubric")
+        seen.page.fill("#field-goal", "Where is my order?")
+        seen.page.fill("#field-text", "Tomorrow.")
+        seen.page.fill("#field-criteria", "Not an id: at all")
+        seen.page.click("#evaluate")
+        seen.page.wait_for_selector("[role=alert]")
+        assert "criteria[0].id" in seen.page.inner_text("[role=alert]")
+        assert seen.page.input_value("#field-criteria") == "Not an id: at all"
+
+
+def test_every_choice_has_a_key_of_its_own() -> None:
+    assert choice_keys(["PASS", "FAIL"]) == [("p", "PASS"), ("f", "FAIL")]
+    assert choice_keys(["first", "tie", "second"])[1] == ("2", "tie")
+    many_keys = choice_keys([str(value) for value in range(1, 37)])
+    assert many_keys[9] == ("0", "10")
+    assert len({key for key, _ in many_keys}) == 36

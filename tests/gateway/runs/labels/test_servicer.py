@@ -1,0 +1,241 @@
+"""LabelService over real gRPC, on a real store, with AlignmentService."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL
+from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from dramaturg.api.evaluation.v1 import label_service_pb2_grpc
+from dramaturg.api.evaluation.v1.run_service_pb2 import ResultFilter
+from dramaturg.service.errors import ServiceError, from_rpc_error
+from dramaturg.testing import serve
+from gateway.runs.store import RunStore
+from gateway.settings import JudgeEntry
+from services.alignment.app import App as AlignmentApp
+from tests.dramaturg.report.many import many
+from tests.dramaturg.report.samples import sample
+from tests.support.auth import Holder, channel_of, holder
+from tests.support.console import serve_console
+from tests.support.labelling import KINDS, finished_run
+
+EVALUATOR, VIEWER = holder("research", "evaluator"), holder("research", "viewer")
+STRANGER = holder("elsewhere", "evaluator")
+
+
+@dataclass
+class Labelling:
+    store: RunStore
+    target: str
+    stub: label_service_pb2_grpc.LabelServiceAsyncStub
+
+    async def create(self, **fields: Any) -> pb.LabelSet:
+        response = await self.stub.CreateLabelSet(pb.CreateLabelSetRequest(run_id="run", **fields))
+        return response.label_set
+
+    async def items(self, label_set: pb.LabelSet, **fields: Any) -> list[pb.LabelItem]:
+        request = pb.ListLabelItemsRequest(label_set_id=label_set.id, page_size=1000, **fields)
+        return list((await self.stub.ListLabelItems(request)).items)
+
+    async def write(self, label_set: pb.LabelSet, annotator: str, position: int, label: str) -> None:
+        request = pb.WriteLabelRequest(
+            label_set_id=label_set.id, annotator=annotator, position=position, label=label
+        )
+        await self.stub.WriteLabel(request)
+
+    async def progress(self, label_set: pb.LabelSet) -> pb.LabelSet:
+        response = await self.stub.GetLabelSet(pb.GetLabelSetRequest(label_set_id=label_set.id))
+        return response.label_set
+
+    async def export(self, label_set: pb.LabelSet, **fields: Any) -> str:
+        request = pb.ExportLabelsRequest(label_set_id=label_set.id, **fields)
+        return b"".join([piece.chunk async for piece in self.stub.ExportLabels(request)]).decode()
+
+
+@asynccontextmanager
+async def labelling(folder: Path, *holders: Holder, **options: Any) -> AsyncIterator[Labelling]:
+    async with AlignmentApp().open() as contracts, serve(*contracts) as alignment:
+        judges = [JudgeEntry(role="alignment", name="x", target=alignment.target)]
+        async with serve_console(folder, judges, holders, **options) as served:
+            who = holders[0] if holders else None
+            async with channel_of(served.target, folder, who) as channel:
+                yield Labelling(served.store, served.target, label_service_pb2_grpc.LabelServiceStub(channel))
+
+
+async def refused(call: Any) -> ServiceError:
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    return from_rpc_error(raised.value)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+async def test_each_kind_has_items_with_texts_and_choices(tmp_path: Path, kind: str) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many(kind, 20))
+        label_set = await service.create(sample_size=30, seed=3)
+        items = await service.items(label_set)
+        assert label_set.item_count == len(items) <= 30 <= label_set.population_count or kind == "pair"
+        assert [one.position for one in items] == list(range(len(items)))
+        for one in items:
+            assert one.question
+            assert len(one.choices) > 1
+            assert all(text.text or text.steps for text in one.texts)
+        expected = {"scripts": "PASS", "texts": "PASS", "pair": "first", "dialogue": "1"}
+        assert {one.choices[0] for one in items} == {expected[kind]}
+
+
+async def test_equal_seeds_draw_equal_items_in_equal_order(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 20))
+        drawn = [
+            [one.item + one.criterion for one in await service.items(await service.create(seed=seed))]
+            for seed in (1, 1, 2)
+        ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert len(set(drawn[0])) == 100
+
+
+async def test_a_pair_is_shown_with_its_texts_and_source(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("pair", 4))
+        label_set = await service.create()
+        assert label_set.task == pb.LABEL_TASK_PREFERENCE
+        first = (await service.items(label_set))[0]
+        assert [text.title for text in first.texts] == ["Source", "First text", "Second text"]
+        assert first.texts[1].text.startswith("The first summary of ")
+
+
+async def test_criteria_with_a_scale_are_rated(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, [sample("texts")])
+        verdicts = await service.items(await service.create())
+        assert [(one.criterion, list(one.choices)) for one in verdicts] == [("polite", ["PASS", "FAIL"])]
+        ratings = await service.items(await service.create(task=pb.LABEL_TASK_RATING))
+        assert [(one.criterion, list(one.choices)) for one in ratings] == [("clear", list("12345"))]
+        assert "1: Confusing." in ratings[0].question
+
+
+async def test_filters_select_what_is_drawn(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 20))
+        fails = await service.create(
+            sample_size=2000, filter=ResultFilter(outcomes=[OUTCOME_FAIL], measures=["executable"])
+        )
+        assert {one.criterion for one in await service.items(fails)} == {"executable"}
+        whole = await service.create(sample_size=2000)
+        abstentions = await service.create(sample_size=2000, filter=ResultFilter(outcomes=[OUTCOME_ABSTAIN]))
+        seen = {one.item + one.criterion for one in await service.items(whole)}
+        assert not seen & {one.item + one.criterion for one in await service.items(abstentions)}
+        nothing = service.create(filter=ResultFilter(measures=["unknown"]))
+        assert (await refused(nothing)).violations[0][0] == "filter"
+
+
+async def test_annotators_have_queues_of_their_own_and_kappa_is_that_of_alignment(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 20))
+        label_set = await service.create(sample_size=10)
+        given = {"ann": "PPPPPFFFFF", "bob": "PPPPFFFFFP"}
+        names = {"P": "PASS", "F": "FAIL"}
+        for annotator, labels in given.items():
+            for position, letter in enumerate(labels):
+                await service.write(label_set, annotator, position, names[letter])
+        await service.write(label_set, "cid", 4, "PASS")
+        left = await service.items(label_set, annotator="cid", unlabelled_only=True)
+        assert [one.position for one in left] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+        found = await service.progress(label_set)
+        assert [(one.annotator, one.labelled_count) for one in found.annotators] == [
+            ("ann", 10),
+            ("bob", 10),
+            ("cid", 1),
+        ]
+        pairs = {(one.first_annotator, one.second_annotator): one for one in found.agreement[0].pairs}
+        # Both marginals are one half: kappa is (0.8 - 0.5) / 0.5.
+        assert pairs["ann", "bob"].cohen_kappa.value == pytest.approx(0.6)
+        assert not found.agreement_problem
+
+
+async def test_one_annotator_has_no_agreement(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 5))
+        label_set = await service.create()
+        await service.write(label_set, "ann", 0, "PASS")
+        found = await service.progress(label_set)
+        assert not found.agreement
+        assert not found.agreement_problem
+
+
+async def test_labels_are_choices_of_items_that_exist(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("dialogue", 5))
+        label_set = await service.create(sample_size=3)
+        wrong = await refused(service.write(label_set, "ann", 0, "11"))
+        assert wrong.violations[0][0] == "label"
+        assert "10" in wrong.violations[0][1]
+        assert (await refused(service.write(label_set, "ann", 3, "1"))).violations[0][0] == "position"
+        assert (await refused(service.write(label_set, "", 0, "1"))).violations[0][0] == "annotator"
+        await service.write(label_set, "ann", 0, "10")
+        assert (await service.items(label_set, annotator="ann"))[0].label == "10"
+        await service.write(label_set, "ann", 0, "")
+        assert (await service.items(label_set, annotator="ann"))[0].label == ""
+
+
+async def test_a_run_without_such_items_is_refused(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        finished_run(service.store, many("scripts", 2))
+        wrong = await refused(service.create(task=pb.LABEL_TASK_PREFERENCE))
+        assert wrong.violations[0][0] == "task"
+        request = pb.CreateLabelSetRequest(run_id="another")
+        assert (await refused(service.stub.CreateLabelSet(request))).code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_repeated_request_returns_its_set_and_sets_have_a_maximum(tmp_path: Path) -> None:
+    async with labelling(tmp_path, max_label_sets=2) as service:
+        finished_run(service.store, many("scripts", 2))
+        request_id = str(uuid.uuid4())
+        first = await service.create(request_id=request_id)
+        assert (await service.create(request_id=request_id)).id == first.id
+        second = await service.create()
+        error = await refused(service.create())
+        assert error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "2 label sets" in error.message
+        page = await service.stub.ListLabelSets(pb.ListLabelSetsRequest(page_size=1))
+        assert [one.id for one in page.label_sets] == [second.id]
+        rest = await service.stub.ListLabelSets(
+            pb.ListLabelSetsRequest(page_size=1, page_token=page.next_page_token)
+        )
+        assert ([one.id for one in rest.label_sets], rest.next_page_token) == ([first.id], "")
+        await service.stub.DeleteLabelSet(pb.DeleteLabelSetRequest(label_set_id=first.id))
+        assert (await refused(service.progress(first))).code is grpc.StatusCode.NOT_FOUND
+        await service.create()
+
+
+async def test_sets_are_of_a_tenant_and_writing_needs_the_permission(tmp_path: Path) -> None:
+    async with labelling(tmp_path, EVALUATOR, VIEWER, STRANGER) as service:
+        finished_run(service.store, many("scripts", 2), tenant="research")
+        label_set = await service.create()
+        async with channel_of(service.target, tmp_path, STRANGER) as channel:
+            strange = Labelling(
+                service.store, service.target, label_service_pb2_grpc.LabelServiceStub(channel)
+            )
+            for call in (
+                strange.progress(label_set),
+                strange.write(label_set, "a", 0, "PASS"),
+                strange.create(),
+            ):
+                assert (await refused(call)).code is grpc.StatusCode.NOT_FOUND
+        async with channel_of(service.target, tmp_path, VIEWER) as channel:
+            reading = Labelling(
+                service.store, service.target, label_service_pb2_grpc.LabelServiceStub(channel)
+            )
+            assert await reading.items(label_set)
+            denied = await refused(reading.write(label_set, "a", 0, "PASS"))
+            assert denied.code is grpc.StatusCode.PERMISSION_DENIED

@@ -1,0 +1,81 @@
+"""Exports of labels are read by the commands that measure agreement with people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dramaturg.api.evaluation.v1 import label_service_pb2 as pb
+from dramaturg.datasets.spreadsheet import read_table
+from tests.dramaturg.report.many import many
+from tests.gateway.runs.labels.test_servicer import Labelling, labelling
+from tests.support.command_line import dramaturg
+from tests.support.labelling import finished_run
+
+
+async def labelled(service: Labelling, kind: str, labels: dict[str, list[str]]) -> pb.LabelSet:
+    finished_run(service.store, many(kind, 20))
+    label_set = await service.create(sample_size=len(next(iter(labels.values()))))
+    for annotator, given in labels.items():
+        for position, label in enumerate(given):
+            await service.write(label_set, annotator, position, label)
+    return label_set
+
+
+@pytest.mark.slow
+async def test_verdicts_are_read_by_align_labels(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        label_set = await labelled(
+            service, "scripts", {"ann": ["PASS", "FAIL"] * 4, "bob": ["PASS", "PASS", "FAIL", "FAIL"] * 2}
+        )
+        for form, name in ((pb.LABEL_FORMAT_JSONL, "labels.jsonl"), (pb.LABEL_FORMAT_CSV, "labels.csv")):
+            sheet = tmp_path / name
+            sheet.write_text(await service.export(label_set, format=form), encoding="utf-8")
+            assert len(sheet.read_text().splitlines()) == 16 + (form == pb.LABEL_FORMAT_CSV)
+            read = [row for _, row in read_table(sheet)]
+            assert {row["annotator"] for row in read} == {"ann", "bob"}
+            assert {row["label"] for row in read} == {"PASS", "FAIL"}
+        measured = await dramaturg("align", "labels", sheet, "--json", "--resamples", "0")
+        assert measured.code == 0, measured.err
+        assert measured.json["groups"]
+
+
+@pytest.mark.slow
+async def test_preferences_are_read_by_align_preferences(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        label_set = await labelled(service, "pair", {"ann": ["first", "second", "tie", "first", "first"]})
+        sheet = tmp_path / "labels.jsonl"
+        sheet.write_text(await service.export(label_set), encoding="utf-8")
+        rows = [json.loads(line) for line in sheet.read_text().splitlines()]
+        assert all(row["first"] != row["second"] for row in rows)
+        measured = await dramaturg("align", "preferences", sheet, "--json", "--resamples", "0")
+        assert measured.code == 0, measured.err
+
+
+@pytest.mark.slow
+async def test_ratings_stand_beside_those_of_the_judge(tmp_path: Path) -> None:
+    async with labelling(tmp_path) as service:
+        label_set = await labelled(
+            service, "dialogue", {"ann": ["3", "5", "9", "10"], "bob": ["4", "5", "8", "10"]}
+        )
+        sheet = tmp_path / "scores.jsonl"
+        sheet.write_text(await service.export(label_set, sheet=pb.LABEL_SHEET_SCORES), encoding="utf-8")
+        rows = [json.loads(line) for line in sheet.read_text().splitlines()]
+        assert [row["human"] for row in rows] == [3.5, 5.0, 8.5, 10.0]
+        assert all(1 <= row["judge"] <= 10 for row in rows)
+        measured = await dramaturg("align", "scores", sheet, "--json", "--resamples", "0")
+        assert measured.code == 0, measured.err
+
+
+@pytest.mark.parametrize("note", ["=HYPERLINK(1)", 'two\nlines, "quoted"'])
+async def test_a_cell_of_csv_is_no_formula(tmp_path: Path, note: str) -> None:
+    async with labelling(tmp_path) as service:
+        label_set = await labelled(service, "scripts", {"ann": ["PASS"]})
+        await service.stub.WriteLabel(
+            pb.WriteLabelRequest(label_set_id=label_set.id, annotator="=x", label="PASS", note=note)
+        )
+        text = await service.export(label_set, format=pb.LABEL_FORMAT_CSV)
+        assert ",=" not in text
+        assert "'=x" in text

@@ -1,0 +1,54 @@
+"""Finished runs of every kind that people can label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dramaturg.api.common.v1.provenance_pb2 import Usage
+from dramaturg.api.evaluation.v1.pairs_pb2 import ComparedText, EvaluatePairsRequest
+from dramaturg.api.evaluation.v1.run_pb2 import (
+    RUN_STATE_PREPARING,
+    RUN_STATE_RUNNING,
+    RUN_STATE_SUCCEEDED,
+    Dataset,
+    DatasetManifest,
+    RunSample,
+    RunSpec,
+)
+from dramaturg.results.rows import flatten
+from gateway.runs.records import NewRun, NewSample, SampleOutcome
+from gateway.runs.store import RunStore
+
+KINDS = {"scripts": "scripts", "texts": "texts", "pair": "pairs", "dialogue": "dialogues"}
+"""The kind of a run by the member of ``RunSample.result``."""
+
+
+def finished_run(
+    store: RunStore, samples: Iterable[RunSample], run_id: str = "run", tenant: str = ""
+) -> None:
+    """Makes a run of samples with results, which has succeeded."""
+    listed = list(samples)
+    result = listed[0].WhichOneof("result") or ""
+    options: Any = {KINDS[result]: {}}
+    spec = RunSpec(dataset=Dataset(content=b""), display_name="a run", **options)
+    store.create_run(NewRun(id=run_id, tenant=tenant, spec=spec))
+    rows = [
+        NewSample(one.index, one.index + 1, one.sample_id, dict(one.tags), _request(one)) for one in listed
+    ]
+    store.add_samples(run_id, rows)
+    store.set_manifest(run_id, DatasetManifest(sha256="x"))
+    store.change_state(run_id, RUN_STATE_RUNNING, expected=[RUN_STATE_PREPARING])
+    store.take_samples(run_id, [one.index for one in listed], "e")
+    store.finish_samples(run_id, 1, [SampleOutcome(one, flatten(one), Usage()) for one in listed])
+    store.change_state(run_id, RUN_STATE_SUCCEEDED, expected=[RUN_STATE_RUNNING])
+
+
+def _request(sample: RunSample) -> bytes:
+    pair = EvaluatePairsRequest(
+        id=sample.pair.id,
+        source=f"The article {sample.index}.",
+        first=ComparedText(text=f"The first summary of {sample.index}."),
+        second=ComparedText(text=f"The second summary of {sample.index}."),
+    )
+    return pair.SerializeToString()
