@@ -13,16 +13,20 @@ import sqlalchemy as sa
 from dramaturg.api.evaluation.v1 import (
     dataset_service_pb2,
     dataset_service_pb2_grpc,
+    label_service_pb2,
+    label_service_pb2_grpc,
     run_service_pb2,
     run_service_pb2_grpc,
 )
 from dramaturg.service.contract import Contract
 from dramaturg.service.settings import SettingsError
+from dramaturg.service.threads import TenantThreads
 from gateway.evaluations.dispatch import Evaluations
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.quotas.gate import Quotas
 from gateway.runs.engine.engine import RunEngine
 from gateway.runs.estimator import Estimator
+from gateway.runs.labels.servicer import LabelServicer
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.service.datasets import DatasetServicer
 from gateway.runs.service.preflight import Preflight
@@ -56,6 +60,7 @@ async def serve_runs(
     async def waits() -> Sequence[str]:
         return await evaluations.context.directory.model_waits(evaluations.registry.all())
 
+    threads = TenantThreads()
     servicer = RunServicer(
         store,
         engine,
@@ -64,14 +69,18 @@ async def serve_runs(
         notifier,
         preflight,
         waits,
-        evaluations.threads,
+        threads,
+        evaluations.processes,
     )
     uploads = DatasetServicer(
         store,
-        evaluations.threads,
+        threads,
         max_bytes=settings.max_upload_bytes,
         expiry_seconds=settings.upload_expiry_seconds,
         quota=quotas.dataset_bytes,
+    )
+    label_sets = LabelServicer(
+        store, evaluations.registry, threads, evaluations.processes, max_label_sets=settings.max_label_sets
     )
     try:
         async with AsyncExitStack() as stack:
@@ -101,11 +110,22 @@ async def serve_runs(
                 version=version("dramaturg"),
                 description="Keeps datasets for runs.",
             )
+            label_contract = Contract.make(
+                label_service_pb2.DESCRIPTOR.services_by_name["LabelService"],
+                label_service_pb2_grpc.add_LabelServiceServicer_to_server,
+                label_sets,
+                name="gateway",
+                version=version("dramaturg"),
+                description="Keeps labels of people.",
+            )
             yield [
                 replace(contract, unlimited=frozenset({"WatchRun", "ExportResults", "GetReport"})),
                 dataset_contract,
+                replace(label_contract, unlimited=frozenset({"ExportLabels"})),
             ]
     finally:
         servicer.close()
         uploads.close()
+        label_sets.close()
+        threads.close()
         store.close()

@@ -134,16 +134,6 @@ class DatasetAccess:
         return resolved
 
 
-@dataclass(frozen=True)
-class ProcessLimits:
-    """The limits of a process that reads a dataset."""
-
-    memory_bytes: int
-    """The memory that it may take besides its code."""
-    node_credentials: bool = False
-    """Whether it may ask the metadata address of the node for credentials."""
-
-
 def _folder(prefix: str) -> str:
     """A prefix that ends at a part of a name: "s3://data/a" does not cover "s3://data/ab"."""
     return prefix if prefix.endswith("/") else f"{prefix}/"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +25,14 @@ from dramaturg.judge.prompts import CHARACTERS_PER_TOKEN
 from dramaturg.judge.protocols import CALLS_MODELS
 from dramaturg.judge.usage import total_usage
 from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.fair_semaphore import FairSemaphore
 from gateway.evaluations.estimates import PlannedCalls
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
-from gateway.fair_semaphore import FairSemaphore
 from gateway.judges.registry import Judge
-from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
-from gateway.runs.dataset_process import DatasetProcessError, sample_reader
+from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_process import sample_reader
 from gateway.runs.datasets import check_dataset
 from gateway.runs.engine.policy import concurrent_samples
 from gateway.runs.service.validation import check_spec
@@ -43,6 +44,7 @@ PLANNED_ROWS = 1000
 """The first valid rows that are planned; the calls of all rows are in proportion."""
 _CONCURRENT_READS = 2
 _MILLION = 1_000_000
+_CallKey = tuple[Judge, str, str | None]
 
 
 @dataclass
@@ -52,11 +54,11 @@ class _Rows:
     valid: int = 0
     invalid: int = 0
     planned: int = 0
-    is_planned: bool = True
-    """Whether the calls of rows do not depend on answers of models."""
-    calls: Counter[tuple[Judge, str, str]] = field(default_factory=Counter)
+    calls: Counter[_CallKey] = field(default_factory=Counter)
     """The number of calls by judge, model and prompt."""
-    characters: Counter[tuple[Judge, str, str]] = field(default_factory=Counter)
+    characters: Counter[_CallKey] = field(default_factory=Counter)
+    assumptions: dict[str, None] = field(default_factory=dict)
+    """What the numbers of calls suppose, in order."""
     first: list[bytes] = field(default_factory=list)
     """The rows of a pilot."""
     error: tuple[int, ServiceError] | None = None
@@ -133,7 +135,7 @@ class Estimator:
                         request: Any = kind.request_type.FromString(sample.request)
                         kind.apply_spec(request, spec)
                         self._plan(rows, sample.line, request, spec)
-        except (DatasetError, DatasetProcessError) as error:
+        except (DatasetError, ProcessDiedError) as error:
             raise invalid("spec.dataset", f"cannot be read: {error}") from error
         return rows
 
@@ -144,20 +146,14 @@ class Estimator:
             rows.error = rows.error or (line, error)
             return
         rows.planned += 1
-        if calls is None:
-            rows.is_planned = False
-            return
         for one in calls:
             key = one.judge, one.model, one.prompt
             rows.calls[key] += one.call_count
             rows.characters[key] += one.characters
+            if one.assumption:
+                rows.assumptions[one.assumption] = None
 
     async def _add_plan(self, response: EstimateRunResponse, rows: _Rows) -> None:
-        if not rows.is_planned:
-            response.unknown.append(
-                "the calls of this kind depend on the answers of models: a pilot measures them"
-            )
-            return
         share = rows.valid / rows.planned
         found: dict[tuple[Judge, str], list[PlannedCalls]] = defaultdict(list)
         for (judge, model, prompt), count in rows.calls.items():
@@ -182,6 +178,7 @@ class Estimator:
         ]
         if priced:
             response.cost_usd = sum(priced)
+        response.unknown.extend(rows.assumptions)
         response.unknown.append(
             "the tokens received, their cost and the duration are not known: a pilot measures them"
         )
@@ -205,10 +202,9 @@ class Estimator:
         count = sum(one.call_count for one in calls)
         estimate = ModelEstimate(role=judge.role.name, judge=judge.name, call_count=round(count * share))
         lengths = identity.prompt_token_counts
-        longest = max(lengths.values(), default=0)
-        if longest:
+        if lengths:
             tokens = sum(
-                one.call_count * lengths.get(one.prompt, longest) + one.characters / CHARACTERS_PER_TOKEN
+                one.call_count * _prompt_tokens(one.prompt, lengths) + one.characters / CHARACTERS_PER_TOKEN
                 for one in calls
             )
             estimate.prompt_token_count = round(tokens * share)
@@ -288,6 +284,13 @@ class Estimator:
         ):
             if number:
                 response.unknown.append(what.format(number, calls))
+
+
+def _prompt_tokens(prompt: str | None, lengths: Mapping[str, int]) -> int:
+    """The tokens of a prompt; of the longest one where it is not known by name."""
+    if prompt is None:
+        return 0
+    return lengths[prompt] if prompt in lengths else max(lengths.values())
 
 
 def _exceeded(spec: RunSpec, response: EstimateRunResponse) -> list[str]:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import JudgeRegistration
+from dramaturg.api.evaluation.v1.label_service_pb2 import LabelItem, LabelSet
 from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_PREPARING,
@@ -69,6 +70,53 @@ class DatasetRecord(NewDataset):
     is_ready: bool
     """Whether the content is complete and has the SHA-256."""
     create_time: datetime
+    update_time: datetime
+
+
+@dataclass(frozen=True)
+class NewLabelItem:
+    """An item to label, with what its annotators do not see."""
+
+    item: LabelItem
+    sample_id: str
+    model: str
+    opponent: str
+    """The model of the second text of a preference. Empty: none."""
+    judged: float | None
+    """The value that the judge gave. None: it abstained."""
+
+
+@dataclass(frozen=True)
+class NewLabelSet:
+    """A label set to create."""
+
+    description: LabelSet
+    """Without time, progress and agreement."""
+    tenant: str
+    items: Sequence[NewLabelItem]
+    """In the order in which they are labelled."""
+    request_id: str = ""
+    """Makes the creation idempotent within the tenant. Empty: it is not."""
+
+
+@dataclass(frozen=True)
+class LabelSetRecord:
+    """A stored label set."""
+
+    number: int
+    """Numbers are ascending by the time of creation."""
+    description: LabelSet
+    """Without progress and agreement."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """The label that an annotator gave to an item."""
+
+    position: int
+    annotator: str
+    label: str
+    note: str
     update_time: datetime
 
 

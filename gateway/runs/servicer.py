@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -16,19 +16,19 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     RUN_STATE_PAUSED,
     RUN_STATE_RUNNING,
 )
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
-from dramaturg.report.groupings import GroupingFinder
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import invalid
-from gateway.evaluations.kinds import SUMMARIES
-from gateway.evaluations.summary import Statistics, Summarizer
+from dramaturg.service.threads import TenantThreads
+from gateway.evaluations.statistics import call_service
 from gateway.judges.registry import Registry
+from gateway.processes.pool import ProcessPool, no_answer
 from gateway.runs.datasets import DatasetAccess, check_dataset
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.service import results
 from gateway.runs.service.changes import Engine, RunChanges
-from gateway.runs.service.comparison import compare_runs
+from gateway.runs.service.comparison import compare_runs, measure_judge_agreement
 from gateway.runs.service.event_stream import Waits, watch
 from gateway.runs.service.lookup import RunLookup
 from gateway.runs.service.pages import RunPages
@@ -38,7 +38,6 @@ from gateway.runs.service.validation import check_spec
 from gateway.runs.store.base import RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import ready_dataset
-from gateway.threads import TenantThreads
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -55,6 +54,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         preflight: Checks runs before they are created. None: they are not checked.
         waits: Returns the rate limits that model calls wait for. None: streams do not tell them.
         threads: The threads of long calls. None: new ones.
+        processes: The processes that read whole runs. None: threads do.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         preflight: Preflight | None = None,
         waits: Waits | None = None,
         threads: TenantThreads | None = None,
+        processes: ProcessPool | None = None,
     ) -> None:
         self._store = store
         self._registry = registry
@@ -74,8 +75,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         self._preflight = preflight
         self._waits = waits
         self._notifier = notifier or ChangeNotifier()
-        self._threads = threads or TenantThreads()
-        self._caller = ServiceCaller(self._threads)
+        self._processes = processes or ProcessPool(0)
+        self._caller = ServiceCaller(threads or TenantThreads())
         self._lookup = RunLookup(store, self._caller)
         self._pages = RunPages(store, self._caller)
         self._reports = ReportCache()
@@ -85,8 +86,8 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         """Ends the threads of store calls."""
         self._caller.close()
 
-    def _statistics(self, tenant: str) -> Statistics:
-        return Statistics(self._registry, self._threads, tenant)
+    async def _answer(self, question: bytes) -> bytes:
+        return await call_service(self._registry, question)
 
     async def CreateRun(self, request: pb.CreateRunRequest, context: ServicerContext) -> pb.CreateRunResponse:
         check_spec(request.spec, self._registry)
@@ -170,33 +171,47 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
     ) -> pb.GetSummaryResponse:
         """Summarises the finished samples."""
         run = await self._find(request.run_id, context)
-        summary = await self._summary(run, request.options)
-        return pb.GetSummaryResponse(summary=summary, final=run.state not in ACTIVE)
+        found = await self._processes.result(
+            run.tenant, self._answer, results.summarize, run.id, request.options, self._store
+        )
+        return pb.GetSummaryResponse(summary=Summary.FromString(found), final=run.state not in ACTIVE)
 
     async def CompareRuns(
         self, request: pb.CompareRunsRequest, context: ServicerContext
     ) -> pb.CompareRunsResponse:
         """Compares runs of the caller's tenant."""
-        if len(set(request.run_ids)) < len(request.run_ids):
-            raise invalid("run_ids", "names a run twice")
-        runs = [await self._find(run_id, context) for run_id in request.run_ids]
-        statistics = self._statistics(runs[0].tenant)
-        return await compare_runs(request, runs, self._store, self._caller, statistics)
+        runs = await self._different(request.run_ids, context)
+        found = await self._processes.result(
+            runs[0].tenant, self._answer, compare_runs, request, [run.id for run in runs], self._store
+        )
+        return pb.CompareRunsResponse.FromString(found)
+
+    async def MeasureJudgeAgreement(
+        self, request: pb.MeasureJudgeAgreementRequest, context: ServicerContext
+    ) -> pb.MeasureJudgeAgreementResponse:
+        """Measures the agreement of judges with each other."""
+        runs = await self._different(request.run_ids, context)
+        ids = [run.id for run in runs]
+        found = await self._processes.result(
+            runs[0].tenant, self._answer, measure_judge_agreement, request, ids, self._store
+        )
+        return pb.MeasureJudgeAgreementResponse.FromString(found)
 
     async def GetLeaderboard(
         self, request: pb.GetLeaderboardRequest, context: ServicerContext
     ) -> pb.GetLeaderboardResponse:
         """Ranks the models."""
         run = await self._find(request.run_id, context)
-        return await self._caller.call_heavy(run.tenant, results.rank, run, request, self._store)
+        found = await self._processes.result(run.tenant, no_answer, results.rank, run, request, self._store)
+        return pb.GetLeaderboardResponse.FromString(found)
 
     async def ExportResults(
         self, request: pb.ExportResultsRequest, context: ServicerContext
     ) -> AsyncGenerator[pb.ExportResultsResponse]:
         """Streams the judgements as one file."""
         run = await self._find(request.run_id, context)
-        pieces = await self._caller.call_heavy(run.tenant, results.export, run.id, request, self._store)
-        async with aclosing(self._caller.stream(run.tenant, pieces)) as chunks:
+        pieces = self._processes.stream(run.tenant, no_answer, results.export, run.id, request, self._store)
+        async with aclosing(pieces) as chunks:
             async for chunk in chunks:
                 yield pb.ExportResultsResponse(chunk=chunk)
 
@@ -208,26 +223,18 @@ class RunServicer(run_service_pb2_grpc.RunServiceServicer):
         key = (run.id, run.cursor, request.sample_limit)
 
         def build() -> AsyncGenerator[bytes]:
-            return self._report(run, request.sample_limit)
+            return self._processes.stream(
+                run.tenant, self._answer, results.report, run, request.sample_limit, self._store
+            )
 
         async with aclosing(self._reports.pieces(run.tenant, key, build)) as chunks:
             async for chunk in chunks:
-                if chunk:
-                    yield pb.GetReportResponse(chunk=chunk)
+                yield pb.GetReportResponse(chunk=chunk)
 
-    async def _report(self, run: RunRecord, limit: int) -> AsyncGenerator[bytes]:
-        groups = GroupingFinder()
-        await self._caller.exhaust(run.tenant, results.add_samples(run.id, groups, self._store))
-        summary = await self._summary(run, groups.options())
-        pieces = results.report(run, summary, groups.notes(), limit, self._store)
-        async with aclosing(self._caller.stream(run.tenant, pieces)) as streamed:
-            async for piece in streamed:
-                yield piece
-
-    async def _summary(self, run: RunRecord, options: SummaryOptions) -> Summary:
-        summarizer = Summarizer(SUMMARIES, options)
-        await self._caller.exhaust(run.tenant, results.add_samples(run.id, summarizer, self._store))
-        return await summarizer.summary(self._statistics(run.tenant))
+    async def _different(self, run_ids: Sequence[str], context: ServicerContext) -> list[RunRecord]:
+        if len(set(run_ids)) < len(run_ids):
+            raise invalid("run_ids", "names a run twice")
+        return [await self._find(run_id, context) for run_id in run_ids]
 
     async def _find(self, run_id: str, context: ServicerContext) -> RunRecord:
         return await self._lookup.find(run_id, tenant_of(context))

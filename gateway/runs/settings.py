@@ -9,7 +9,8 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from dramaturg.service.settings import Settings
-from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess, ProcessLimits
+from gateway.processes.process import ProcessLimits
+from gateway.runs.dataset_access import URI_SCHEMES, DatasetAccess
 
 
 def default_url() -> str:
@@ -53,6 +54,8 @@ class RunsSettings(Settings):
     file when a run reads it."""
     upload_expiry_seconds: float = Field(default=3600, gt=0)
     """How long an incomplete upload is kept without progress."""
+    max_label_sets: int = Field(default=200, ge=1)
+    """The most label sets of a tenant."""
     dataset_memory_bytes: int = Field(default=256 << 20, ge=64 << 20)
     """The memory of a process that reads a dataset, besides its code. A gateway reads two at once."""
     max_concurrent_samples: int = Field(default=256, ge=1, le=4096)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import grpc
@@ -12,8 +12,8 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError
+from dramaturg.service.threads import TenantThreads, ThreadPool
 from gateway.runs.store.base import StoreError
-from gateway.threads import TenantThreads, ThreadPool
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ServiceCaller:
     """Calls the store for RPCs and maps its errors.
 
     Args:
-        heavy_threads: The threads of calls that read a whole run.
+        heavy_threads: The threads of long calls.
     """
 
     def __init__(self, heavy_threads: TenantThreads) -> None:
@@ -100,15 +100,10 @@ class ServiceCaller:
         except StoreError as error:
             raise store_unavailable(error) from error
 
-    async def stream(self, tenant: str, items: Iterator[Result]) -> AsyncGenerator[Result]:
-        """Yields the items of a blocking iterator, each in a fair turn of a tenant."""
-        end = object()
-        while (item := await self.call_heavy(tenant, next, items, end)) is not end:
-            yield item  # type: ignore[misc] # mypy keeps the sentinel in the type
-
     async def exhaust(self, tenant: str, steps: Iterator[object]) -> None:
         """Runs a blocking iterator to its end, each step in a fair turn of a tenant."""
-        async for _ in self.stream(tenant, steps):
+        end = object()
+        while await self.call_heavy(tenant, next, steps, end) is not end:
             pass
 
 

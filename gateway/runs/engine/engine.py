@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Any
 
+from dramaturg.service.fair_semaphore import FairSemaphore
 from dramaturg.service.telemetry import tracing
+from dramaturg.service.threads import ThreadPool
 from gateway.evaluations.dispatch import Evaluations
-from gateway.fair_semaphore import FairSemaphore
 from gateway.runs.engine.dbos_adapter import executor_id_of, is_sqlite, migrate, open_queues
 from gateway.runs.engine.ingest import DatasetIngest
 from gateway.runs.engine.leases import ClusterMembership
@@ -26,7 +27,6 @@ from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.settings import RunsSettings
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import RetryingCaller
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

@@ -10,17 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dramaturg.api.evaluation.v1.run_pb2 import DatasetManifest
 from dramaturg.datasets import DatasetError
 from dramaturg.service.errors import ServiceError
-from gateway.fair_semaphore import FairSemaphore
-from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
-from gateway.runs.dataset_process import (
-    DatasetProcessError,
-    StoppedError,
-    sample_reader,
-)
+from dramaturg.service.fair_semaphore import FairSemaphore
+from dramaturg.service.threads import ThreadPool
+from gateway.processes.process import ProcessDiedError, ProcessLimits, StoppedError
+from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_process import sample_reader
 from gateway.runs.records import NewSample, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.uploads import URI_PREFIX, as_file
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +59,7 @@ def read_samples(
 
     Raises:
         UnreadableDatasetError: The dataset cannot be read.
-        DatasetProcessError: The process that read it died.
+        ProcessDiedError: The process that read it died.
         StoreError: The store is unavailable.
     """
 
@@ -143,7 +140,7 @@ class DatasetIngest:
         try:
             access = self._access.of(run.tenant)
             read_samples(run, self._store, access, self._limits, self._is_closed.is_set)
-        except DatasetProcessError as error:
+        except ProcessDiedError as error:
             fields = {"run": run.id, "deaths": deaths + 1}
             logger.error("reading a dataset ended its process: %s", error, extra={"fields": fields})
             return

@@ -13,10 +13,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
 from gateway.runs.engine.workflows import version_of
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,8 @@ from functools import partial
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import RunState
+from dramaturg.results.budgets import budget_reached
+from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.conclusion import Conclusion, conclude, conclude_early, words_of
 from gateway.runs.engine.ingest import DatasetIngest, UnreadableDatasetError, manifest_error
@@ -20,7 +22,6 @@ from gateway.runs.engine.workflows import Batch, WorkflowClient
 from gateway.runs.notifications import ChangeListener, ChangeNotifier
 from gateway.runs.records import RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ class RunOrchestrator:
         if not in_flight and (reason := self._stall.reason()):
             await self._end(Conclusion(run_pb2.RUN_STATE_FAILED, run_pb2.RUN_OUTCOME_STALLED, reason))
             return
-        exhausted = policy.budget_reached(run.spec.budget, run.counts.usage)
+        exhausted = budget_reached(run.spec.budget, run.counts.usage)
         delay = 0.0 if exhausted else self._stall.delay()
         started = 0 if exhausted or delay else await self._fill(run, in_flight)
         if in_flight or started or delay:

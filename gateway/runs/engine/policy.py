@@ -1,4 +1,4 @@
-"""When a run may continue: allowed failures and abstentions, its budget, and runs without progress."""
+"""When a run may continue: allowed failures and abstentions, its usage, and runs without progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits, RunPolicy
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy
 from dramaturg.judge.usage import add_usage, total_usage
 from dramaturg.results.coverage import NOT_ASKED
 from gateway.runs.records import Counts, Incident
@@ -18,11 +18,6 @@ DEFAULT_ATTEMPTS = 3
 """Of RunPolicy.sample_attempt_count."""
 DEFAULT_SAMPLE_SECONDS = 600.0
 """Of RunPolicy.sample_timeout."""
-
-MAX_UNKNOWN_SHARE = 0.1
-"""The share of calls of unknown cost or size above which a budget cannot be kept."""
-MIN_UNKNOWN_CALLS = 3
-"""The least number of such calls."""
 
 FIRST_DELAY_SECONDS = 1.0
 """The delay after the first failure outside the samples; doubled with each one."""
@@ -72,45 +67,6 @@ def too_many_abstained(policy: RunPolicy, counts: Counts) -> str:
     return f"the policy allows {policy.max_abstained_fraction:.4g} of all judgements to abstain"
 
 
-def budget_reached(budget: RunBudget, usage: Usage) -> str:
-    """The limit of the budget that is reached, or that cannot be kept. Empty: none.
-
-    Calls without a price or without token counts are estimated by the mean of the others. With too many of
-    them the budget cannot be kept.
-    """
-    calls = usage.provider_call_count
-    if budget.max_cost_usd:
-        name = f"the budget of {budget.max_cost_usd:.2f} USD"
-        if _too_many(usage.unpriced_call_count, calls):
-            return (
-                f"{name} cannot be kept: the price of {usage.unpriced_call_count} of {calls} calls is unknown"
-            )
-        if _extrapolated(usage.cost_usd, usage.unpriced_call_count, calls) >= budget.max_cost_usd:
-            return f"{name} is reached"
-    if budget.max_token_count:
-        name = f"the budget of {budget.max_token_count} tokens"
-        if _too_many(usage.unmetered_call_count, calls):
-            unmetered = usage.unmetered_call_count
-            return (
-                f"{name} cannot be kept: the provider stated no token counts of {unmetered} of {calls} calls"
-            )
-        tokens = usage.prompt_token_count + usage.completion_token_count
-        if _extrapolated(tokens, usage.unmetered_call_count, calls) >= budget.max_token_count:
-            return f"{name} is reached"
-    if budget.max_provider_call_count and usage.provider_call_count >= budget.max_provider_call_count:
-        return f"the budget of {budget.max_provider_call_count} provider calls is reached"
-    return ""
-
-
-def _too_many(unknown: int, calls: int) -> bool:
-    return unknown >= MIN_UNKNOWN_CALLS and unknown > MAX_UNKNOWN_SHARE * calls
-
-
-def _extrapolated(known: float, unknown: int, calls: int) -> float:
-    """A total of which some calls are unknown, estimated by the mean of the known ones."""
-    return known if calls <= unknown else known * calls / (calls - unknown)
-
-
 def _unexpected(by_reason: Mapping[str, int]) -> int:
     return sum(count for reason, count in by_reason.items() if reason not in NOT_ASKED)
 
@@ -128,12 +84,26 @@ class UsageTracker:
         self.total = stored
         """All known usage."""
         self._since: deque[Usage] = deque()
+        self._held: list[Usage] = []
         self._written = 0
 
-    def add(self, usage: Usage) -> None:
-        """Adds the usage of a sample that is not written yet."""
-        self._since.append(usage)
+    def hold(self, usage: Usage) -> None:
+        """Adds the usage of an evaluated sample that is written later, after others."""
+        self._held.append(usage)
         self.total = add_usage(self.total, usage)
+
+    def add(self, usage: Usage, held: Usage | None = None) -> None:
+        """Adds the usage of a sample that is written next.
+
+        Args:
+            usage: The usage.
+            held: The part of it that ``hold`` added. None: none. The rest counts from the next refresh.
+        """
+        self._since.append(usage)
+        if held is not None:
+            self._held.remove(held)
+        else:
+            self.total = add_usage(self.total, usage)
 
     def written(self, count: int) -> None:
         """Notes that the oldest ``count`` added usages were written."""
@@ -148,7 +118,7 @@ class UsageTracker:
         for _ in range(mark):
             self._since.popleft()
         self._written -= mark
-        self.total = add_usage(stored, total_usage(self._since))
+        self.total = add_usage(stored, total_usage([*self._since, *self._held]))
 
 
 class StallDetector:

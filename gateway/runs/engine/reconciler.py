@@ -10,6 +10,7 @@ from dbos import WorkflowStatus
 
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.service.telemetry import instruments
+from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine import metrics
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.policy import StallDetector
@@ -23,7 +24,6 @@ from gateway.runs.engine.workflows import (
 )
 from gateway.runs.records import ACTIVE, RunRecord, is_active_attempt
 from gateway.runs.store.base import RunStore, StoreError
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

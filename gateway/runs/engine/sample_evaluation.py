@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from dramaturg.service.errors import ServiceError
 from gateway.evaluations.calls import SeenIdentity, noted_failures, noted_identities, noted_usage
 from gateway.evaluations.dispatch import Evaluations
 from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.shadows import ShadowCalls, deferred_shadows
 from gateway.judges.pending_calls import PendingCalls
 from gateway.runs.engine import policy
 from gateway.runs.engine.transient_errors import is_transient, transient_gap
@@ -58,6 +59,8 @@ class SampleEvaluation:
     """Whether the last attempt failed, or its result lacks something for a transient reason."""
     identities: Collection[SeenIdentity] = ()
     """The identities of the judges that were called."""
+    shadows: Sequence[ShadowCalls] = ()
+    """The calls of shadows in progress, which add to the result (``ShadowCalls.finish``)."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class _Attempt:
     """The error, or the gap in the result. Empty: none."""
     may_improve: bool
     retry_after: float
+    shadows: Sequence[ShadowCalls] = ()
 
 
 class SampleEvaluator:
@@ -119,6 +123,8 @@ class SampleEvaluator:
                 first_failure
             ):
                 break
+            for calls in attempt.shadows:
+                calls.cancel()
             wait = _wait(attempts, attempt.retry_after)
             failures.failed(attempt.failure, wait)
             await asyncio.sleep(wait)
@@ -127,7 +133,12 @@ class SampleEvaluator:
         else:
             failures.succeeded()
         return SampleEvaluation(
-            attempt.result, attempt.error, usage, attempts, degraded=bool(attempt.failure)
+            attempt.result,
+            attempt.error,
+            usage,
+            attempts,
+            degraded=bool(attempt.failure),
+            shadows=attempt.shadows,
         )
 
     async def _attempt(self, row: bytes, spec: RunSpec, repeat_offset: int, request_id: str) -> _Attempt:
@@ -136,6 +147,7 @@ class SampleEvaluator:
             context.scope(RequestContext(request_id, deadline=deadline)),
             noted_failures() as failures,
             noted_usage() as spent,
+            deferred_shadows() as shadows,
         ):
             try:
                 result = await self._result(row, spec, repeat_offset)
@@ -148,7 +160,7 @@ class SampleEvaluator:
         waits = [failure.retry_after or 0 for failure in failures]
         usage = cast("Any", result).usage
         gap = transient_gap(result, failures, run_kind(spec).preparation(result))
-        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0))
+        return _Attempt(result, None, usage, gap, bool(gap), max(waits, default=0), shadows)
 
     async def _result(self, row: bytes, spec: RunSpec, repeat_offset: int) -> Message:
         kind = run_kind(spec)

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import PanelVote
-from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, ShadowAssessment
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.failures import Failure
 
@@ -36,6 +36,8 @@ _ABSTENTIONS = frozenset(
     }
 )
 _ABSTAIN_REASON = verdict_pb2.AbstainReason.DESCRIPTOR.full_name
+_NO_PART = (PanelVote.DESCRIPTOR.full_name, ShadowAssessment.DESCRIPTOR.full_name)
+"""Messages whose abstentions leave no gap in a result."""
 
 Finds = Callable[[Any], Any]
 """Returns the message that abstained, or None."""
@@ -119,7 +121,7 @@ def _finder(descriptor: Descriptor) -> Finds:
 @cache
 def _holds_reasons(descriptor: Descriptor) -> bool:
     """Whether messages of a type hold an AbstainReason at any depth. No result type is recursive."""
-    if descriptor.GetOptions().map_entry or descriptor.full_name == PanelVote.DESCRIPTOR.full_name:
+    if descriptor.GetOptions().map_entry or descriptor.full_name in _NO_PART:
         return False
     return any(
         _is_reason(field) or (field.message_type is not None and _holds_reasons(field.message_type))

@@ -7,18 +7,23 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
+from dramaturg.api.common.v1.provenance_pb2 import Usage
 from dramaturg.api.evaluation.v1 import run_pb2
+from dramaturg.judge.usage import total_usage
+from dramaturg.results.budgets import budget_reached
 from dramaturg.service.auth.caller import on_behalf_of
-from gateway.evaluations.calls import SeenIdentity
-from gateway.fair_semaphore import FairSemaphore
+from dramaturg.service.fair_semaphore import FairSemaphore
+from gateway.evaluations.concurrency import gather_all
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.runs.engine import metrics, policy
 from gateway.runs.engine.conclusion import Conclusion, FailFast
 from gateway.runs.engine.judge_watch import JudgeWatch
 from gateway.runs.engine.leases import ClusterMembership
 from gateway.runs.engine.outcomes import OutcomeWriter, crash_outcome, flatten_outcome, outcome_of
-from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluator
+from gateway.runs.engine.sample_evaluation import FailureLog, SampleEvaluation, SampleEvaluator
 from gateway.runs.engine.throughput import slots_of
 from gateway.runs.notifications import ChangeNotifier
 from gateway.runs.records import RunRecord, SampleOutcome, SampleWork, is_active_attempt
@@ -202,16 +207,20 @@ class LocalRunExecution:
         self._judges = JudgeWatch(run.id, lambda seen: call(store.note_judge, run.id, seen))
         self._halted = ""
         self._lanes: set[asyncio.Task[None]] = set()
+        self._shadows: set[ShadowCalls] = set()
+        """The calls that evaluated samples wait for."""
         self._stopped = False
         self._adjust()
 
     def stop(self) -> None:
-        """Starts no further sample."""
+        """Starts no further sample, and waits for no shadow."""
         self._stopped = True
+        for calls in self._shadows:
+            calls.abandon()
 
     def cancel(self) -> None:
         """Cancels the samples in progress."""
-        self._stopped = True
+        self.stop()
         for lane in self._lanes:
             lane.cancel()
 
@@ -250,13 +259,15 @@ class LocalRunExecution:
         queue = SampleQueue(indices, self._take)
         # As many tasks as can be in progress: one for each sample would hold all of their texts.
         count = min(len(indices), self._share.limit)
-        lanes = [asyncio.create_task(self._drain(queue)) for _ in range(count)]
+        shadowed: set[asyncio.Task[None]] = set()
+        lanes = [asyncio.create_task(self._drain(queue, shadowed)) for _ in range(count)]
         self._lanes.update(lanes)
         try:
             ends = await asyncio.gather(*lanes, return_exceptions=True)
+            ends += await asyncio.gather(*shadowed, return_exceptions=True)
         finally:
-            for lane in lanes:
-                lane.cancel()
+            for task in (*lanes, *shadowed):
+                task.cancel()
             self._lanes.difference_update(lanes)
         await self._writer.flush()
         if queue.left:
@@ -265,21 +276,49 @@ class LocalRunExecution:
             if isinstance(end, Exception):
                 raise end
 
-    async def _drain(self, queue: SampleQueue) -> None:
+    async def _drain(self, queue: SampleQueue, shadowed: set[asyncio.Task[None]]) -> None:
         with on_behalf_of(self.run.tenant), self._failures.pending.noting():
             while self._may_start():
                 async with self._slots.slot(self._share):
                     if not self._may_start() or (sample := await queue.next(self._group_size)) is None:
                         return
-                    outcome, identities = await self._evaluate_sample(sample)
-                self._usage.add(outcome.usage)
-                queue.left.discard(sample.index)
-                await self._writer.put(outcome)
-                if not self._halted and (reason := self._fail_fast.record(outcome.sample)):
-                    paused = run_pb2.RUN_STATE_PAUSED
-                    await self._halt(Conclusion(paused, run_pb2.RUN_OUTCOME_HALTED, reason))
-                if conclusion := await self._judges.record(identities):
+                    crashed = crash_outcome(sample)
+                    evaluated = None if crashed else await self._evaluate_sample(sample)
+                if evaluated is None:
+                    assert crashed is not None
+                    await self._record(crashed, queue)
+                    continue
+                if evaluated.shadows:
+                    self._usage.hold(evaluated.usage)
+                    shadowed.add(asyncio.create_task(self._record_shadowed(sample, evaluated, queue)))
+                else:
+                    await self._record(outcome_of(sample, self.run.spec, evaluated), queue)
+                if conclusion := await self._judges.record(evaluated.identities):
                     await self._halt(conclusion)
+
+    async def _record_shadowed(
+        self, sample: SampleWork, evaluated: SampleEvaluation, queue: SampleQueue
+    ) -> None:
+        """Records a sample when its shadows have answered. It holds no slot meanwhile."""
+        self._shadows.update(evaluated.shadows)
+        try:
+            if self._stopped:
+                for calls in evaluated.shadows:
+                    calls.abandon()
+            await gather_all([calls.finish() for calls in evaluated.shadows])
+        finally:
+            self._shadows.difference_update(evaluated.shadows)
+        usage = total_usage([evaluated.usage, *(calls.usage for calls in evaluated.shadows)])
+        outcome = outcome_of(sample, self.run.spec, replace(evaluated, usage=usage))
+        await self._record(outcome, queue, held=evaluated.usage)
+
+    async def _record(self, outcome: SampleOutcome, queue: SampleQueue, *, held: Usage | None = None) -> None:
+        self._usage.add(outcome.usage, held)
+        queue.left.discard(outcome.sample.index)
+        await self._writer.put(outcome)
+        if not self._halted and (reason := self._fail_fast.record(outcome.sample)):
+            paused = run_pb2.RUN_STATE_PAUSED
+            await self._halt(Conclusion(paused, run_pb2.RUN_OUTCOME_HALTED, reason))
 
     async def _halt(self, conclusion: Conclusion) -> None:
         """Pauses or ends the run. Samples in progress are finished."""
@@ -308,23 +347,18 @@ class LocalRunExecution:
     async def _take(self, indices: Sequence[int]) -> Sequence[SampleWork]:
         return await self._call(self._store.take_samples, self.run.id, indices, self._executor_id)
 
-    async def _evaluate_sample(self, sample: SampleWork) -> tuple[SampleOutcome, Collection[SeenIdentity]]:
-        if failure := crash_outcome(sample):
-            return failure, ()
+    async def _evaluate_sample(self, sample: SampleWork) -> SampleEvaluation:
         spec, offset = self.run.spec, self.run.repeat_offset
         request_id = f"{self.run.id}/{sample.index}"
         with metrics.track_sample(self.run.id, sample.index):
-            evaluated = await self._evaluator.evaluate(
-                sample.request, spec, offset, request_id, self._failures
-            )
-        return outcome_of(sample, spec, evaluated), evaluated.identities
+            return await self._evaluator.evaluate(sample.request, spec, offset, request_id, self._failures)
 
     def _may_start(self) -> bool:
         return (
             not self._stopped
             and not self._halted
             and self.run.state == run_pb2.RUN_STATE_RUNNING
-            and not policy.budget_reached(self.run.spec.budget, self._usage.total)
+            and not budget_reached(self.run.spec.budget, self._usage.total)
         )
 
     def _adjust(self) -> None:

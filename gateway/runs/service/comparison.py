@@ -1,32 +1,28 @@
-"""Comparisons of runs of one gateway."""
+"""Comparisons of runs of one gateway and the agreement of judges, as tasks of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
 import grpc
 
 from dramaturg.api.alignment.v1 import accuracy_pb2, compare_pb2
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
-from dramaturg.results.names import abstention_name
 from dramaturg.service.errors import ServiceError, invalid
 from dramaturg.summaries.comparison import (
     CRITERION,
     SAMPLE,
-    Run,
     RunsError,
     comparison,
     outcome_flips,
     read_samples,
 )
-from dramaturg.summaries.judgements import Judgement
-from gateway.evaluations.summary import Statistics
-from gateway.runs.records import RunRecord
-from gateway.runs.service.results import all_samples
+from gateway.evaluations.judge_agreement import JudgeAgreement
+from gateway.evaluations.statistics import Statistics
+from gateway.processes.process import Ask
+from gateway.runs.service.results import all_samples, reads_store
 from gateway.runs.store.base import RunStore
-from gateway.runs.store_calls import ServiceCaller
 
 MAX_FLIPS = 1000
 """The most flips of a response."""
@@ -34,14 +30,11 @@ MAX_FLIPS = 1000
 _DEFAULT_POWER = 0.8
 
 
-async def compare_runs(
-    request: pb.CompareRunsRequest,
-    records: Sequence[RunRecord],
-    store: RunStore,
-    caller: ServiceCaller,
-    statistics: Statistics,
-) -> pb.CompareRunsResponse:
-    """Compares runs with the first of them.
+@reads_store
+def compare_runs(
+    ask: Ask, request: pb.CompareRunsRequest, run_ids: Sequence[str], store: RunStore
+) -> Iterator[bytes]:
+    """Compares runs with the first of them; yields a CompareRunsResponse.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the runs cannot be compared; FAILED_PRECONDITION: AlignmentService
@@ -49,22 +42,21 @@ async def compare_runs(
     """
     by_sample = request.match == pb.ITEM_MATCH_SAMPLE
     try:
-        runs = [
-            await caller.call_heavy(record.tenant, _read, record.id, store, by_sample) for record in records
-        ]
-        compared, left_out = await caller.call_heavy(records[0].tenant, comparison, runs, None)
+        runs = [read_samples(all_samples(one, store), one, by_sample=by_sample) for one in run_ids]
+        compared, left_out = comparison(runs, None)
     except RunsError as error:
         raise invalid("run_ids", str(error)) from error
     compared.MergeFrom(_choices(request))
-    response = await statistics.alignment("CompareRuns", compared)
+    statistics = Statistics(ask)
+    response = statistics.alignment("CompareRuns", compared)
     if response is None:
         raise ServiceError(
             grpc.StatusCode.FAILED_PRECONDITION,
             error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
             statistics.problems[0],
         )
-    flips = await caller.call_heavy(records[0].tenant, lambda: list(outcome_flips(runs)))
-    return pb.CompareRunsResponse(
+    flips = list(outcome_flips(runs))
+    made = pb.CompareRunsResponse(
         comparison=response,
         flips=[
             pb.OutcomeFlip(
@@ -72,18 +64,35 @@ async def compare_runs(
                 sample_id=key[0],
                 subject=key[1],
                 aspect=key[2],
-                baseline_outcome=_outcome(before),
-                outcome=_outcome(after),
+                baseline_outcome=before.outcome(),
+                outcome=after.outcome(),
             )
-            for run, key, before, after in islice(flips, MAX_FLIPS)
+            for run, key, before, after in flips[:MAX_FLIPS]
         ],
         flip_count=len(flips),
         left_out=left_out,
     )
+    yield made.SerializeToString()
 
 
-def _read(run_id: str, store: RunStore, by_sample: bool) -> Run:
-    return read_samples(all_samples(run_id, store), run_id, by_sample=by_sample)
+@reads_store
+def measure_judge_agreement(
+    ask: Ask, request: pb.MeasureJudgeAgreementRequest, run_ids: Sequence[str], store: RunStore
+) -> Iterator[bytes]:
+    """The agreement of the judges of a run, or of several runs, as a MeasureJudgeAgreementResponse.
+
+    Raises:
+        ServiceError: RESOURCE_EXHAUSTED: too many items; FAILED_PRECONDITION: no AlignmentService.
+    """
+    agreement = JudgeAgreement(request)
+    by_sample = request.match == pb.ITEM_MATCH_SAMPLE
+    for run_id in run_ids:
+        for sample in all_samples(run_id, store):
+            if len(run_ids) == 1:
+                agreement.add(sample)
+            else:
+                agreement.add_run(run_id, sample, by_sample=by_sample)
+    yield agreement.response(Statistics(ask)).SerializeToString()
 
 
 def _choices(request: pb.CompareRunsRequest) -> compare_pb2.CompareRunsRequest:
@@ -101,11 +110,3 @@ def _choices(request: pb.CompareRunsRequest) -> compare_pb2.CompareRunsRequest:
     if request.HasField("confidence_level"):
         made.confidence_level = request.confidence_level
     return made
-
-
-def _outcome(judgement: Judgement) -> str:
-    if judgement.value is None:
-        return abstention_name(judgement.reason)
-    if isinstance(judgement.value, bool):
-        return "passed" if judgement.value else "failed"
-    return f"{judgement.value:g}"

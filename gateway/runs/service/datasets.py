@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.run_pb2 import RUN_STATE_PREPARING, DatasetForm
 from dramaturg.datasets import Format, format_of
 from dramaturg.service.auth.caller import tenant_of
 from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.threads import TenantThreads
 from gateway.quotas.gate import quota_exhausted
 from gateway.runs.datasets import FORMAT_VALUES
 from gateway.runs.records import DatasetRecord, NewDataset
@@ -23,7 +24,6 @@ from gateway.runs.service.pages import key_of, next_token, page_size
 from gateway.runs.store.base import DatasetOffsetError, DatasetQuotaError, RunStore
 from gateway.runs.store_calls import ServiceCaller
 from gateway.runs.uploads import dataset_not_found
-from gateway.threads import TenantThreads
 
 ServicerContext = grpc.aio.ServicerContext[Any, Any]
 

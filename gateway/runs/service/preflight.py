@@ -11,22 +11,28 @@ import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
-from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from dramaturg.api.generation.v1.generation_service_pb2 import FEATURE_STATUS_FAILED, ProviderCheck
+from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunSpec
+from dramaturg.api.generation.v1.generation_service_pb2 import (
+    FEATURE_STATUS_FAILED,
+    FEATURE_STATUS_NOT_SUPPORTED,
+    PROVIDER_FEATURE_USAGE,
+    ProviderCheck,
+)
 from dramaturg.datasets import DatasetError
 from dramaturg.judge.roles import AUTHOR, EDGES
 from dramaturg.service.auth.caller import current
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
+from dramaturg.service.threads import TenantThreads
 from gateway.evaluations.kind import EvaluationContext
 from gateway.evaluations.kinds import run_kind
 from gateway.judges.registry import Judge
-from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
-from gateway.runs.dataset_process import DatasetProcessError, sample_reader
+from gateway.processes.process import ProcessDiedError, ProcessLimits
+from gateway.runs.dataset_access import DatasetAccess
+from gateway.runs.dataset_process import sample_reader
 from gateway.runs.records import NewSample
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
 from gateway.runs.uploads import ready_dataset
-from gateway.threads import TenantThreads
 
 PLANNED_ROWS = 20
 """The first valid rows that are planned."""
@@ -34,6 +40,7 @@ READ_ROWS = 200
 """The first rows, valid or not, among which those are sought."""
 _CONCURRENT_READS = 2
 
+_UNAVAILABLE = error_reason_pb2.ERROR_REASON_PROVIDER_UNAVAILABLE
 _REFUSED = {
     error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN: grpc.StatusCode.FAILED_PRECONDITION,
     error_reason_pb2.ERROR_REASON_PROVIDER_UNAUTHENTICATED: grpc.StatusCode.FAILED_PRECONDITION,
@@ -74,26 +81,23 @@ class Preflight:
         self._threads = TenantThreads(_CONCURRENT_READS, per_tenant=1)
 
     async def check(self, spec: RunSpec) -> None:
-        """Plans the first rows of a spec that carries them, and checks its models. Buys nothing.
+        """Plans the first rows of a spec that carries them, and checks its models.
+
+        Nothing is bought, but for a call of at most 16 tokens to each model of which it is not known whether
+        its answers state token counts, if the budget needs them.
 
         Raises:
             ServiceError: No row could be planned, with the error of the first; a model cannot be called, with
-                the words of its provider; or the price of a model is unknown and the budget limits the cost.
+                the words of its provider; or the budget limits the cost or the tokens, and the price of a
+                model is unknown or its answers state no token counts.
         """
         uses = await self._uses(spec)
-        checks = await asyncio.gather(*(self._check_model(use) for use in uses))
-        unpriced = [
-            f"{check.provider}/{check.model}"
-            for check in checks
-            if check is not None and not check.HasField("prompt_usd_per_million")
-        ]
-        if spec.budget.max_cost_usd and unpriced:
-            names = ", ".join(dict.fromkeys(unpriced))
-            said = (
-                f"needs the price of each model, and that of {names} is unknown: name a price table under "
-                "`prices` in the settings of the provider, or limit max_token_count"
-            )
-            raise invalid_fields([Violation("spec.budget.max_cost_usd", said)])
+        budget = spec.budget
+        limited = bool(budget.max_cost_usd or budget.max_token_count)
+        check_usage = limited and not budget.estimate_unreported_usage
+        checks = await asyncio.gather(*(self._check_model(use, check_usage=check_usage) for use in uses))
+        if violations := list(_unkeepable(budget, [check for check in checks if check is not None])):
+            raise invalid_fields(violations)
 
     async def _uses(self, spec: RunSpec) -> Sequence[ModelUse]:
         """The models that the run calls, as far as they are known before its rows are read."""
@@ -120,7 +124,7 @@ class Preflight:
         first.dataset.content = b"carried apart"
         rows: list[NewSample] = []
         # The run reports these errors.
-        with suppress(DatasetError, DatasetProcessError):
+        with suppress(DatasetError, ProcessDiedError):
             for sample in sample_reader(first, content, self._access, self._limits):
                 if sample.failure is None:
                     rows.append(sample)
@@ -184,15 +188,17 @@ class Preflight:
             )
         return ()
 
-    async def _check_model(self, use: ModelUse) -> ProviderCheck | None:
+    async def _check_model(self, use: ModelUse, *, check_usage: bool) -> ProviderCheck | None:
         judge = use.judge
         try:
-            check = await self._context.directory.check_model(judge, use.model)
+            check = await self._context.directory.check_model(judge, use.model, check_usage=check_usage)
         except ServiceError as error:
             if error.reason == error_reason_pb2.ERROR_REASON_MODEL_UNKNOWN:
                 raise _refusal(judge, error.reason, error.message) from error
             return None
         for found in () if check is None else check.features:
+            if found.feature == PROVIDER_FEATURE_USAGE and found.reason == _UNAVAILABLE:
+                continue  # One failed call says nothing of the run.
             if found.status == FEATURE_STATUS_FAILED and found.reason in _REFUSED:
                 raise _refusal(judge, found.reason, f"{found.detail}. {found.remedy}".strip())
         return check
@@ -200,6 +206,37 @@ class Preflight:
 
 _WRITERS = frozenset({AUTHOR.name, EDGES.name})
 """The roles that call the models under test."""
+
+
+def _unkeepable(budget: RunBudget, checks: Sequence[ProviderCheck]) -> Iterator[Violation]:
+    """The limits of a budget that cannot be kept with these models."""
+    unpriced = [check for check in checks if not check.HasField("prompt_usd_per_million")]
+    if budget.max_cost_usd and unpriced:
+        said = (
+            f"needs the price of each model, and that of {_names(unpriced)} is unknown: name a price table "
+            "under `prices` in the settings of the provider, or limit max_token_count"
+        )
+        yield Violation("spec.budget.max_cost_usd", said)
+    uncounted = [
+        check
+        for check in checks
+        for found in check.features
+        if found.feature == PROVIDER_FEATURE_USAGE and found.status == FEATURE_STATUS_NOT_SUPPORTED
+    ]
+    if not uncounted:
+        return
+    for field, value in (("max_cost_usd", budget.max_cost_usd), ("max_token_count", budget.max_token_count)):
+        if value:
+            said = (
+                f"needs the token counts of each answer, and {_names(uncounted)} states none: set "
+                "estimate_unreported_usage (--estimate-usage) to count upper bounds, or limit "
+                "max_provider_call_count"
+            )
+            yield Violation(f"spec.budget.{field}", said)
+
+
+def _names(checks: Sequence[ProviderCheck]) -> str:
+    return ", ".join(dict.fromkeys(f"{check.provider}/{check.model}" for check in checks))
 
 
 def _refusal(judge: Judge, reason: ErrorReason.ValueType, words: str) -> ServiceError:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from gateway.fair_semaphore import FairSemaphore
+from dramaturg.service.fair_semaphore import FairSemaphore
 
 MAX_BYTES = 64 << 20
 """The most bytes of all reports that are kept, compressed."""
@@ -53,7 +53,8 @@ class ReportCache:
         Args:
             tenant: The tenant of the run.
             key: Identifies the report.
-            build: Yields its pieces; called if the report is neither kept nor being built.
+            build: Yields its pieces, each compressed by zlib. Called if the report is neither kept nor being
+                built.
         """
         packed = self._kept.get(key)
         if packed is None:
@@ -79,7 +80,7 @@ class ReportCache:
 
     async def _build(self, tenant: str, key: Key, build: Build) -> Sequence[bytes]:
         async with self._turns.single(tenant), aclosing(build()) as pieces:
-            packed = [zlib.compress(piece, 1) async for piece in pieces if piece]
+            packed = [piece async for piece in pieces]
         self._keep(key, packed)
         return packed
 

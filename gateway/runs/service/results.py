@@ -1,20 +1,25 @@
-"""Leaderboards, exports and reports of runs. All functions block."""
+"""Leaderboards, exports, summaries and reports of runs, as tasks of processes. All functions block."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
+from functools import wraps
 from itertools import chain
-from typing import Protocol
 
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1 import run_service_pb2 as pb
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.report.groupings import GroupingFinder
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
 from dramaturg.service.errors import ServiceError, invalid
-from gateway.evaluations.kinds import run_kind
+from gateway.evaluations.kinds import SUMMARIES, run_kind
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import Summarizer
+from gateway.processes.process import Arguments, Ask, Task
 from gateway.runs.records import ACTIVE, RunRecord
 from gateway.runs.results.exports import (
     ExtraMissingError,
@@ -24,24 +29,33 @@ from gateway.runs.results.exports import (
     samples_as_json_lines,
 )
 from gateway.runs.results.report import write_report
-from gateway.runs.store.base import RunStore
+from gateway.runs.store.base import RunStore, StoreError
+from gateway.runs.store_calls import store_unavailable
 
 _PAGE_SIZE = 50
 
 
-class SampleReader(Protocol):
-    """Reads samples one by one, as a ``Summarizer`` does."""
+def reads_store(task: Task[Arguments]) -> Task[Arguments]:
+    """Maps the errors of the store in a task."""
 
-    def add(self, sample: RunSample, /) -> None:
-        """Adds a sample."""
+    @wraps(task)
+    def run(ask: Ask, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Iterator[bytes]:
+        try:
+            yield from task(ask, *args, **kwargs)
+        except StoreError as error:
+            raise store_unavailable(error) from error
+
+    return run
 
 
-def rank(run: RunRecord, request: pb.GetLeaderboardRequest, store: RunStore) -> pb.GetLeaderboardResponse:
-    """The models of a run, ranked.
+@reads_store
+def rank(ask: Ask, run: RunRecord, request: pb.GetLeaderboardRequest, store: RunStore) -> Iterator[bytes]:
+    """The models of a run, ranked, as a GetLeaderboardResponse.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the run has results, but none of the measure.
     """
+    del ask
     kind, measure = run_kind(run.spec).results, request.measure
     minimum = request.minimum_coverage if request.HasField("minimum_coverage") else DEFAULT_MINIMUM_COVERAGE
     sums = [*store.model_sums(run.id)]
@@ -55,54 +69,76 @@ def rank(run: RunRecord, request: pb.GetLeaderboardRequest, store: RunStore) -> 
     for entry in entries:
         if entry.model in usage:
             entry.usage.CopyFrom(usage[entry.model])
-    return pb.GetLeaderboardResponse(
+    response = pb.GetLeaderboardResponse(
         entries=entries, measure=measure or primary_measure(kind.name, known), final=run.state not in ACTIVE
     )
+    yield response.SerializeToString()
 
 
-def export(run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> Iterator[bytes]:
-    """The run's judgements as a file.
+@reads_store
+def export(ask: Ask, run_id: str, request: pb.ExportResultsRequest, store: RunStore) -> Iterator[bytes]:
+    """The run's judgements as a file, in pieces.
 
     Raises:
-        ServiceError: Immediately: FAILED_PRECONDITION: the library of the format is not installed;
-            INVALID_ARGUMENT: a filter with whole samples.
+        ServiceError: FAILED_PRECONDITION: the library of the format is not installed; INVALID_ARGUMENT: a
+            filter with whole samples.
     """
+    del ask
     if request.format == pb.EXPORT_FORMAT_SAMPLES_JSONL:
         if request.filter.ByteSize():
             raise invalid("filter", "must be empty for whole samples")
-        return samples_as_json_lines(all_samples(run_id, store))
+        yield from samples_as_json_lines(all_samples(run_id, store))
+        return
     results = store.iterate_results(run_id, request.filter)
     if request.format == pb.EXPORT_FORMAT_CSV:
-        return as_csv(results, store.tag_names(run_id))
-    if request.format == pb.EXPORT_FORMAT_PARQUET:
+        yield from as_csv(results, store.tag_names(run_id))
+    elif request.format == pb.EXPORT_FORMAT_PARQUET:
         try:
-            return as_parquet(results, store.tag_names(run_id))
+            yield from as_parquet(results, store.tag_names(run_id))
         except ExtraMissingError as error:
             raise ServiceError(
                 grpc.StatusCode.FAILED_PRECONDITION,
                 error_reason_pb2.ERROR_REASON_NOT_IMPLEMENTED,
                 f"this gateway cannot write the format: {error}",
             ) from error
-    return as_json_lines(results)
+    else:
+        yield from as_json_lines(results)
 
 
-def report(
-    run: RunRecord, summary: Summary, notes: Sequence[str], limit: int, store: RunStore
-) -> Iterator[bytes]:
-    """The report of a run, with at most ``limit`` samples one by one; 0: the default of the report."""
-    return write_report(run, summary, notes, lambda: _sample_pages(run.id, store), limit)
-
-
-def add_samples(run_id: str, reader: SampleReader, store: RunStore) -> Iterator[None]:
-    """Adds all samples of a run to a summary or another reader, a page at each step.
+@reads_store
+def summarize(ask: Ask, run_id: str, options: SummaryOptions, store: RunStore) -> Iterator[bytes]:
+    """The figures of a run's finished samples, as a Summary.
 
     Raises:
         ServiceError: INVALID_ARGUMENT: the options yield too many groups.
     """
-    for page in _sample_pages(run_id, store):
-        for sample in page:
-            reader.add(sample)
-        yield
+    yield _summary(ask, run_id, options, store).SerializeToString()
+
+
+@reads_store
+def report(ask: Ask, run: RunRecord, limit: int, store: RunStore) -> Iterator[bytes]:
+    """The report of a run in pieces, each compressed by zlib.
+
+    Args:
+        ask: Asks the gateway.
+        run: The run.
+        limit: The most samples one by one. 0: the default of the report.
+        store: The run store.
+    """
+    groups = GroupingFinder()
+    for sample in all_samples(run.id, store):
+        groups.add(sample)
+    summary = _summary(ask, run.id, groups.options(), store)
+    for piece in write_report(run, summary, groups.notes(), lambda: _sample_pages(run.id, store), limit):
+        if piece:
+            yield zlib.compress(piece, 1)
+
+
+def _summary(ask: Ask, run_id: str, options: SummaryOptions, store: RunStore) -> Summary:
+    summarizer = Summarizer(SUMMARIES, options)
+    for sample in all_samples(run_id, store):
+        summarizer.add(sample)
+    return summarizer.summary(Statistics(ask))
 
 
 def all_samples(run_id: str, store: RunStore) -> Iterator[RunSample]:

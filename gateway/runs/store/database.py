@@ -110,6 +110,11 @@ class Database:
         )
 
     @property
+    def url(self) -> str:
+        """The address of the database, with its password."""
+        return self._engine.url.render_as_string(hide_password=False)
+
+    @property
     def is_sqlite(self) -> bool:
         """Whether the database is a SQLite file."""
         return self._engine.dialect.name == "sqlite"

@@ -13,7 +13,10 @@ from gateway.runs.store.tables import (
     SCHEMA_VERSION,
     dataset_chunks,
     datasets,
+    item_labels,
     judges,
+    label_items,
+    label_sets,
     metadata,
     run_judges,
     run_spending,
@@ -64,6 +67,11 @@ def _add_registrations(connection: sa.Connection) -> None:
     judges.create(connection)
 
 
+def _add_label_sets(connection: sa.Connection) -> None:
+    for table in (label_sets, label_items, item_labels):
+        table.create(connection)
+
+
 STEPS: Mapping[int, Step] = {
     2: _add_incident,
     3: _add_spending,
@@ -72,6 +80,7 @@ STEPS: Mapping[int, Step] = {
     6: _add_judges,
     7: _add_datasets,
     8: _add_registrations,
+    9: _add_label_sets,
 }
 """The change to each version above 1. An empty database gets the newest tables at once."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +24,7 @@ from gateway.runs.store.codec import (
     pack,
     pack_message,
     sample_work,
+    unpack,
     unpack_message,
 )
 from gateway.runs.store.database import insert, was_retried
@@ -131,6 +132,13 @@ def list_samples(
     if states:
         query = query.where(run_samples.c.state.in_(states))
     return [_sample(row) for row in connection.execute(query)]
+
+
+def requests(connection: sa.Connection, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:
+    """See ``RunStore.run_requests``."""
+    mine = run_rows.c.run == runs.number_of(connection, run_id)
+    query = sa.select(run_rows.c.sample, run_rows.c.request).where(mine, run_rows.c.sample.in_(indices))
+    return {row.sample: unpack(row.request) for row in connection.execute(query) if row.request is not None}
 
 
 def tag_names(connection: sa.Connection, run_id: str, after: int) -> tuple[set[str], int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
 import sqlalchemy as sa
 
@@ -26,8 +26,12 @@ from gateway.runs.records import (
     DatasetRecord,
     Event,
     Incident,
+    Label,
+    LabelSetRecord,
     ModelSums,
     NewDataset,
+    NewLabelItem,
+    NewLabelSet,
     NewRun,
     NewSample,
     RegisteredJudge,
@@ -41,7 +45,9 @@ from gateway.runs.store import (
     attempts,
     datasets,
     judges,
+    labels,
     leases,
+    open_reader,
     progress,
     registrations,
     results,
@@ -66,6 +72,10 @@ class SqlRunStore(RunStore):
     def __init__(self, database: Database, lock: IO[str] | None = None) -> None:
         self._database = database
         self._lock = lock
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process gets a reader."""
+        return open_reader, (self._database.url,)
 
     def close(self) -> None:
         self._database.close()
@@ -330,6 +340,51 @@ class SqlRunStore(RunStore):
         return self._database.write(
             lambda connection: datasets.purge(connection, self._database.now(connection), expiry_seconds)
         )
+
+    def run_requests(self, run_id: str, indices: Sequence[int]) -> Mapping[int, bytes]:
+        return self._database.read(lambda connection: samples.requests(connection, run_id, indices))
+
+    def create_label_set(self, new: NewLabelSet, most: int) -> LabelSetRecord | None:
+        def work(connection: sa.Connection) -> LabelSetRecord | None:
+            return labels.create(connection, self._database.now(connection), new, most)
+
+        try:
+            return self._database.write(work)
+        except sa.exc.IntegrityError:  # another gateway inserted it after our read
+            return self._database.write(work)
+
+    def get_label_set(self, label_set_id: str, tenant: str) -> LabelSetRecord | None:
+        return self._database.read(lambda connection: labels.find(connection, label_set_id, tenant))
+
+    def requested_label_set(self, request_id: str, tenant: str) -> LabelSetRecord | None:
+        return self._database.read(lambda connection: labels.find_requested(connection, request_id, tenant))
+
+    def list_label_sets(
+        self, tenant: str, *, limit: int, before: int | None = None
+    ) -> Sequence[LabelSetRecord]:
+        return self._database.read(lambda connection: labels.list_sets(connection, tenant, limit, before))
+
+    def list_label_items(
+        self, number: int, *, after: int, limit: int, annotator: str = "", unlabelled_only: bool = False
+    ) -> Sequence[NewLabelItem]:
+        return self._database.read(
+            lambda connection: labels.list_items(connection, number, after, limit, annotator, unlabelled_only)
+        )
+
+    def write_label(
+        self, number: int, position: int, annotator: str, label: str, note: str, most_annotators: int
+    ) -> bool:
+        def work(connection: sa.Connection) -> bool:
+            written = Label(position, annotator, label, note, labels.time(self._database.now(connection)))
+            return labels.write(connection, number, written, most_annotators)
+
+        return self._database.write(work)
+
+    def list_labels(self, number: int) -> Sequence[Label]:
+        return self._database.read(lambda connection: labels.list_labels(connection, number))
+
+    def delete_label_set(self, number: int) -> None:
+        self._database.write(lambda connection: labels.delete(connection, number))
 
     def add_spending(self, tenant: str, spent: Spending) -> None:
         self._database.write(

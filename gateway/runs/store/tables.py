@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Raised with each change of the tables; ``migrations`` has the steps."""
 
 metadata = sa.MetaData()
@@ -294,6 +294,51 @@ dataset_chunks = sa.Table(
     sa.Column("content", sa.LargeBinary, nullable=False),
 )
 """The contents of uploaded datasets."""
+
+label_sets = sa.Table(
+    "label_sets",
+    metadata,
+    sa.Column("number", _Number, primary_key=True, autoincrement=True),
+    sa.Column("id", SanitizedText, nullable=False, unique=True),
+    sa.Column("tenant", SanitizedText, nullable=False),
+    sa.Column("request_id", SanitizedText),
+    # evaluation.v1.LabelSet.
+    sa.Column("description", sa.LargeBinary, nullable=False),
+    # By the clock of the store.
+    sa.Column("create_time", UtcTimestamp, nullable=False),
+    sa.UniqueConstraint("tenant", "request_id"),
+    sqlite_autoincrement=True,
+)
+"""The sets of items that people label."""
+
+label_items = sa.Table(
+    "label_items",
+    metadata,
+    sa.Column("label_set", sa.BigInteger, sa.ForeignKey("label_sets.number"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    # evaluation.v1.LabelItem, compressed.
+    sa.Column("item", sa.LargeBinary, nullable=False),
+    sa.Column("sample_id", SanitizedText, nullable=False),
+    sa.Column("model", SanitizedText, nullable=False),
+    # The model of the second text of a preference. Empty: none.
+    sa.Column("opponent", SanitizedText, nullable=False),
+    # The value that the judge gave. Absent: it abstained.
+    sa.Column("judged", sa.Double),
+)
+"""The items of label sets."""
+
+item_labels = sa.Table(
+    "item_labels",
+    metadata,
+    sa.Column("label_set", sa.BigInteger, sa.ForeignKey("label_sets.number"), primary_key=True),
+    sa.Column("position", sa.Integer, primary_key=True),
+    sa.Column("annotator", SanitizedText, primary_key=True),
+    sa.Column("label", SanitizedText, nullable=False),
+    sa.Column("note", SanitizedText, nullable=False),
+    # By the clock of the store.
+    sa.Column("update_time", UtcTimestamp, nullable=False),
+)
+"""The labels of people."""
 
 RUN_PARTS = (
     run_judges,

@@ -14,7 +14,8 @@ import pytest
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format
 from dramaturg.service.errors import ServiceError
-from gateway.runs.dataset_access import DatasetAccess, ProcessLimits
+from gateway.processes.process import ProcessLimits
+from gateway.runs.dataset_access import DatasetAccess
 from gateway.runs.dataset_process import IsolatedSampleReader
 from gateway.runs.records import NewSample
 from gateway.runs.settings import RunsSettings

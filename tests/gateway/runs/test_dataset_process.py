@@ -18,19 +18,14 @@ import pytest
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.run_pb2 import Dataset, RunSpec
 from dramaturg.datasets import DatasetError, Format
-from gateway.runs.dataset_access import ProcessLimits
-from gateway.runs.dataset_process import (
-    DatasetProcessError,
-    IsolatedSampleReader,
-    StoppedError,
-    sample_reader,
-)
+from gateway.processes.process import ProcessDiedError, ProcessLimits, StoppedError
+from gateway.runs.dataset_process import IsolatedSampleReader, sample_reader
 from gateway.runs.datasets import DatasetAccess, SampleReader
 from gateway.runs.records import NewSample
 from tests.support.bombs import GOOD_LINE, blank_bomb, delta_bomb, dictionary_bomb, empty_rows, parquet_bytes
 from tests.support.datasets import written
 from tests.support.engines import script_rows
-from tests.support.processes import dataset_processes
+from tests.support.processes import worker_processes
 
 LIMITS = ProcessLimits(256 << 20)
 
@@ -118,27 +113,27 @@ def test_the_death_of_the_process_is_reported() -> None:
     reader = isolated(GOOD_LINE * 200_000)
     samples = iter(reader)
     next(samples)
-    (child,) = dataset_processes()
+    (child,) = worker_processes()
     os.kill(child, signal.SIGKILL)
-    with pytest.raises(DatasetProcessError, match="signal 9"):
+    with pytest.raises(ProcessDiedError, match="signal 9"):
         list(samples)
-    assert dataset_processes() == []
+    assert worker_processes() == []
 
 
 def test_the_process_ends_with_its_reader_and_when_it_is_stopped() -> None:
     samples = iter(isolated(GOOD_LINE * 200_000))
     next(samples)
     samples.close()  # type: ignore[attr-defined] # a generator
-    assert dataset_processes() == []
+    assert worker_processes() == []
     stopped = threading.Event()
     samples = iter(isolated(GOOD_LINE * 200_000, is_stopped=stopped.is_set))
     next(samples)
     stopped.set()
-    (child,) = dataset_processes()
+    (child,) = worker_processes()
     os.kill(child, signal.SIGSTOP)
     with pytest.raises(StoppedError):
         list(samples)
-    assert dataset_processes() == []
+    assert worker_processes() == []
 
 
 def test_the_process_ends_when_its_gateway_dies() -> None:
@@ -147,7 +142,7 @@ def test_the_process_ends_when_its_gateway_dies() -> None:
         "from tests.gateway.runs.test_dataset_process import *\n"
         "samples = iter(isolated(GOOD_LINE * 200_000))\n"
         "next(samples)\n"
-        "print(dataset_processes()[0], flush=True)\n"
+        "print(worker_processes()[0], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)

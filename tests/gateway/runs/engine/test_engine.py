@@ -28,7 +28,7 @@ from gateway.runs.store.tables import RUN_PARTS
 from tests.support.datasets import written
 from tests.support.engines import judges_of, lines, open_runs, runs_with, script_rows, scripts_spec
 from tests.support.gateway import Fake, agents, all_pass
-from tests.support.processes import dataset_processes
+from tests.support.processes import worker_processes
 from tests.support.runs import create, judged
 
 LOOK_SECONDS = 0.1
@@ -138,7 +138,7 @@ async def test_a_dataset_whose_reader_dies_three_times_fails_the_run(sqlite_url:
         run_id = await runs.create(spec, written(script_rows(3), Format.PARQUET))
         async with asyncio.timeout(60):
             while (run := runs.get(run_id)).state == run_pb2.RUN_STATE_PREPARING:
-                for child in set(dataset_processes()) - killed:
+                for child in set(worker_processes()) - killed:
                     os.kill(child, signal.SIGKILL)
                     killed.add(child)
                 await asyncio.sleep(0.01)

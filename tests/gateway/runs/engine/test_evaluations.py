@@ -20,10 +20,17 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     GraphsRunOptions,
     PairsRunOptions,
     RunSpec,
+    ScenariosRunOptions,
     SimulationsRunOptions,
     TextsRunOptions,
 )
 from dramaturg.api.evaluation.v1.run_service_pb2 import RERUN_SCOPE_ALL
+from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
+    ScenarioBrief,
+    WriteScenarioRequest,
+    WriteScenarioResponse,
+)
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import (
     NextUserTurnRequest,
     NextUserTurnResponse,
@@ -155,6 +162,32 @@ async def test_simulations(sqlite_url: str) -> None:
     assert [one.id for one in dialogue.scripts] == ["t/1/2"]
     # Two replies, one request of the user, one judgement.
     assert run.counts.usage.provider_call_count == 3 * 4
+
+
+async def test_scenarios(sqlite_url: str) -> None:
+    async def write(request: WriteScenarioRequest) -> WriteScenarioResponse:
+        text = f"{request.brief.goal} {request.target} {request.options.repeat_index}"
+        return WriteScenarioResponse(scenario=text, provenance=CALL)
+
+    rows = [
+        WriteScenariosRequest(id=name, brief=ScenarioBrief(goal=name, option_1="walk", option_2="drive"))
+        for name in ("home", "away")
+    ]
+    spec = RunSpec(scenarios=ScenariosRunOptions(count=3), models=["m"])
+    async with AsyncExitStack() as stack:
+        entries = await serve_roles(stack, author={"WriteScenario": write})
+        async with open_runs(sqlite_url, entries) as runs:
+            run = await runs.ended(await runs.create(spec, rows))
+            samples = runs.samples(run.id)
+    assert (run.state, run.counts.succeeded) == (run_pb2.RUN_STATE_SUCCEEDED, 2)
+    assert (run.counts.judgements, run.counts.abstentions) == (12, 0)
+    assert [sample.sample_id for sample in samples] == ["home", "away"]
+    assert [one.id for one in samples[0].scenarios.scenarios][:3] == [
+        "option-1/0",
+        "option-1/1",
+        "option-1/2",
+    ]
+    assert run.counts.usage.provider_call_count == 12
 
 
 async def test_pairs(sqlite_url: str) -> None:

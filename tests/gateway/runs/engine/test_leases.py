@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from dramaturg.service.threads import ThreadPool
 from gateway.runs.engine.leases import LOST_LEASE_STATUS, ClusterMembership
 from gateway.runs.store import RunStore, StoreError
-from gateway.threads import ThreadPool
 
 
 class UnreachableStore:

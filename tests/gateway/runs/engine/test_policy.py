@@ -1,4 +1,4 @@
-"""What fails a run, what its budget is, and how its samples are divided."""
+"""What fails a run, what it has used, and how its samples are divided."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1.provenance_pb2 import Usage
-from dramaturg.api.evaluation.v1.run_pb2 import RunBudget, RunLimits, RunPolicy
+from dramaturg.api.evaluation.v1.run_pb2 import RunLimits, RunPolicy
 from gateway.runs.engine import policy
 from gateway.runs.engine.policy import UsageTracker
 from gateway.runs.records import Counts
@@ -45,49 +45,6 @@ def test_abstentions_that_were_to_be_expected_do_not_count() -> None:
     assert policy.too_many_abstained(RunPolicy(max_abstained_fraction=0.05), counts)
     assert not policy.too_many_abstained(RunPolicy(), counts)
     assert not policy.too_many_abstained(RunPolicy(max_abstained_fraction=0), Counts())
-
-
-def test_every_limit_of_a_budget_is_told() -> None:
-    usage = Usage(prompt_token_count=60, completion_token_count=40, provider_call_count=7, cost_usd=1.5)
-    assert policy.budget_reached(RunBudget(), usage) == ""
-    assert policy.budget_reached(RunBudget(max_cost_usd=1.51, max_token_count=101), usage) == ""
-    assert "1.50 USD" in policy.budget_reached(RunBudget(max_cost_usd=1.5), usage)
-    assert "100 tokens" in policy.budget_reached(RunBudget(max_token_count=100), usage)
-    assert "7 provider calls" in policy.budget_reached(RunBudget(max_provider_call_count=7), usage)
-
-
-@pytest.mark.parametrize(
-    ("budget", "usage", "said"),
-    [
-        (RunBudget(max_token_count=100), Usage(provider_call_count=2, unmetered_call_count=2), ""),
-        (
-            RunBudget(max_token_count=100),
-            Usage(provider_call_count=20, unmetered_call_count=3),
-            "the budget of 100 tokens cannot be kept: the provider stated no token counts of 3 of 20 calls",
-        ),
-        (
-            RunBudget(max_token_count=100),
-            Usage(provider_call_count=10, unmetered_call_count=1, prompt_token_count=90),
-            "the budget of 100 tokens is reached",
-        ),
-        (
-            RunBudget(max_cost_usd=1),
-            Usage(provider_call_count=4, unpriced_call_count=4),
-            "the budget of 1.00 USD cannot be kept: the price of 4 of 4 calls is unknown",
-        ),
-        (RunBudget(max_cost_usd=1), Usage(provider_call_count=100, unpriced_call_count=9, cost_usd=0.9), ""),
-        (
-            RunBudget(max_cost_usd=1),
-            Usage(provider_call_count=100, unpriced_call_count=10, cost_usd=0.9),
-            "the budget of 1.00 USD is reached",
-        ),
-        (RunBudget(), Usage(provider_call_count=4, unpriced_call_count=4, unmetered_call_count=4), ""),
-    ],
-)
-def test_calls_of_unknown_size_or_price_are_estimated_while_they_are_few(
-    budget: RunBudget, usage: Usage, said: str
-) -> None:
-    assert policy.budget_reached(budget, usage) == said
 
 
 @given(st.lists(st.sampled_from(["add", "write", "refresh"]), max_size=40))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
@@ -32,9 +33,8 @@ class Builder:
         self.most = max(self.most, self.building)
         try:
             await self.open.wait()
-            yield random.Random(self.builds).randbytes(self.size)  # incompressible
-            yield b""
-            yield b"end"
+            yield zlib.compress(random.Random(self.builds).randbytes(self.size))  # incompressible
+            yield zlib.compress(b"end")
         finally:
             self.building -= 1
 

@@ -147,6 +147,7 @@ BY_RUN: Mapping[str, Any] = {
     "ListResults": pb.ListResultsRequest(run_id="run"),
     "GetSummary": pb.GetSummaryRequest(run_id="run"),
     "CompareRuns": pb.CompareRunsRequest(run_ids=["run", "other"]),
+    "MeasureJudgeAgreement": pb.MeasureJudgeAgreementRequest(run_ids=["run"]),
     "GetLeaderboard": pb.GetLeaderboardRequest(run_id="run"),
     "ExportResults": pb.ExportResultsRequest(run_id="run"),
     "GetReport": pb.GetReportRequest(run_id="run"),

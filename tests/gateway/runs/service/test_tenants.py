@@ -87,7 +87,7 @@ async def test_anothers_run_is_as_one_that_is_not_there(tenants: Tenants, method
     request.CopyFrom(BY_RUN[method])
     answers = []
     for asked in (run_id, "20260131-120000-0000000000"):
-        if method == "CompareRuns":
+        if method in {"CompareRuns", "MeasureJudgeAgreement"}:
             request.run_ids[:] = [asked, "another"]
         else:
             request.run_id = asked

@@ -23,6 +23,7 @@ NEW: dict[str, Any] = {
     "budget.max_cost_usd": 8.5,
     "budget.max_token_count": 200,
     "budget.max_provider_call_count": 20,
+    "budget.estimate_unreported_usage": True,
 }
 """A new value for each field that can be updated."""
 
