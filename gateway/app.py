@@ -16,7 +16,7 @@ from dramaturg.api.evaluation.v1 import (
 from dramaturg.service.contract import Contract
 from dramaturg.service.front import Front
 from dramaturg.service.health import ContractHealth
-from dramaturg.service.settings import ServerSettings
+from dramaturg.service.settings import ServerSettings, SettingsError
 from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.contract_checks import ContractChecks
 from gateway.evaluations.dispatch import Evaluations
@@ -26,6 +26,8 @@ from gateway.judges.identity_checks import IdentityChecks
 from gateway.judges.quarantine import QuarantineRules
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import open_registry
+from gateway.processes.pool import ProcessPool
+from gateway.processes.process import ProcessLimits
 from gateway.proxy import proxy_contracts
 from gateway.quotas.gate import Quotas
 from gateway.quotas.items import with_items
@@ -34,7 +36,13 @@ from gateway.runs.estimator import Estimator
 from gateway.runs.settings import RunsSettings
 from gateway.servicer import JudgeDirectoryServicer, evaluation_servicer
 from gateway.settings import GatewaySettings
-from gateway.threads import TenantThreads
+
+WORKER_MODULES = (
+    "gateway.runs.service.comparison",
+    "gateway.runs.store.database",
+    "gateway.runs.store.sql_store",
+)
+"""The modules that processes load before their memory is limited."""
 
 
 class App:
@@ -64,15 +72,15 @@ class App:
         # Imported here: it takes a moment that a gateway without HTTP does not need.
         from gateway.http.server import HttpServer
 
-        return [HttpServer(http, http.port)]
+        return [HttpServer(http, http.port, console=bool(self._settings.console))]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
         """Opens the channels to the judges and the run store, yields the contracts, and closes them.
 
         Raises:
-            SettingsError: The run store, the folder of judges, or a file of a judge's connection is
-                unavailable.
+            SettingsError: A member of a panel is no judge; or the run store, the folder of judges, or a file
+                of a judge's connection is unavailable.
         """
         settings = self._settings
         directory = JudgeDirectory(timeout=settings.identity_timeout_seconds)
@@ -83,6 +91,11 @@ class App:
         )
         files = None if settings.judges_dir is None else JudgeFiles(settings, settings.judges_dir)
         tables = settings if files is None else files.tables
+        try:
+            # Not earlier: the platform adds its own judges to the configured ones.
+            tables.check_members()
+        except ValueError as error:
+            raise SettingsError(f"gateway: judges {error}") from error
         async with (
             open_registry(
                 tables.judges,
@@ -100,9 +113,11 @@ class App:
             ) as registry,
             AsyncExitStack() as stack,
         ):
-            threads = TenantThreads()
-            stack.callback(threads.close)
-            evaluations = Evaluations(registry, directory, timeouts, threads)
+            processes = ProcessPool(
+                settings.worker_processes, ProcessLimits(settings.worker_memory_bytes, modules=WORKER_MODULES)
+            )
+            stack.callback(processes.close)
+            evaluations = Evaluations(registry, directory, timeouts, processes)
             quotas = Quotas(self._quotas)
             registrations = JudgeRegistrations(registry, settings)
             estimator = Estimator(evaluations.context, self._runs.dataset_access, self._runs.dataset_limits)

@@ -1,8 +1,9 @@
 """Forwards calls to the services of roles: one address for all contracts.
 
 A call goes to the default service of its role with its deadline and request id; errors are returned
-unchanged. The usage that a response claims is limited (``gateway.evaluations.judge_answers``). Several roles
-share the contract JudgeService: the metadata ``dramaturg-role`` names the role of a call.
+unchanged. A judge in quarantine, or of another version than the expected one, is not called. The usage that a
+response claims is limited (``gateway.evaluations.judge_answers``). Several roles share the contract
+JudgeService: the metadata ``dramaturg-role`` names the role of a call.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import grpc
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.service.auth.permissions import EVALUATE
 from dramaturg.service.contract import Contract
 from dramaturg.service.errors import ServiceError, downstream, from_rpc_error, invalid
-from gateway.evaluations.judge_answers import limit_claims
+from gateway.evaluations.calls import refusal
+from gateway.evaluations.judge_answers import limit_claims, mark_version, provenance_of
 from gateway.judges.registry import Judge, Registry
 
 ROLE_METADATA = "dramaturg-role"
@@ -28,8 +31,8 @@ ROLE_METADATA = "dramaturg-role"
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
 _Call = Callable[[grpc.aio.Channel], Callable[[Any], Any]]
 """Makes the call of a method on a channel."""
-_Choice = Callable[[Any], grpc.aio.Channel]
-"""Chooses the channel of a call by its context."""
+_Choice = Callable[[Any], Judge]
+"""Chooses the judge of a call by its context."""
 
 
 def proxy_contracts(registry: Registry) -> Sequence[Contract]:
@@ -94,35 +97,63 @@ def _handler(method: MethodDescriptor, registry: Registry) -> Any:
     )
 
 
-def _choose(contract: str, registry: Registry, context: Any) -> grpc.aio.Channel:
-    """The channel to the judge of the role in the metadata, by default of the only role."""
+def _choose(contract: str, registry: Registry, context: Any) -> Judge:
+    """The judge of the role in the metadata, by default of the only role."""
     judges = _defaults(contract, registry)
     role = dict(context.invocation_metadata() or ()).get(ROLE_METADATA, "")
     if not role and len(judges) == 1:
-        return next(iter(judges.values())).channel
+        return next(iter(judges.values()))
     if role not in judges:
         raise invalid(f"metadata.{ROLE_METADATA}", f"is {role!r}, must be one of {', '.join(judges)}")
-    return judges[role].channel
+    return judges[role]
 
 
 async def _pass(choose: _Choice, call: _Call, request: Any, context: Any) -> Any:
-    channel = choose(context)
+    judge = choose(context)
+    await _admit(judge)
     try:
-        response = await call(channel)(request)
+        response = await call(judge.channel)(request)
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error
-    limit_claims(response)
+    _correct(response, judge)
     return response
 
 
 async def _pass_stream(choose: _Choice, call: _Call, request: Any, context: Any) -> AsyncGenerator[Any]:
-    channel = choose(context)
+    judge = choose(context)
+    await _admit(judge)
     try:
-        async for response in call(channel)(request):
-            limit_claims(response)
+        async for response in call(judge.channel)(request):
+            _correct(response, judge)
             yield response
     except grpc.aio.AioRpcError as error:
         raise _passed_on(error) from error
+
+
+async def _admit(judge: Judge) -> None:
+    """Checks that a judge may be called.
+
+    Raises:
+        ServiceError: UNAVAILABLE: it is in quarantine, or does not state its identity where a version is
+            expected. FAILED_PRECONDITION: it has another version, and its policy is not to warn.
+    """
+    failure = await refusal(judge)
+    if failure is None:
+        return
+    wrong = failure.reason == verdict_pb2.ABSTAIN_REASON_CALL_REJECTED
+    raise ServiceError(
+        grpc.StatusCode.FAILED_PRECONDITION if wrong else grpc.StatusCode.UNAVAILABLE,
+        error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED,
+        f"the judge {judge.name!r} of the role {judge.role.name!r} {failure.explanation}",
+        metadata={"role": judge.role.name, "judge": judge.name},
+    )
+
+
+def _correct(response: Any, judge: Judge) -> None:
+    """Limits the usage that a response claims, and states an unexpected version."""
+    if (provenance := provenance_of(response)) is not None:
+        mark_version(provenance, judge.deviation)
+    limit_claims(response)
 
 
 def _passed_on(error: grpc.aio.AioRpcError) -> ServiceError:

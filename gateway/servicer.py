@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -28,12 +28,13 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     UpdateJudgeResponse,
 )
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as JudgeEntry
-from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.summary_pb2 import Summary
 from dramaturg.service.auth.caller import tenant_of
-from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.errors import invalid
 from gateway.evaluations.dispatch import Evaluations
-from gateway.evaluations.kinds import KINDS, SUMMARIES
-from gateway.evaluations.summary import Statistics, Summarizer
+from gateway.evaluations.given_samples import NEXT, summarize_given
+from gateway.evaluations.kinds import KINDS
+from gateway.evaluations.statistics import call_service
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registrations import JudgeRegistrations
 from gateway.judges.registry import Judge, Registry
@@ -62,13 +63,7 @@ def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> Evaluat
         servicer: Any, requests: AsyncIterator[SummarizeRequest], context: ServicerContext
     ) -> SummarizeResponse:
         del servicer
-        try:
-            return await _summarize(requests, evaluations, tenant_of(context))
-        except ServiceError:
-            # gRPC for Python can report INTERNAL to a caller that still writes when its call ends.
-            async for _ in requests:
-                pass
-            raise
+        return await _summarize(requests, evaluations, tenant_of(context))
 
     async def estimate_run(
         servicer: Any, request: EstimateRunRequest, context: ServicerContext
@@ -85,32 +80,29 @@ def evaluation_servicer(evaluations: Evaluations, estimate: Estimate) -> Evaluat
 async def _summarize(
     requests: AsyncIterator[SummarizeRequest], evaluations: Evaluations, tenant: str
 ) -> SummarizeResponse:
-    summarizer: Summarizer | None = None
-    received = 0
-    async for request in requests:
-        if summarizer is None:
-            if not request.HasField("options") or request.samples:
-                raise invalid("options", "must be the only field of the first message")
-            summarizer = Summarizer(SUMMARIES, request.options)
-        elif request.HasField("options"):
-            raise invalid("options", "must be absent after the first message")
-        else:
-            received += len(request.samples)
-            if received > MAX_SUMMARIZED_SAMPLES:
-                raise invalid("samples", f"exceeds {MAX_SUMMARIZED_SAMPLES} samples in all messages")
-            await evaluations.threads(tenant, _add_all, summarizer, request.samples)
-    if summarizer is None:
+    first = await anext(requests, None)
+    if first is None:
         raise invalid("options", "is missing: the stream has no message")
-    statistics = Statistics(evaluations.registry, evaluations.threads, tenant)
-    return SummarizeResponse(summary=await summarizer.summary(statistics))
+    if not first.HasField("options") or first.samples:
+        raise invalid("options", "must be the only field of the first message")
+    received = 0
 
+    async def answer(question: bytes) -> bytes:
+        nonlocal received
+        if question != NEXT:
+            return await call_service(evaluations.registry, question)
+        request = await anext(requests, None)
+        if request is None:
+            return b""
+        if request.HasField("options"):
+            raise invalid("options", "must be absent after the first message")
+        received += len(request.samples)
+        if received > MAX_SUMMARIZED_SAMPLES:
+            raise invalid("samples", f"exceeds {MAX_SUMMARIZED_SAMPLES} samples in all messages")
+        return NEXT + request.SerializeToString()
 
-def _add_all(summarizer: Summarizer, samples: Iterable[RunSample]) -> None:
-    for index, sample in enumerate(samples):
-        try:
-            summarizer.add(sample)
-        except ValueError as error:  # an enum's value that this server does not have
-            raise invalid(f"samples[{index}]", f"cannot be summarised: {error}") from error
+    summary = await evaluations.processes.result(tenant, answer, summarize_given, first.options)
+    return SummarizeResponse(summary=Summary.FromString(summary))
 
 
 class JudgeDirectoryServicer(judge_directory_service_pb2_grpc.JudgeDirectoryServiceServicer):

@@ -6,8 +6,16 @@ from collections import Counter
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    field_validator,
+    model_validator,
+)
 
+from dramaturg.formats.panel_weights import read_weights, weight_of
 from dramaturg.judge.roles import ROLES, JudgeRole, role_table
 from dramaturg.service.settings import ChannelSettings, Settings
 from gateway.http.settings import HttpSettings
@@ -131,6 +139,9 @@ class PanelTable(BaseModel):
     """The members, as names or as tables of ``judge``, ``model`` and ``weight``."""
     quorum: int | None = Field(default=None, ge=1)
     """The least number of members that do not abstain. Absent: more than half."""
+    weights_file: Path | None = None
+    """A file with the weights of all members (``dramaturg judges weights``), for the rule "weighted". Read
+    with the configuration."""
 
     @field_validator("members", mode="before")
     @classmethod
@@ -138,6 +149,25 @@ class PanelTable(BaseModel):
         if not isinstance(members, list | tuple):
             return members
         return [{"judge": one} if isinstance(one, str) else one for one in members]
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _weighted(cls, given: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        table = validate(given)
+        if table.weights_file is None:
+            return table
+        if table.rule != "weighted":
+            raise ValueError(f"has a weights_file, which the rule {table.rule!r} does not use")
+        if any("weight" in one.model_fields_set for one in table.members):
+            raise ValueError("has weights and a weights_file")
+        weights = read_weights(table.weights_file)
+        members = []
+        for one in table.members:
+            weight = weight_of(weights, one.judge, one.model)
+            if weight is None:
+                raise ValueError(f"has a weights_file without the member {one.judge}")
+            members.append(PanelMember(judge=one.judge, model=one.model, weight=weight))
+        return table.model_copy(update={"members": tuple(members)})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -156,6 +186,36 @@ class PanelTable(BaseModel):
         return self.quorum or len(self.members) // 2 + 1
 
 
+class ShadowTable(BaseModel):
+    """The table ``shadow`` of a judge that gets the requests of another one and changes no verdict."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    of: str = Field(min_length=1, max_length=100)
+    """The registered name of the judge or panel of the role that it shadows."""
+    model: str = Field(default="", max_length=200)
+    """The model of the shadow. Empty: the default of the judge."""
+    queue_size: int = Field(default=256, ge=1, le=100_000)
+    """The most candidates that wait for it or are in its calls. Further ones are not sent."""
+
+
+RetryCode = Literal[
+    "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNKNOWN", "DEADLINE_EXCEEDED"
+]
+"""A gRPC status after which a call can be repeated."""
+
+
+class RetryTable(BaseModel):
+    """The table ``retry`` of a judge: whether its failed calls are repeated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    attempts: int = Field(default=3, ge=2, le=10)
+    """The most attempts at a call, within its timeout."""
+    codes: tuple[RetryCode, ...] = Field(default=("UNAVAILABLE",), min_length=1)
+    """The statuses after which a call is repeated."""
+
+
 class JudgeEntry(BaseModel):
     """One ``[[gateway.judges]]`` table: a registered judge."""
 
@@ -169,6 +229,8 @@ class JudgeEntry(BaseModel):
     """Its address, for example "critic.dramaturg.svc:50051". Empty for a panel."""
     panel: PanelTable | None = None
     """The members of a panel, in the place of an address."""
+    shadow: ShadowTable | None = None
+    """The judge that it shadows. Absent: none."""
     default: bool = False
     """Whether it serves the role where a request names no judge. True for the only judge of a role."""
     expect_version: str = Field(default="", max_length=100)
@@ -182,6 +244,8 @@ class JudgeEntry(BaseModel):
     """The timeout of the judge. Absent: ``judge_timeout_seconds``."""
     max_concurrent_calls: int | None = Field(default=None, ge=1, le=100_000)
     """The most concurrent calls of the judge. Absent: ``calls_per_judge``."""
+    retry: RetryTable | None = None
+    """Whether its failed calls are repeated. Absent: not by the gateway."""
     owner: str = Field(default="", max_length=200)
     """Who runs the judge, for people: a team or an address."""
     labels: dict[str, str] = Field(default_factory=dict, max_length=64)
@@ -196,15 +260,25 @@ class JudgeEntry(BaseModel):
 
     @model_validator(mode="after")
     def _is_server_or_panel(self) -> Self:
+        if self.shadow is not None and self.default:
+            raise ValueError("is a shadow, which is not the default of a role")
+        if self.shadow is not None and self.shadow.of == self.name:
+            raise ValueError("is a shadow of itself")
         if self.panel is None:
             if not self.target:
                 raise ValueError("has no target")
             return self
         of_servers = ("target", "expect_version", "version_policy", "connection", "timeout_seconds")
-        given = [name for name in (*of_servers, "max_concurrent_calls") if getattr(self, name)]
+        others = ("max_concurrent_calls", "retry", "shadow")
+        given = [name for name in (*of_servers, *others) if getattr(self, name)]
         if given:
             raise ValueError(f"is a panel, which has no {', '.join(given)}: its members have")
         return self
+
+    @property
+    def may_be_only(self) -> bool:
+        """Whether it serves its role by default if the role has no other judge."""
+        return self.panel is None and self.shadow is None
 
     @property
     def reaction(self) -> VersionPolicy:
@@ -240,24 +314,40 @@ class JudgeTables(BaseModel):
         return judges
 
     def check_roles(self) -> None:
-        """Checks that the role of every judge exists, and the members of every panel.
+        """Checks that the role of every judge exists, and that roles of panels and shadows have verdicts.
 
         Raises:
-            ValueError: A role is neither built in nor among ``roles``; a panel serves a role without
-                verdicts, or a member is no judge of the role, or a panel.
+            ValueError: A role is neither built in nor among ``roles``, or gives no verdicts.
         """
         known = [*ROLES, *(entry.name for entry in self.roles)]
         if unknown := [judge.role for judge in self.judges if judge.role not in known]:
             raise ValueError(
                 f"has judges of unknown roles: {', '.join(unknown)}; there are {', '.join(known)}"
             )
-        servers = {(judge.role, judge.name) for judge in self.judges if judge.panel is None}
         for judge in self.judges:
-            if judge.panel is None:
+            if judge.role not in ROLES or isinstance(ROLES[judge.role], JudgeRole):
                 continue
-            if judge.role in ROLES and not isinstance(ROLES[judge.role], JudgeRole):
-                raise ValueError(f"has a panel of {judge.role!r}, a role without verdicts: {judge.name}")
-            absent = [one.judge for one in judge.panel.members if (judge.role, one.judge) not in servers]
+            for kind, table in (("panel", judge.panel), ("shadow", judge.shadow)):
+                if table is not None:
+                    raise ValueError(f"has a {kind} of {judge.role!r}, a role without verdicts: {judge.name}")
+
+    def check_members(self) -> None:
+        """Checks the members of every panel and what shadows shadow, when all judges are known.
+
+        Raises:
+            ValueError: A member is no judge of the role, or a panel; a shadow shadows no judge of the role,
+                or a shadow.
+        """
+        servers = {(judge.role, judge.name) for judge in self.judges if judge.panel is None}
+        shadowed = {(judge.role, judge.name) for judge in self.judges if judge.shadow is None}
+        for judge in self.judges:
+            if judge.shadow is not None and (judge.role, judge.shadow.of) not in shadowed:
+                raise ValueError(
+                    f"has a shadow of {judge.shadow.of!r}, no judge of {judge.role!r}, or a shadow: "
+                    f"{judge.role}={judge.name}"
+                )
+            members = () if judge.panel is None else judge.panel.members
+            absent = [one.judge for one in members if (judge.role, one.judge) not in servers]
             if absent:
                 raise ValueError(
                     f"has a panel with members that are no judges of {judge.role!r}, or panels: "
@@ -272,6 +362,9 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
 
     http: HttpSettings = HttpSettings()
     """The API over HTTP."""
+    console: bool | None = None
+    """Whether the HTTP server also serves the web console, at the path /console/. Absent: no, except with
+    ``dramaturg up``."""
     judges_dir: Path | None = None
     """A folder of files ``*.toml`` with tables ``[[judges]]`` and ``[[roles]]`` in addition to those of this
     section. Files are read in the order of their names: a later judge replaces an earlier one of the same
@@ -306,6 +399,11 @@ class GatewaySettings(Settings, JudgeTables):  # type: ignore[misc] # the config
     calls_per_judge: int = Field(default=64, ge=1)
     """The most concurrent calls of one judge, over all evaluations. Further calls wait; tenants are served
     equally."""
+    worker_processes: int = Field(default=2, ge=0, le=64)
+    """The processes that compute summaries, reports, exports, leaderboards and comparisons. They start with
+    the first such call. One tenant has one at most. 0: threads of the gateway's own process compute them."""
+    worker_memory_bytes: int = Field(default=512 << 20, ge=64 << 20)
+    """The memory of each such process, besides its code."""
     identity_ttl_seconds: float = Field(default=60, ge=0)
     """How long the identity of a judge is cached."""
     identity_timeout_seconds: float = Field(default=5, gt=0)

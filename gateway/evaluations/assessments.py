@@ -168,7 +168,8 @@ class _Call:
             return stub.Judge(request, timeout=None if ends is None else ends - time.monotonic())
 
         def stream() -> AsyncGenerator[tuple[str, JudgeResponse]]:
-            return collect_responses(ids, call, lambda response: response.candidate_id)
+            missing = [candidate_id for candidate_id in ids if candidate_id not in self._assessed]
+            return collect_responses(missing, call, lambda response: response.candidate_id)
 
         self._begun = time.perf_counter()
         failure = await read_judge(judge, stream, self._take, left=left, longest=timeouts.judge)
@@ -221,5 +222,6 @@ class _Call:
             assessment=assessment,
             panel="" if panel is None else panel.name,
         )
+        assessed.latency.FromNanoseconds(round((time.perf_counter() - self._begun) * 1e9))
         self._assessed[candidate_id] = assessed
         self._emit(assessment=assessed)

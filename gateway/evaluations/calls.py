@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
@@ -19,6 +20,7 @@ from dramaturg.service import context
 from dramaturg.service.errors import from_rpc_error
 from gateway.evaluations.failures import (
     Failure,
+    broken_contract,
     of_error,
     quarantined,
     timed_out,
@@ -26,8 +28,15 @@ from gateway.evaluations.failures import (
     unidentified,
     wrong_version,
 )
-from gateway.evaluations.judge_answers import limit_response, mark_version, provenance_of, states_other
+from gateway.evaluations.judge_answers import (
+    empty_breach,
+    limit_response,
+    mark_version,
+    provenance_of,
+    states_other,
+)
 from gateway.evaluations.metrics import count_judge_call
+from gateway.judges import pending_calls
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
 from gateway.settings import VersionPolicy
@@ -95,6 +104,21 @@ def noted_identities() -> Iterator[set[SeenIdentity]]:
         yield noted
     finally:
         _seen.reset(token)
+
+
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """Keeps the calls within a ``with`` block, and in the tasks that it starts, out of all collections.
+
+    Neither failures, usage, identities nor waits of a shadow concern the evaluation that it is part of.
+    """
+    tokens = [(variable, variable.set(None)) for variable in (_noted, _spent, _seen)]
+    try:
+        with pending_calls.unnoted():
+            yield
+    finally:
+        for variable, token in tokens:
+            variable.reset(token)  # type: ignore[arg-type] # the token is the variable's own
 
 
 @dataclass(frozen=True)
@@ -166,7 +190,10 @@ async def call_judge(
         if not fits:
             judge.quarantine.record("its answer is too large")
         _note_usage(answer)
-        return answer if fits else too_large()
+        if not fits:
+            return too_large()
+        broken = empty_breach(answer, judge.role)
+        return broken_contract(broken) if broken else answer
 
     answered = await _in_slot(judge, work, left)
     record_answer(judge, answered if isinstance(answered, Failure) else None, begun)
@@ -251,18 +278,32 @@ async def ask(
 async def _in_slot(
     judge: Judge, work: Callable[[asyncio.Timeout], Awaitable[Answer]], left: float | None
 ) -> Answer | Failure:
-    """Runs work in a slot of a judge, within the time left; returns the failure of the call."""
+    """Runs work in a slot of a judge, within the time left; returns the failure of the call.
+
+    Attempts of a judge that has retries share the timeout of the call.
+    """
     try:
         async with asyncio.timeout(left) as limit, judge.slots:
-            return await _refusal(judge) or await work(limit)
+            for attempt in itertools.count(1):
+                if (refused := await refusal(judge)) is not None:
+                    return refused
+                try:
+                    answered = await work(limit)
+                except grpc.aio.AioRpcError as error:
+                    failed = from_rpc_error(error)
+                else:
+                    judge.retries.record_answer()
+                    return answered
+                if (wait := judge.retries.wait(attempt, failed)) is None:
+                    return of_error(failed, judge.role)
+                await asyncio.sleep(wait)
     except TimeoutError:
-        return timed_out()
-    except grpc.aio.AioRpcError as error:
-        return of_error(from_rpc_error(error), judge.role)
+        pass
+    return timed_out()
 
 
-async def _refusal(judge: Judge) -> Failure | None:
-    """Why a judge is not called; None where it may be. Notes its identity."""
+async def refusal(judge: Judge) -> Failure | None:
+    """Why a judge is not called: quarantine, or its version. None: it may be called. Notes its identity."""
     if judge.quarantine.reason:
         return quarantined(judge.quarantine.reason)
     seen, expected = _seen.get(), judge.entry.expect_version

@@ -10,7 +10,7 @@ from gateway.evaluations.kinds import BY_REQUEST
 from gateway.evaluations.streams import Evaluation
 from gateway.judges.directory import JudgeDirectory
 from gateway.judges.registry import Registry
-from gateway.threads import TenantThreads
+from gateway.processes.pool import ProcessPool
 
 
 class Evaluations:
@@ -20,14 +20,14 @@ class Evaluations:
         registry: The registered judges.
         directory: The identities of the judges.
         timeouts: The timeouts of judges.
-        threads: The threads in which figures are computed.
+        processes: The processes in which figures are computed.
     """
 
     def __init__(
-        self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts, threads: TenantThreads
+        self, registry: Registry, directory: JudgeDirectory, timeouts: Timeouts, processes: ProcessPool
     ) -> None:
         self.registry = registry
-        self.threads = threads
+        self.processes = processes
         self.context = EvaluationContext(registry, directory, timeouts)
 
     def plan(self, request: Message) -> Evaluation:

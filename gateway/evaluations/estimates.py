@@ -23,8 +23,10 @@ class PlannedCalls(NamedTuple):
     call_count: int
     characters: int
     """The length of the content of all calls together, without the judge's own prompts."""
-    prompt: str = ""
-    """The prompt of the calls. Empty: the longest of the judge's prompts."""
+    prompt: str | None = ""
+    """The prompt of the calls. Empty: the longest of the judge's prompts. None: none."""
+    assumption: str = ""
+    """What the number of calls supposes, as a sentence. Empty: it follows from the request."""
 
 
 def text_length(message: Message) -> int:

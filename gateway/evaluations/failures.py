@@ -102,6 +102,15 @@ def quarantined(reason: str) -> Failure:
     return Failure(verdict_pb2.ABSTAIN_REASON_JUDGE_UNAVAILABLE, f"is in quarantine: {reason}")
 
 
+def broken_contract(fault: str) -> Failure:
+    """The failure of a service whose answer breaks a limit of its contract.
+
+    Args:
+        fault: The field and the limit.
+    """
+    return Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, f"broke its contract: {fault}")
+
+
 def wrong_version(deviation: str) -> Failure:
     """The failure of a judge that is not called for its version.
 

@@ -15,9 +15,11 @@ from google.protobuf import descriptor_pool
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
+from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_UNPARSABLE
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.roles import Role
 from dramaturg.judge.usage import total_usage
+from dramaturg.service.validation import violations
 
 CORRECTIONS = "gateway-corrections"
 """The parameter of a provenance that lists the corrections of the judge's answer."""
@@ -28,6 +30,8 @@ CLAIMED_USAGE = "claimed-usage"
 
 MAX_ANSWER_BYTES = 256 * 1024
 """The most bytes of an answer about one candidate. In a larger one texts are cut."""
+MAX_RESULT_BYTES = 16 << 20
+"""The bytes of a result above which the texts of model answers in it are cut."""
 MAX_TEXT_CHARACTERS = 20_000
 """The most characters of a text in an answer that is cut."""
 SHORT_TEXT_CHARACTERS = 500
@@ -40,6 +44,7 @@ MAX_COST_USD = 1_000.0
 """The highest cost of one model call that counts, in US dollars."""
 
 _JUDGING = "dramaturg.api.judging."
+_WRITING = ("dramaturg.api.generation.", "dramaturg.api.agents.", "dramaturg.api.roles.")
 _CUT = " [cut by the gateway]"
 
 
@@ -89,6 +94,63 @@ def limit_response(response: Any, role: Role, identity: Identity | None) -> bool
         return True
     answer = _carrier(response)
     return answer is None or limit_answer(answer, identity)
+
+
+def empty_breach(response: Any, role: Role) -> str:
+    """Empties a response of a service that writes, if it breaks a limit of its contract.
+
+    The provenance stays, since the answer is paid for; it says what broke the contract. The answers of judges
+    are cut instead (``limit_answer``).
+
+    Returns:
+        The first limit that is broken, if the contract has no field to state that there is no answer; else
+        empty.
+    """
+    if not role.contract.startswith(_WRITING) or not isinstance(response, Message):
+        return ""
+    found = violations(response)
+    if not found:
+        return ""
+    fault = f"{found[0].field} {found[0].description}"
+    stated = {"abstain_reason": ABSTAIN_REASON_UNPARSABLE, "failure": f"broke its contract: {fault}"}
+    fields = [name for name in stated if name in response.DESCRIPTOR.fields_by_name]
+    if not fields:
+        return fault
+    provenance = Provenance()
+    provenance.CopyFrom(response.provenance)  # type: ignore[attr-defined]  # of every such response
+    add_corrections(provenance, [f"dropped the answer, which broke its contract: {fault}"])
+    response.Clear()
+    response.provenance.CopyFrom(provenance)  # type: ignore[attr-defined]
+    for name in fields:
+        setattr(response, name, stated[name])
+    return ""
+
+
+def limit_result(result: Any) -> None:
+    """Cuts the texts in the provenances of a result above ``MAX_RESULT_BYTES``; the result is changed.
+
+    The texts of the request, verdicts and usage stay as they are. Each provenance that is cut says so.
+    """
+    for longest in (MAX_TEXT_CHARACTERS, SHORT_TEXT_CHARACTERS):
+        size = result.ByteSize()
+        if size <= MAX_RESULT_BYTES:
+            return
+        for provenance in _provenances(result):
+            before = provenance.ByteSize()
+            _cut(provenance, longest, None)
+            if provenance.ByteSize() < before:
+                add_corrections(provenance, [f"cut the texts of a result of {size} bytes"])
+
+
+def _provenances(message: Message) -> Iterator[Provenance]:
+    for field, value in message.ListFields():
+        if field.message_type is None or _is_map(field):
+            continue
+        for one in value if field.is_repeated else (value,):
+            if isinstance(one, Provenance):
+                yield one
+            else:
+                yield from _provenances(one)
 
 
 def provenance_of(response: Any) -> Provenance | None:
@@ -157,7 +219,7 @@ def _limit_provenance(provenance: Provenance, identity: Identity | None) -> Iter
     if not provenance.HasField("usage") or not provenance.usage.ListFields():
         return
     known = total_usage(completion.usage for completion in provenance.completions)
-    if not _is_accounted_for(provenance.usage, known):
+    if provenance.usage != known and not _is_accounted_for(provenance.usage, known):
         provenance.parameters[CLAIMED_USAGE] = " ".join(
             f"{field.name}={value}" for field, value in provenance.usage.ListFields()
         )
@@ -170,6 +232,8 @@ def _limit_usage(usage: Usage) -> Iterator[str]:
     impossible = {
         "cost_usd": not 0.0 <= usage.cost_usd <= MAX_COST_USD,  # also true for NaN
         "unused_cost_usd": not 0.0 <= usage.unused_cost_usd <= MAX_COST_USD,
+        "estimated_cost_usd": not 0.0 <= usage.estimated_cost_usd <= MAX_COST_USD,
+        "estimated_token_count": usage.estimated_token_count > MAX_TOKENS,
         "prompt_token_count": usage.prompt_token_count > MAX_TOKENS,
         "completion_token_count": usage.completion_token_count > MAX_TOKENS,
         "cached_prompt_token_count": usage.cached_prompt_token_count > MAX_TOKENS,
@@ -196,24 +260,25 @@ def _is_accounted_for(claimed: Usage, known: Usage) -> bool:
     return True
 
 
-def _cut(message: Message, longest: int) -> None:
-    """Cuts the texts and lists of a message at any depth."""
+def _cut(message: Message, longest: int, elements: int | None = MAX_ELEMENTS) -> None:
+    """Cuts the texts of a message at any depth, and its lists and maps. None: lists and maps are not cut."""
     for field, value in message.ListFields():
         if _is_map(field):
-            for key in list(value)[MAX_ELEMENTS:]:
+            for key in list(value)[elements:] if elements is not None else ():
                 del value[key]
             for key in value:
                 if isinstance(value[key], str):
                     value[key] = _shortened(value[key], longest)
         elif field.is_repeated:
-            del value[MAX_ELEMENTS:]
+            if elements is not None:
+                del value[elements:]
             for index, element in enumerate(value):
                 if isinstance(element, Message):
-                    _cut(element, longest)
+                    _cut(element, longest, elements)
                 elif isinstance(element, str):
                     value[index] = _shortened(element, longest)
         elif isinstance(value, Message):
-            _cut(value, longest)
+            _cut(value, longest, elements)
         elif isinstance(value, str):
             setattr(message, field.name, _shortened(value, longest))
 

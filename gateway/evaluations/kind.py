@@ -122,16 +122,17 @@ class RunKind(EvaluationKind):
         del spec
         return self.plan(request, context)
 
+    @abstractmethod
     def planned_calls(
         self, request: Any, spec: RunSpec, context: EvaluationContext
-    ) -> Sequence[PlannedCalls] | None:
-        """The model calls of a row to which the spec was applied. None: they depend on answers of models.
+    ) -> Sequence[PlannedCalls]:
+        """The model calls of a row to which the spec was applied, of judges as they are built in.
+
+        What depends on answers of models is supposed, and stated in ``PlannedCalls.assumption``.
 
         Raises:
             ServiceError: The row is invalid.
         """
-        self.plan_row(request, spec, context)
-        return None
 
     async def evaluate(
         self, request: Any, spec: RunSpec, repeat_offset: int, context: EvaluationContext

@@ -13,6 +13,7 @@ from gateway.evaluations.dialogues.kind import DialoguesKind
 from gateway.evaluations.graphs.kind import GraphsKind
 from gateway.evaluations.kind import EvaluationKind, RunKind
 from gateway.evaluations.pairs.kind import PairsKind
+from gateway.evaluations.scenarios.kind import ScenariosKind
 from gateway.evaluations.scripts.kind import ScriptsKind
 from gateway.evaluations.simulations.kind import SimulationsKind
 from gateway.evaluations.summary import KindSummary
@@ -24,6 +25,7 @@ KINDS: Sequence[EvaluationKind] = (
     GraphsKind(),
     DecisionsKind(),
     SimulationsKind(),
+    ScenariosKind(),
     DialoguesKind(),
     TextsKind(),
 )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter as CounterDict
 from collections.abc import Iterable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from google.protobuf.message import Message
 
 from dramaturg.api.common.v1 import verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Outcome
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.kinds import find_kind
+from dramaturg.results import names
 from dramaturg.results.dialogues import is_panel_mean
-from dramaturg.results.rows import flatten
 from dramaturg.service.telemetry.instruments import Counter, Histogram
 
 JUDGE_CALLS = Counter(
@@ -36,6 +38,11 @@ ABSTENTIONS = Counter(
     "dramaturg_abstentions_total",
     "Abstentions by judge and reason.",
     ("evaluation", "role", "judge", "reason"),
+)
+SHADOW_MISSES = Counter(
+    "dramaturg_shadow_misses_total",
+    "Candidates and texts that a shadow did not assess: queue-full, late or failed.",
+    ("role", "judge", "reason"),
 )
 
 # The name of an evaluation is the member of RunSample.result that holds its result.
@@ -72,15 +79,17 @@ def count_result(result: Message, judgements: Iterable[Judgement]) -> None:
     if evaluation is None:
         return
     EVALUATIONS.add(evaluation)
-    for role, judge, outcome, reason in judgements:
-        JUDGEMENTS.add(evaluation, role, judge, _OUTCOMES[outcome])
+    for (role, judge, outcome, reason), count in CounterDict(judgements).items():
+        JUDGEMENTS.add(evaluation, role, judge, _OUTCOMES[outcome], amount=count)
         if outcome == verdict_pb2.OUTCOME_ABSTAIN:
-            ABSTENTIONS.add(evaluation, role, judge, reason_name(reason))
+            ABSTENTIONS.add(evaluation, role, judge, reason_name(reason), amount=count)
 
 
 def reason_name(reason: AbstainReason.ValueType) -> str:
     """The label value of a reason, for example "timed-out"."""
-    return AbstainReason.Name(reason).removeprefix("ABSTAIN_REASON_").lower().replace("_", "-")
+    known = AbstainReason.DESCRIPTOR.values_by_number.get(reason)
+    # One label for all others: a judge decides on the number.
+    return "unknown" if known is None else names.reason_name(reason).lower().replace("_", "-")
 
 
 _OUTCOMES = {
@@ -93,9 +102,8 @@ _OUTCOMES = {
 
 def flat_judgements(result: Message) -> Iterable[Judgement]:
     """The flat judgements of a result, without the means of panels."""
-    evaluation = _NAMES.get(result.DESCRIPTOR.full_name)
-    if evaluation is None:
+    kind = find_kind(_NAMES.get(result.DESCRIPTOR.full_name))
+    if kind is None:
         return ()
-    sample = RunSample(**cast("dict[str, Any]", {evaluation: result}))
-    rows = (row for row in flatten(sample) if not is_panel_mean(row))
+    rows = (row for row in kind.results.rows(result, False) if not is_panel_mean(row))
     return (Judgement(row.role, row.judge, row.outcome, row.abstain_reason) for row in rows)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Finding, Outcome, PanelVote, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import Finding, Outcome, PanelVote, Verdict
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.results.names import outcome_name, reason_name
 from gateway.judges.registry import Judge
 from gateway.judges.selection import JudgeAssignment
 from gateway.settings import PanelRule
@@ -36,10 +38,9 @@ class _Ballot:
         if self.verdict.outcome == verdict_pb2.OUTCOME_SCORED:
             vote = f"{self.verdict.score:g}"
         else:
-            vote = Outcome.Name(self.verdict.outcome).removeprefix("OUTCOME_")
+            vote = outcome_name(self.verdict.outcome)
         if self.verdict.abstain_reason:
-            reason = AbstainReason.Name(self.verdict.abstain_reason).removeprefix("ABSTAIN_REASON_")
-            vote = f"{vote} ({reason})"
+            vote = f"{vote} ({reason_name(self.verdict.abstain_reason)})"
         return f"{self.judge} {vote}" + (f" x {self.weight:g}" if self.weight != 1 else "")
 
 
@@ -149,7 +150,7 @@ def _outcome(decided: Sequence[_Ballot], rule: PanelRule, panel: Verdict) -> Out
         ]
         panel.score = sum(scores) / len(scores)
         passes, fails = panel.score, 1 - panel.score
-    if passes == fails:
+    if isclose(passes, fails):  # sums of weights are rounded
         return None
     return verdict_pb2.OUTCOME_PASS if passes > fails else verdict_pb2.OUTCOME_FAIL
 

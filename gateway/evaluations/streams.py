@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.service.telemetry import instruments
+from gateway.evaluations.judge_answers import limit_result
 from gateway.evaluations.metrics import Judgement, count_result, flat_judgements
 
 
@@ -76,6 +77,7 @@ class Evaluation(ABC):
             task.cancel()
 
     def _counted(self, result: Any) -> Any:
+        limit_result(result)
         if instruments.counting():
             count_result(result, self.judgements(result))
         return result

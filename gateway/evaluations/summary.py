@@ -8,35 +8,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import grpc
-
-from dramaturg.api.alignment.v1.alignment_service_pb2_grpc import AlignmentServiceStub
-from dramaturg.api.alignment.v1.estimate_pb2 import Estimate
 from dramaturg.api.common.v1.error_reason_pb2 import ErrorReason
 from dramaturg.api.common.v1.provenance_pb2 import Provenance, Usage
 from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN
 from dramaturg.api.evaluation.v1.run_pb2 import SAMPLE_STATE_FAILED, RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import JudgeFigures, ModelFailures, Summary, SummaryOptions
-from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.judge.usage import add_usage
 from dramaturg.kinds import find_kind
 from dramaturg.results.coverage import status_name
 from dramaturg.results.leaderboard import DEFAULT_MINIMUM_COVERAGE, leaderboard, primary_measure
-from dramaturg.results.means import Mean
 from dramaturg.results.names import abstention_name, reason_name
 from dramaturg.results.rows import flatten
 from dramaturg.results.sums import SumAccumulator
-from dramaturg.service.errors import from_rpc_error, invalid
+from dramaturg.service.errors import invalid
+from gateway.evaluations.judge_comparisons import ComparedItem, JudgeComparisons
 from gateway.evaluations.model_differences import SampleMeans, model_differences, ranked_models
-from gateway.judges.registry import Registry
-from gateway.threads import TenantThreads
-
-Parameters = ParamSpec("Parameters")
-Computed = TypeVar("Computed")
+from gateway.evaluations.statistics import Statistics
 
 MAX_GROUPS = 1000
 """The most groups of a summary. Tags with more values identify samples."""
@@ -48,52 +39,6 @@ Tags = tuple[tuple[str, str], ...]
 """The tags of a group with their values; empty for all samples."""
 
 
-class Statistics:
-    """The services that compute statistics, and the problems met there.
-
-    Args:
-        registry: The registered judges.
-        threads: The threads of long computations.
-        tenant: The tenant in whose turns they are made.
-    """
-
-    def __init__(self, registry: Registry, threads: TenantThreads, tenant: str) -> None:
-        self._registry = registry
-        self._threads = threads
-        self._tenant = tenant
-        self.problems: list[str] = []
-
-    async def compute(
-        self, function: Callable[Parameters, Computed], *args: Parameters.args, **kwargs: Parameters.kwargs
-    ) -> Computed:
-        """The result of a computation that takes long for many samples, outside of the event loop."""
-        return await self._threads(self._tenant, function, *args, **kwargs)
-
-    async def alignment(self, method: str, request: Any) -> Any:
-        """The response of AlignmentService; None after a failure, which is noted as a problem."""
-        return await self._call("alignment", AlignmentServiceStub, method, request)
-
-    async def graph(self, method: str, request: Any) -> Any:
-        """The response of GraphService; None after a failure, which is noted as a problem."""
-        return await self._call("graph", GraphServiceStub, method, request)
-
-    async def _call(self, role: str, stub: Any, method: str, request: Any) -> Any:
-        judge = self._registry.default(role)
-        if judge is None:
-            self.note(f"the role {role!r} has no service: its figures are missing")
-            return None
-        try:
-            return await getattr(stub(judge.channel), method)(request)
-        except grpc.aio.AioRpcError as error:
-            self.note(f"the service of the role {role!r} failed: {from_rpc_error(error).message}")
-            return None
-
-    def note(self, problem: str) -> None:
-        """Adds a problem to those of the summary."""
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-
 class KindFigures(ABC):
     """The figures of one kind for one group of samples. It keeps numbers, not texts."""
 
@@ -102,7 +47,7 @@ class KindFigures(ABC):
         """Adds the parts of one sample that belong to the group."""
 
     @abstractmethod
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         """Writes the figures.
 
         Args:
@@ -135,6 +80,11 @@ class KindSummary(ABC):
         for row in rows:
             if row.judge:
                 yield JudgeAnswer(row.role, row.judge, row.provenance, row.outcome == OUTCOME_ABSTAIN)
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        """The items of a sample that judges are compared on."""
+        del sample
+        yield from ()
 
     def model_of(self, part: Any) -> str | None:
         """The model under test of a part. None: it has several, or none."""
@@ -174,6 +124,7 @@ class Summarizer:
         self._sums: defaultdict[tuple[str, str], SumAccumulator] = defaultdict(SumAccumulator)
         self._groups: dict[Tags, KindFigures] = {}
         self._means = SampleMeans()
+        self._comparisons = JudgeComparisons()
 
     def add(self, sample: RunSample) -> None:
         """Adds a finished sample.
@@ -198,6 +149,7 @@ class Summarizer:
         self._count(rows)
         for answer in self._kinds[name].answers(sample, rows):
             self._note_judge(answer)
+        self._comparisons.add(sample, self._kinds[name].compared_items(sample))
         for tags, parts in self._grouped(sample).items():
             figures = self._groups.get(tags)
             if figures is None:
@@ -206,7 +158,7 @@ class Summarizer:
                 figures = self._groups[tags] = self._kinds[name].figures(self._options)
             figures.add(parts)
 
-    async def summary(self, statistics: Statistics) -> Summary:
+    def summary(self, statistics: Statistics) -> Summary:
         """The figures of all samples so far."""
         summary = Summary(
             sample_count=self._samples,
@@ -225,9 +177,10 @@ class Summarizer:
         summary.notices.extend(_pooled_judges(summary.judges))
         self._rank(summary)
         if self._options.models_compared:
-            await self._compare_models(summary, statistics)
+            self._compare_models(summary, statistics)
+        summary.judge_comparisons.extend(self._comparisons.figures(statistics))
         for tags, figures in sorted(self._groups.items(), key=lambda one: _order(one[0])):
-            await figures.write(dict(tags), summary, statistics)
+            figures.write(dict(tags), summary, statistics)
         summary.problems.extend(statistics.problems)
         return summary
 
@@ -283,7 +236,7 @@ class Summarizer:
                 grouped[tuple((name, tags.get(name, "")) for name in names)].append(part)
         return grouped
 
-    async def _compare_models(self, summary: Summary, statistics: Statistics) -> None:
+    def _compare_models(self, summary: Summary, statistics: Statistics) -> None:
         models = ranked_models(summary.leaderboard)
         if len(models) < 2:
             return
@@ -292,7 +245,7 @@ class Summarizer:
         except ValueError as error:
             statistics.note(str(error))
             return
-        response = await statistics.alignment("CompareRuns", request)
+        response = statistics.alignment("CompareRuns", request)
         if response is not None:
             summary.model_differences.extend(model_differences(response, models))
 
@@ -327,26 +280,6 @@ def _pooled_judges(judges: Iterable[JudgeFigures]) -> Iterator[str]:
         if changed:
             named = f"the judge {judge!r} of the role {role!r}"
             yield f"{named} answered with {' and '.join(changed)}; figures pool them"
-
-
-def estimate_of(mean: Mean, total: int, scale: tuple[float, float] = (0.0, 1.0)) -> Estimate:
-    """A mean as a message.
-
-    Args:
-        mean: The mean.
-        total: How many values it would rest on without abstentions.
-        scale: The lowest and the highest value.
-    """
-    estimate = Estimate(count=mean.n, total=total)
-    if mean.value is None:
-        estimate.undefined = "there are no values"
-        return estimate
-    estimate.value = mean.value
-    if mean.lower is not None and mean.upper is not None:
-        estimate.lower, estimate.upper = mean.lower, mean.upper
-        method = "clopper-pearson" if mean.value in scale else "student-t"
-        estimate.interval_method = f"{method}, clustered by sample"
-    return estimate
 
 
 def _failure(sample: RunSample) -> str:

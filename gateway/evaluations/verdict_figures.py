@@ -12,7 +12,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import VerdictFigures
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
-from gateway.evaluations.summary import JudgeAnswer, estimate_of
+from gateway.evaluations.statistics import estimate_of
+from gateway.evaluations.summary import JudgeAnswer
 
 TOPIC = "topic"
 """The tag that verdicts have by themselves: the task's topic."""

@@ -79,8 +79,11 @@ def normalize(
         NOT_SUPPORTED. Without corrections the given assessment is returned.
     """
     verdicts = assessment.verdicts
-    if [verdict.criterion for verdict in verdicts] == list(expected) and all(
-        _is_sound(verdict, step_count, scales.get(verdict.criterion)) for verdict in verdicts
+    noted = [note.step_index for note in assessment.step_notes]
+    if (
+        [verdict.criterion for verdict in verdicts] == list(expected)
+        and _are_steps(noted, step_count)
+        and all(_is_sound(verdict, step_count, scales.get(verdict.criterion)) for verdict in verdicts)
     ):
         return assessment
     given: defaultdict[str, list[Verdict]] = defaultdict(list)
@@ -93,6 +96,10 @@ def normalize(
         settled.verdicts.append(_choose(criterion, given.pop(criterion, []), identity, scale))
         corrections.extend(_correct(settled.verdicts[-1], step_count, scale or _UNIT))
     corrections += [f"dropped a verdict on {criterion!r}, which was not asked" for criterion in sorted(given)]
+    known = {note.step_index: note for note in assessment.step_notes if note.step_index < step_count}
+    settled.step_notes.extend(known[index] for index in sorted(known))
+    if strangers := sorted({*noted} - {*known}):
+        corrections.append(f"dropped the notes on the steps {strangers[:10]}: the candidate has {step_count}")
     if corrections:
         add_corrections(settled.provenance, corrections)
     return settled

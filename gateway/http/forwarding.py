@@ -11,6 +11,7 @@ from typing import Any, Self
 import grpc
 from google.rpc import status_pb2
 
+from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.context import REQUEST_ID_METADATA
 from dramaturg.service.errors import ServiceError
 from dramaturg.service.rpc import Metadata
@@ -75,6 +76,7 @@ class Exchange:
         self._call: Any
         self._sending: asyncio.Task[None] | None = None
         self._refusal = refusal
+        self._is_cut = False
         if isinstance(requests, bytes):
             one: Any = channel.unary_stream(method)
             self._call = one(requests if refusal is None else _DAMAGED, **options)
@@ -127,7 +129,8 @@ class Exchange:
         try:
             await self._send(requests)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            pass  # The call has ended: its status is read with the responses.
+            # The call has ended: its status is read with the responses, unless a write failed.
+            self._is_cut = True
         except OSError:
             self._call.cancel()  # The caller has gone.
 
@@ -136,6 +139,8 @@ class Exchange:
         if self._refusal is not None and error.code() is self._refusal.code:
             request_ids = [str(value) for key, value in trailing if key == REQUEST_ID_METADATA]
             return from_service_error(self._refusal, request_ids[0] if request_ids else "", initial)
+        if self._is_cut and error.code() is grpc.StatusCode.INTERNAL and not trailing:
+            return from_service_error(_cut())
         return CallError(error.code(), error.details() or "", _details(trailing), initial, trailing)
 
     async def __aenter__(self) -> Self:
@@ -148,6 +153,15 @@ class Exchange:
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
+
+
+def _cut() -> ServiceError:
+    """The error of a call that the server ended while its messages were written, which hides the status."""
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        "the call was refused, and has more messages than are read of a refused call",
+    )
 
 
 def _details(trailing: Metadata) -> bytes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 import grpc
@@ -15,14 +13,19 @@ from google.protobuf.message import DecodeError, EncodeError, Message
 
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.service.errors import ServiceError, invalid
+from dramaturg.service.threads import TenantThreads
 
 LARGE_BYTES = 32 * 1024
 """A larger message is converted in a thread, so that the event loop answers other calls."""
 
+MAX_JSON_VALUES = 1_000_000
+"""The most values of a JSON body. An empty object takes three bytes there and over a hundred in memory."""
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r'has no field named "(?P<name>.*?)" at "(?P<path>.*?)"\.\n', re.DOTALL)
 _LONGEST_CAUSE = 300
 _LONGEST_FIELD = 200
-_threads = ThreadPoolExecutor(2, thread_name_prefix="http-json")
+_threads = TenantThreads(2, per_tenant=1)
 
 T = TypeVar("T")
 
@@ -69,17 +72,26 @@ class BinaryCodec:
 
 
 class JsonCodec:
-    """ProtoJSON. Fields without a value are left out of responses, and unknown fields refused in requests."""
+    """ProtoJSON. Fields without a value are left out of responses, and unknown fields refused in requests.
 
-    def __init__(self, method: MethodDescriptor) -> None:
+    Args:
+        method: The method.
+        caller: Identifies the caller, for turns in the conversion of large messages.
+    """
+
+    def __init__(self, method: MethodDescriptor, caller: str = "") -> None:
+        self._caller = caller
         self._request = message_factory.GetMessageClass(method.input_type)
         self._response = message_factory.GetMessageClass(method.output_type)
 
     async def decode(self, data: bytes) -> bytes:
-        return await _run(len(data), lambda: _parse(data, self._request))
+        return await self._run(len(data), lambda: _parse(data, self._request))
 
     async def encode(self, data: bytes) -> bytes:
-        return await _run(len(data), lambda: to_json(self._response.FromString(data)))
+        return await self._run(len(data), lambda: to_json(self._response.FromString(data)))
+
+    async def _run(self, size: int, work: Callable[[], T]) -> T:
+        return work() if size <= LARGE_BYTES else await _threads(self._caller, work)
 
 
 def to_json(message: Message) -> bytes:
@@ -92,6 +104,10 @@ def _parse(data: bytes, kind: type[Message]) -> bytes:
     # An empty list would be read as an empty message.
     if not data.lstrip().startswith(b"{"):
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: it is no object")
+    if len(data) > MAX_JSON_VALUES:
+        bare = _STRING.sub(b"", data)
+        if bare.count(b",") + bare.count(b":") + bare.count(b"{") + bare.count(b"[") > MAX_JSON_VALUES:
+            raise UnreadableMessageError.of(f"the body is JSON of more than {MAX_JSON_VALUES:,} values")
     try:
         return json_format.Parse(data.decode(), kind()).SerializeToString()
     except UnicodeDecodeError:
@@ -106,9 +122,3 @@ def _parse(data: bytes, kind: type[Message]) -> bytes:
     # Deeply nested JSON, numbers beyond every type, and texts that are no Unicode.
     except (RecursionError, ValueError, TypeError, DecodeError, EncodeError, AttributeError) as error:
         raise UnreadableMessageError.of(f"the body is no JSON of {name}: {type(error).__name__}") from None
-
-
-async def _run(size: int, work: Callable[[], T]) -> T:
-    if size <= LARGE_BYTES:
-        return work()
-    return await asyncio.get_running_loop().run_in_executor(_threads, work)

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc
 from aiohttp import web
@@ -26,6 +27,9 @@ from gateway.http.headers import CONNECT_TIMEOUT, GRPC_TIMEOUT, peer_address, ti
 from gateway.http.messages import BinaryCodec, Codec, JsonCodec, UnreadableMessageError
 from gateway.http.settings import ANY_ORIGIN, HttpSettings
 from gateway.http.tls import server_context
+
+if TYPE_CHECKING:
+    from gateway.console.console import Console
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +74,7 @@ class HttpServer:
         port: The port; 0 takes a free one.
         or_any_port: Whether it takes a free port where ``port`` is taken.
         announce: Called with the address once it listens.
+        console: Whether it serves the web console too.
 
     Attributes:
         url: The address for a client on this machine, once started.
@@ -82,12 +87,15 @@ class HttpServer:
         *,
         or_any_port: bool = False,
         announce: Callable[[str], None] | None = None,
+        console: bool = False,
     ) -> None:
         self.url = ""
         self._settings = settings
         self._port = port
         self._or_any_port = or_any_port
         self._announce = announce
+        self._with_console = console
+        self._console: Console | None = None
         self._runner: web.ServerRunner | None = None
         self._in_progress = 0
 
@@ -99,6 +107,11 @@ class HttpServer:
         settings = self._settings
         context = server_context(settings, backend.settings, authenticates=backend.authenticates)
         self._backend = backend
+        if self._with_console:
+            # Imported here: the API needs no templates.
+            from gateway.console.console import Console
+
+            self._console = Console(backend, settings.host, encrypted=context is not None)
         services = [contract.descriptor for contract in backend.contracts]
         services.append(identity_service_pb2.DESCRIPTOR.services_by_name["IdentityService"])
         self._methods: Mapping[str, MethodDescriptor] = {
@@ -154,6 +167,8 @@ class HttpServer:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._console is not None and self._console.serves(request.path):
+            return await self._console.handle(request)
         origin = request.headers.get("Origin")
         headers = {"Server": "dramaturg", "X-Content-Type-Options": "nosniff"}
         if origin is not None:
@@ -201,7 +216,7 @@ class HttpServer:
         # The server refuses an unknown method or caller: its body is not read.
         if method is not None and self._has_credentials(request, metadata):
             if kind.json:
-                codec = JsonCodec(method)
+                codec = JsonCodec(method, headers.get("Authorization", ""))
             try:
                 messages = self._messages(request, kind, method, codec)
                 requests = messages if method.client_streaming else await _single(messages, timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from gateway.fair_semaphore import FairSemaphore, FairShare
+from dramaturg.service.fair_semaphore import FairSemaphore, FairShare
 
 
 @dataclass(eq=False, slots=True)

@@ -16,6 +16,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import Judge as Jud
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeHealth,
     JudgePanel,
+    JudgeShadow,
     PanelMember,
     PanelRule,
 )
@@ -66,7 +67,12 @@ class JudgeDirectory:
         return await judge.identity.current()
 
     async def check_model(
-        self, judge: Judge, model: str = "", *, configuration_only: bool = False
+        self,
+        judge: Judge,
+        model: str = "",
+        *,
+        configuration_only: bool = False,
+        check_usage: bool = False,
     ) -> ProviderCheck | None:
         """Checks the model of a judge; None where the judge calls none, or does not know the method.
 
@@ -74,12 +80,16 @@ class JudgeDirectory:
             judge: The judge.
             model: The model. Empty: that of requests that name none.
             configuration_only: Whether its provider is not called.
+            check_usage: Whether it is also found out if answers state token counts, if need be by a call.
 
         Raises:
             ServiceError: The judge does not answer, or has no model.
         """
         request = CheckModelRequest(
-            contract=judge.role.contract, model=model, configuration_only=configuration_only
+            contract=judge.role.contract,
+            model=model,
+            configuration_only=configuration_only,
+            check_usage=check_usage,
         )
         try:
             response: CheckModelResponse | None = await IdentityServiceStub(judge.channel).CheckModel(
@@ -142,6 +152,8 @@ class JudgeDirectory:
             owner=judge.entry.owner,
             labels=judge.entry.labels,
         )
+        if (shadow := judge.entry.shadow) is not None:
+            entry.shadow.CopyFrom(JudgeShadow(of=shadow.of, model=shadow.model, queue_size=shadow.queue_size))
         if isinstance(identity, Identity):
             entry.identity.CopyFrom(identity)
         entry.latency.FromNanoseconds(round((time.perf_counter() - started) * 1e9))
@@ -238,7 +250,8 @@ def _classify(
     if health_code is grpc.StatusCode.NOT_FOUND:
         return _wrong(f"its health service does not know {judge.role.contract}")
     if isinstance(status, int) and not serving:
-        name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
+        known = health_pb2.HealthCheckResponse.ServingStatus.DESCRIPTOR.values_by_number.get(status)
+        name = f"the unknown status {status}" if known is None else known.name
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_NOT_SERVING, f"its health is {name}")
     if isinstance(identity, Identity) and (deviates := deviation(judge.entry.expect_version, identity)):
         return Finding(judge_directory_service_pb2.JUDGE_HEALTH_WRONG_VERSION, f"it {deviates}")

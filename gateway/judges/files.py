@@ -107,12 +107,12 @@ def combine(tables: JudgeTables, file: JudgeTables) -> JudgeTables:
     """
     sizes: dict[str, int] = {}
     for judge in tables.judges:
-        sizes[judge.role] = sizes.get(judge.role, 0) + (judge.panel is None)
+        sizes[judge.role] = sizes.get(judge.role, 0) + judge.may_be_only
     defaults = {judge.role for judge in tables.judges if judge.default}
     decided = {judge.role for judge in file.judges if judge.default}
     judges: dict[tuple[str, str], JudgeEntry] = {}
     for judge in tables.judges:
-        only = judge.panel is None and sizes[judge.role] == 1 and judge.role not in defaults
+        only = judge.may_be_only and sizes[judge.role] == 1 and judge.role not in defaults
         default = (judge.default or only) and judge.role not in decided
         judges[judge.role, judge.name] = judge.model_copy(update={"default": default})
     for judge in file.judges:
@@ -122,6 +122,7 @@ def combine(tables: JudgeTables, file: JudgeTables) -> JudgeTables:
     roles = {role.name: role for role in (*tables.roles, *file.roles)}
     combined = JudgeTables(roles=tuple(roles.values()), judges=tuple(judges.values()))
     combined.check_roles()
+    combined.check_members()
     return combined
 
 

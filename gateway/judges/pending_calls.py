@@ -43,6 +43,16 @@ class PendingCalls:
         return f"{judge} has not answered {len(calls)} call{'' if len(calls) == 1 else 's'}"
 
 
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """Does not record the calls made within a ``with`` block, or in the tasks started there."""
+    token = _noting.set(None)
+    try:
+        yield
+    finally:
+        _noting.reset(token)
+
+
 _noting: ContextVar[PendingCalls | None] = ContextVar("pending_calls", default=None)
 
 

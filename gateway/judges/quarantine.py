@@ -70,11 +70,11 @@ class Quarantine:
         now = time.monotonic()
         second = self._seconds.setdefault(int(now), _Second())
         second.answers += 1
+        while next(iter(self._seconds)) < now - self._rules.window_seconds:
+            self._seconds.popitem(last=False)
         if not breach:
             return
         second.breaches += 1
-        while next(iter(self._seconds)) < now - self._rules.window_seconds:
-            self._seconds.popitem(last=False)
         answers = sum(one.answers for one in self._seconds.values())
         breaches = sum(one.breaches for one in self._seconds.values())
         if breaches >= self._rules.breaches and 2 * breaches > answers:

@@ -19,6 +19,8 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     PANEL_RULE_MAJORITY,
     JudgePanel,
     JudgeRegistration,
+    JudgeRetry,
+    JudgeShadow,
     PanelRule,
     VersionPolicy,
 )
@@ -30,6 +32,7 @@ from dramaturg.service.auth.caller import current
 from dramaturg.service.auth.credentials import token_value
 from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from dramaturg.service.settings import SettingsError
+from dramaturg.service.threads import ThreadPool
 from dramaturg.service.tls import channel_credentials
 from gateway.judges.registry import Judge, Registry
 from gateway.judges.targets import is_permitted
@@ -37,7 +40,6 @@ from gateway.runs.records import RegisteredJudge
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
 from gateway.settings import GatewaySettings, JudgeEntry
-from gateway.threads import ThreadPool
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -67,6 +69,7 @@ class JudgeRegistrations:
         self._store: RunStore | None = None
         self._threads: ThreadPool | None = None
         self._known: Sequence[RegisteredJudge] = ()
+        self._refreshing = asyncio.Lock()
 
     @asynccontextmanager
     async def persisted(self, store: RunStore) -> AsyncIterator[None]:
@@ -137,9 +140,32 @@ class JudgeRegistrations:
     async def remove(self, role: str, name: str) -> None:
         """Removes a registered judge. See ``JudgeDirectoryService.RemoveJudge``."""
         store = self._persistent()
+        await self._call_refresh()
+        self._check_unused(role, name)
         if not await self._call(store.remove_judge, current().tenant, role, name):
             raise self._not_found(role, name)
         await self._call_refresh()
+
+    def _check_unused(self, role: str, name: str) -> None:
+        """Checks that no registered panel or shadow of the tenant needs a judge.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION, ERROR_REASON_JUDGE_IN_USE.
+        """
+        tenant = current().tenant
+        own = [one.judge for one in self._known if one.tenant == tenant and one.judge.role == role]
+        panels = [one.name for one in own if name in (member.judge for member in one.panel.members)]
+        shadows = [one.name for one in own if one.shadow.of == name]
+        if not panels and not shadows:
+            return
+        named = {"panels": panels, "shadows": shadows}
+        users = [f"{kind} {', '.join(names)}" for kind, names in named.items() if names]
+        raise ServiceError(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            error_reason_pb2.ERROR_REASON_JUDGE_IN_USE,
+            f"{role}={name} is used by the {' and the '.join(users)}; change or remove them first",
+            metadata={"role": role, "judge": name},
+        )
 
     async def _applied(self, judge: JudgeRegistration) -> Judge:
         await self._call_refresh()
@@ -169,6 +195,8 @@ class JudgeRegistrations:
                 f"is {judge.target!r}, an address that the gateway does not permit (setting "
                 "gateway.judge_targets)",
             )
+        if judge.HasField("shadow"):
+            yield from self._shadow_violations(judge)
         files = [
             Violation(f"judge.connection.{field}", fault)
             for field in _FILES
@@ -182,7 +210,7 @@ class JudgeRegistrations:
         except ValidationError as error:
             for problem in error.errors(include_input=False, include_url=False):
                 place = ".".join(str(part) for part in problem["loc"])
-                yield Violation(f"judge.{_FIELDS.get(place, place)}", problem["msg"])
+                yield Violation(f"judge.{_FIELDS.get(place, place)}".rstrip("."), problem["msg"])
             return
         if entry.connection is not None:
             try:
@@ -200,6 +228,14 @@ class JudgeRegistrations:
             if found is None or found.entry.panel is not None:
                 fault = f"is {member.judge!r}, no judge of {judge.role!r}, or a panel"
                 yield Violation(f"judge.panel.members[{index}].judge", fault)
+
+    def _shadow_violations(self, judge: JudgeRegistration) -> Iterator[Violation]:
+        if not isinstance(self._registry.roles.get(judge.role), JudgeRole):
+            yield Violation("judge.shadow", "must be absent: judges of the role give no verdicts")
+        found = self._registry.find(judge.role, judge.shadow.of)
+        if found is None or found.entry.shadow is not None:
+            fault = f"is {judge.shadow.of!r}, no judge of {judge.role!r}, or a shadow"
+            yield Violation("judge.shadow.of", fault)
 
     def _file_fault(self, name: str) -> str:
         if not name:
@@ -236,6 +272,8 @@ class JudgeRegistrations:
                 "expect_version": judge.expected_version,
                 "version_policy": policy if judge.version_policy else None,
                 "panel": _panel(judge.panel) if judge.HasField("panel") else None,
+                "shadow": _shadow(judge.shadow) if judge.HasField("shadow") else None,
+                "retry": _retry(judge.retry) if judge.HasField("retry") else None,
                 "connection": None
                 if judge.HasField("panel") and not judge.HasField("connection")
                 else self._connection(tenant, judge.connection),
@@ -305,10 +343,12 @@ class JudgeRegistrations:
         """Reads the registered judges, and applies them if they have changed."""
         assert self._store is not None
         assert self._threads is not None
-        found = await self._threads(self._store.registered_judges)
-        if found == self._known:
-            return
-        self._known = found
+        # One at a time: a read that begins before a change must not be applied after it.
+        async with self._refreshing:
+            found = await self._threads(self._store.registered_judges)
+            if found == self._known:
+                return
+            self._known = found
         entries = []
         for one in found:
             try:
@@ -336,6 +376,16 @@ def _panel(panel: JudgePanel) -> dict[str, object]:
         ],
         "quorum": panel.quorum or None,
     }
+
+
+def _shadow(shadow: JudgeShadow) -> dict[str, object]:
+    made: dict[str, object] = {"of": shadow.of, "model": shadow.model}
+    return {**made, "queue_size": shadow.queue_size} if shadow.queue_size else made
+
+
+def _retry(retry: JudgeRetry) -> dict[str, object]:
+    given = {"attempts": retry.attempts, "codes": list(retry.codes)}
+    return {name: value for name, value in given.items() if value}
 
 
 def _key(one: RegisteredJudge) -> tuple[str, str, str]:

@@ -22,6 +22,8 @@ from gateway.judges.files import JudgeFiles
 from gateway.judges.identity import JudgeIdentity, deviation
 from gateway.judges.pending_calls import noted
 from gateway.judges.quarantine import Quarantine, QuarantineRules
+from gateway.judges.retries import JudgeRetries
+from gateway.judges.shadow_queue import ShadowQueue
 from gateway.settings import JudgeEntry, JudgeTables
 
 logger = logging.getLogger(__name__)
@@ -57,6 +59,10 @@ class Judge:
     """Its settings."""
     quarantine: Quarantine = field(default_factory=Quarantine, repr=False)
     """Whether it is excluded for breaches of its contract."""
+    retries: JudgeRetries = field(default_factory=lambda: JudgeRetries(None), repr=False)
+    """Whether its failed calls are repeated."""
+    shadow_queue: ShadowQueue | None = field(default=None, repr=False)
+    """The candidates that wait for it, if it is a shadow."""
     tenant: str | None = None
     """The tenant that registered it. None: it is configured, and all tenants see it."""
 
@@ -226,11 +232,11 @@ class JudgePool:
         Raises:
             SettingsError: The files of a connection cannot be used.
         """
-        sizes = Counter(entry.role for entry in entries if entry.panel is None)
+        sizes = Counter(entry.role for entry in entries if entry.may_be_only)
         defaults = {entry.role for entry in entries if entry.default}
         made = []
         for entry in entries:
-            only = entry.panel is None and sizes[entry.role] == 1 and entry.role not in defaults
+            only = entry.may_be_only and sizes[entry.role] == 1 and entry.role not in defaults
             default = entry.default or only
             try:
                 made.append(self._judge(entry, roles[entry.role], default=default))
@@ -296,6 +302,8 @@ class JudgePool:
             quarantine=kept.quarantine
             if kept is not None and kept.entry == entry
             else Quarantine(f"{entry.role}={entry.name}", self._quarantine),
+            retries=JudgeRetries(entry.retry),
+            shadow_queue=None if entry.shadow is None else ShadowQueue(entry.shadow.queue_size),
             tenant=tenant,
         )
         return judge

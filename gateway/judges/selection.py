@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -10,7 +10,7 @@ import grpc
 from dramaturg.api.common.v1 import error_reason_pb2
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.judge.roles import SYNTHESIZE, Role
-from dramaturg.service.errors import ServiceError, Violation
+from dramaturg.service.errors import ServiceError, Violation, invalid_fields
 from gateway.judges.registry import Judge, Registry
 
 
@@ -34,6 +34,17 @@ class JudgeAssignment:
     def describe(self) -> JudgeSelection:
         """The selection that results in this assignment."""
         return JudgeSelection(role=self.role.name, judge=self.judge.name, model=self.model)
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A judge that assesses the candidates of an evaluation and changes no verdict."""
+
+    assignment: JudgeAssignment
+    of: str
+    """The name of the judge or panel of the role that it is compared with."""
+    counted: bool
+    """Whether its usage is part of that of the result."""
 
 
 def check_selections(
@@ -100,6 +111,64 @@ def select_judges(
             judge = registry.find(role.name, selection.judge) if selection.judge else None
             assignments += _seats(judge or _default(role, registry), selection.model or model, registry)
     return tuple(assignments)
+
+
+def counted_shadows(shadows: Iterable[Shadow]) -> Sequence[JudgeAssignment]:
+    """The assignments of the shadows whose usage is part of that of the result."""
+    return [shadow.assignment for shadow in shadows if shadow.counted]
+
+
+def select_shadows(
+    requested: Sequence[JudgeSelection], assignments: Sequence[JudgeAssignment], registry: Registry
+) -> tuple[Shadow, ...]:
+    """The shadows of an evaluation: those that the request names, then those of its judges and panels.
+
+    A judge that takes part in the evaluation otherwise is not a shadow in it.
+
+    Args:
+        requested: The request's ``shadows``.
+        assignments: The judges of the evaluation.
+        registry: The registered judges.
+
+    Raises:
+        ServiceError: INVALID_ARGUMENT with every violation, or ERROR_REASON_JUDGE_UNKNOWN.
+    """
+    seats: dict[str, dict[str, None]] = {}
+    for one in assignments:
+        seats.setdefault(one.role.name, {})[(one.panel or one.judge).name] = None
+    if violations := list(_check_shadows(requested, seats)):
+        raise invalid_fields(violations)
+    named = []
+    for index, selection in enumerate(requested):
+        judge = registry.find(selection.role, selection.judge)
+        if judge is None or judge.entry.panel is not None:
+            raise judge_unknown(selection.role, selection.judge, registry, f"shadows[{index}].judge")
+        (of,) = seats[selection.role]
+        named.append(Shadow(JudgeAssignment(judge, selection.model), of, counted=True))
+    busy = {one.judge for one in assignments} | {one.assignment.judge for one in named}
+    shadowed = {
+        (judge.role.name, judge.name) for one in assignments for judge in (one.judge, one.panel) if judge
+    }
+    bound = [
+        Shadow(JudgeAssignment(judge, table.model), table.of, counted=judge.tenant is not None)
+        for role in seats
+        for judge in registry.of_role(role)
+        if (table := judge.entry.shadow) is not None and (role, table.of) in shadowed and judge not in busy
+    ]
+    return (*named, *bound)
+
+
+def _check_shadows(
+    requested: Sequence[JudgeSelection], seats: Mapping[str, Mapping[str, None]]
+) -> Iterator[Violation]:
+    for index, selection in enumerate(requested):
+        judges = seats.get(selection.role, {})
+        if len(judges) != 1:
+            have = ", ".join(judges) or "none"
+            yield Violation(
+                f"shadows[{index}].role",
+                f"is {selection.role!r}, must be a role with one judge or panel here; its judges are {have}",
+            )
 
 
 def _seats(judge: Judge, model: str, registry: Registry) -> Sequence[JudgeAssignment]:

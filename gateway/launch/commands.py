@@ -42,9 +42,10 @@ def up(host: Host = None, port: Port = None) -> None:
     """Starts every service and the gateway in one process.
 
     The gateway listens on --host and --port, every other service on a separate loopback port. Its API is also
-    served over HTTP, on loopback: at port 50080, or at a free port where that is taken. Every agent
-    runs twice, as the judges "llm" and "offline"; "llm" is the default where a model is configured. SIGTERM
-    or Ctrl-C drains and stops the process. Logs are JSON on standard error.
+    served over HTTP, on loopback: at port 50080, or at a free port where that is taken. The web console is at
+    the path /console/ of that port. Every agent runs twice, as the judges "llm" and "offline"; "llm" is the
+    default where a model is configured. SIGTERM or Ctrl-C drains and stops the process. Logs are JSON on
+    standard error.
 
     For example:
 
@@ -123,7 +124,8 @@ def _announce(overview: Overview) -> None:
         console.print(overview.notice)
 
 
-def _announce_http(url: str) -> None:
+def _announce_http(url: str, has_console: bool) -> None:
     from rich.console import Console
 
-    Console().print(f"HTTP: {url}", highlight=False, soft_wrap=True)
+    lines = [f"HTTP: {url}", *([f"Console: {url}/console/"] if has_console else [])]
+    Console().print("\n".join(lines), highlight=False, soft_wrap=True)

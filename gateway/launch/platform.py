@@ -47,7 +47,8 @@ class Platform:
         announce: Called with the services before the gateway accepts calls.
         runs: The settings of runs. None: read from the environment.
         lazy: Whether a service starts on its first call. Otherwise all start before the gateway.
-        announce_http: Called with the address of the API over HTTP once it listens.
+        announce_http: Called with the address of the API over HTTP once it listens, and whether it has the
+            console.
     """
 
     name = "platform"
@@ -60,7 +61,7 @@ class Platform:
         runs: RunsSettings | None = None,
         *,
         lazy: bool = False,
-        announce_http: Callable[[str], None] | None = None,
+        announce_http: Callable[[str, bool], None] | None = None,
     ) -> None:
         self._announce_http = announce_http
         self._roles = [ROLES[name] for name in roles or ROLES]
@@ -72,13 +73,21 @@ class Platform:
         """The API over HTTP, unless its port is 0."""
         from gateway.http.server import DEFAULT_PORT, HttpServer
 
-        http = GatewaySettings().http
+        settings = GatewaySettings()
+        http = settings.http
         if http.port == 0:
             return ()
-        if http.port is not None:
-            return [HttpServer(http, http.port, announce=self._announce_http)]
-        port = DEFAULT_PORT if server.port else 0
-        return [HttpServer(http, port, or_any_port=True, announce=self._announce_http)]
+        port = http.port or (DEFAULT_PORT if server.port else 0)
+        console, announce = settings.console is not False, self._announce_http
+        return [
+            HttpServer(
+                http,
+                port,
+                or_any_port=http.port is None,
+                announce=None if announce is None else lambda url: announce(url, console),
+                console=console,
+            )
+        ]
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[Contract]]:
@@ -99,9 +108,11 @@ class Platform:
                 self._announce(Overview(launcher.services, "" if has_model else NO_MODEL))
             # Constructed anew, since a copy is not validated.
             values = {name: getattr(settings, name) for name in settings.model_fields_set}
+            # A command is the only caller: no other one waits for its reports.
+            alone = {"worker_processes": 0} if self._lazy else {}
             gateway = Gateway(
                 # The judges run in this process. A check would start those that start on their first call.
-                GatewaySettings(**{**values, "judges": wired, "identity_check_seconds": 0}),
+                GatewaySettings(**{**values, "judges": wired, "identity_check_seconds": 0, **alone}),
                 self._runs,
             )
             yield await stack.enter_async_context(gateway.open())

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from dramaturg.service.threads import ThreadPool
 from gateway.runs.records import Spending
 from gateway.runs.store.base import RunStore, StoreError
 from gateway.runs.store_calls import store_unavailable
-from gateway.threads import ThreadPool
 
 logger = logging.getLogger(__name__)
 

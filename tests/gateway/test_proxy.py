@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -28,7 +30,9 @@ from dramaturg.service.server import Server
 from dramaturg.service.settings import ServerSettings
 from dramaturg.testing import serve
 from gateway.app import App
-from gateway.evaluations.judge_answers import CLAIMED_USAGE
+from gateway.evaluations.judge_answers import CLAIMED_USAGE, UNEXPECTED_VERSION
+from gateway.judges.registry import Registry, open_registry
+from gateway.proxy import proxy_contracts
 from gateway.settings import GatewaySettings, JudgeEntry
 from services.graph.app import App as GraphApp
 from services.graph.settings import GraphSettings
@@ -112,6 +116,78 @@ async def test_the_gateway_calls_for_those_who_may_not_call_the_service_themselv
         assert error.reason == error_reason_pb2.ERROR_REASON_DEPENDENCY_FAILED
 
 
+TASK = SimulationTask(name="Chess", description="Play.")
+RATE = RateReplyRequest(task=TASK, utterances=[Utterance(speaker=SPEAKER_USER, text="e4")], response="e5")
+
+
+class Rater(RatingJudgeServiceServicer):
+    async def RateReply(self, request: RateReplyRequest, context: object) -> RateReplyResponse:
+        return RateReplyResponse(rating=Rating(value=7, provenance=Provenance(name="rater")))
+
+
+@asynccontextmanager
+async def passed_on(registry: list[Registry] | None = None, **entry: Any) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to a gateway that passes calls on to a judge of version 1.0.0."""
+    contract = Contract.make(
+        rating_judge_service_pb2.DESCRIPTOR.services_by_name["RatingJudgeService"],
+        add_RatingJudgeServiceServicer_to_server,
+        Rater(),
+        name="rater",
+        version="1.0.0",
+        description="Rates.",
+    )
+    async with serve(contract) as judge:
+        made = JudgeEntry(role="rating-judge", name="rater", target=judge.target, **entry)
+        async with open_registry([made], calls_per_judge=4) as judges:
+            if registry is not None:
+                registry.append(judges)
+            async with (
+                Server(proxy_contracts(judges), ServerSettings.loopback()) as gateway,
+                open_channel(gateway.target) as channel,
+            ):
+                yield channel
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        ({"expect_version": ">=2"}, grpc.StatusCode.FAILED_PRECONDITION),
+        ({"expect_version": ">=2", "version_policy": "pause"}, grpc.StatusCode.FAILED_PRECONDITION),
+        ({"expect_version": ">=2", "version_policy": "warn"}, None),
+        ({"expect_version": ">=1,<2"}, None),
+    ],
+)
+async def test_the_version_of_the_judge_is_checked(
+    entry: dict[str, Any], code: grpc.StatusCode | None
+) -> None:
+    async with passed_on(**entry) as channel:
+        if code is None:
+            found = (await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)).rating
+            assert found.value == 7
+            assert (UNEXPECTED_VERSION in found.provenance.parameters) == (entry["expect_version"] == ">=2")
+            return
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)
+    error = from_rpc_error(raised.value)
+    assert error.code is code
+    assert "the judge 'rater' of the role 'rating-judge'" in error.message
+    assert "1.0.0" in error.message
+
+
+async def test_a_judge_in_quarantine_is_not_called() -> None:
+    registry: list[Registry] = []
+    async with passed_on(registry) as channel:
+        (judge,) = registry[0].all()
+        for _ in range(20):
+            judge.quarantine.record("it repeats itself")
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)
+        judge.quarantine.release()
+        assert (await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)).rating.value == 7
+    error = from_rpc_error(raised.value)
+    assert (error.code, "is in quarantine" in error.message) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
 async def test_the_usage_that_a_service_claims_is_limited() -> None:
     class Greedy(RatingJudgeServiceServicer):
         async def RateReply(self, request: RateReplyRequest, context: object) -> RateReplyResponse:
@@ -133,11 +209,7 @@ async def test_the_usage_that_a_service_claims_is_limited() -> None:
             Server(offered, ServerSettings.loopback()) as gateway,
             open_channel(gateway.target) as channel,
         ):
-            task = SimulationTask(name="Chess", description="Play.")
-            request = RateReplyRequest(
-                task=task, utterances=[Utterance(speaker=SPEAKER_USER, text="e4")], response="e5"
-            )
-            found = (await RatingJudgeServiceStub(channel).RateReply(request, timeout=20)).rating
+            found = (await RatingJudgeServiceStub(channel).RateReply(RATE, timeout=20)).rating
     assert found.value == 7
     assert not found.provenance.usage.prompt_token_count
     assert not found.provenance.usage.cost_usd

@@ -14,7 +14,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 )
 from dramaturg.summaries.decision_accuracy import accuracy_request, read_accuracy
 from dramaturg.summaries.decisions import DecisionsAggregator
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import KindFigures, KindSummary
 
 
 class DecisionsKindSummary(KindSummary):
@@ -36,11 +37,11 @@ class DecisionsFigures(KindFigures):
         for result in parts:
             self._choices.add(result)
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         written = summary.decisions
         for setup, items in sorted(self._choices.items.items()):
-            request = await statistics.compute(accuracy_request, items)
-            response = await statistics.alignment("MeasureAccuracy", request)
+            request = accuracy_request(items)
+            response = statistics.alignment("MeasureAccuracy", request)
             if response is None:
                 continue
             for found in read_accuracy(setup._asdict(), response, self._choices.unreleased):

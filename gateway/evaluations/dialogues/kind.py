@@ -40,7 +40,7 @@ class DialoguesKind(RunKind):
         count = len(request.models) + len(replies)
         given = sum(replies) + len(request.models) * mean
         written = [
-            PlannedCalls(plan.author.judge, model, 1, script, "reply")
+            PlannedCalls(plan.author.judge, model, 1, script, None)
             for model in request.models
             if plan.author is not None
         ]

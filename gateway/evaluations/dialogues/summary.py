@@ -22,7 +22,8 @@ from dramaturg.results.ratings import HIGHEST, LOWEST
 from dramaturg.summaries.dialogues import DialoguesAggregator
 from dramaturg.summaries.ratings import GROUPS, HARD, Rated, scores, task_scores
 from gateway.evaluations.order_effect import OrderEffect
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
+from gateway.evaluations.statistics import Statistics, estimate_of
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 
 
 class DialoguesKindSummary(KindSummary):
@@ -62,10 +63,8 @@ class DialoguesFigures(KindFigures):
                     for vote in one.comparison.votes:
                         effect.add(vote.ballots)
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
-        await statistics.compute(self._write, tags, summary)
-
-    def _write(self, tags: Mapping[str, str], summary: Summary) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+        del statistics
         replies, written = self._replies, summary.dialogues
         kept = replies.kept_ratings()
         written.ratings.extend(

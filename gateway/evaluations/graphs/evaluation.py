@@ -1,7 +1,8 @@
 """Evaluates script graphs: each model makes a graph, which is measured on arrival.
 
 Model calls for each model: one to order events end to end or to write a graph, n (n - 1) to order n events by
-pairs, both for a pipeline. Given graphs need none.
+pairs, both for a pipeline. Given graphs need none. Events that judges match need one call of each judge for a
+graph.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gateway.evaluations.graphs.measurements import GraphMeasurer
 from gateway.evaluations.graphs.plan import GraphsPlan
 from gateway.evaluations.graphs.predictions import GraphMaker
 from gateway.evaluations.streams import Emit, Evaluation
+from gateway.judges.directory import JudgeDirectory
 
 
 class GraphsEvaluation(Evaluation):
@@ -28,14 +30,15 @@ class GraphsEvaluation(Evaluation):
 
     Args:
         plan: The plan of the evaluation.
+        directory: The identities of judges.
         timeouts: The timeouts of judges.
     """
 
-    def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         super().__init__(EvaluateGraphsResponse, plan.accepted)
         self._plan = plan
         self._timeouts = timeouts
-        self._measurer = GraphMeasurer(plan, timeouts)
+        self._measurer = GraphMeasurer(plan, directory, timeouts)
 
     async def work(self, emit: Emit) -> GraphsResult:
         graphs = await gather_all(
@@ -67,5 +70,9 @@ class GraphsEvaluation(Evaluation):
             task=self._plan.task,
             tags=request.tags,
             graphs=graphs,
-            usage=total_usage(provenance.usage for graph in graphs for provenance in graph.provenances),
+            usage=total_usage(
+                provenance.usage
+                for graph in graphs
+                for provenance in (*graph.provenances, *graph.event_matches.provenances)
+            ),
         )

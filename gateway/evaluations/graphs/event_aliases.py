@@ -24,12 +24,20 @@ class EventAliases:
     """
 
     def __init__(self, scenario: str, events: Sequence[Event]) -> None:
+        texts = Counter(event.text for event in events)
+        # The id orders events of the same text alone.
         hashed = sorted(
-            (_digest(scenario, event.text), _digest(scenario, event.id), event) for event in events
+            (
+                _digest(scenario, event.text),
+                _digest(scenario, event.id) if texts[event.text] > 1 else "",
+                index,
+            )
+            for index, event in enumerate(events)
         )
         repeated: Counter[str] = Counter()
         self._events: dict[str, Event] = {}
-        for digest, _, event in hashed:
+        for digest, _, index in hashed:
+            event = events[index]
             alias = f"event-{digest[:12]}"
             repeated[alias] += 1
             self._events[alias if repeated[alias] == 1 else f"{alias}-{repeated[alias]}"] = event

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
-from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH
+from dramaturg.api.generation.v1.edge_service_pb2 import EDGE_METHOD_PAIRWISE
+from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE
 from dramaturg.results.graphs import GRAPHS
+from gateway.evaluations.estimates import PlannedCalls, text_length
 from gateway.evaluations.graphs.evaluation import GraphsEvaluation
-from gateway.evaluations.graphs.plan import plan_graphs
+from gateway.evaluations.graphs.plan import GraphsPlan, plan_graphs
 from gateway.evaluations.graphs.summary import GraphsKindSummary
 from gateway.evaluations.kind import EvaluationContext, RunKind
+from gateway.judges.selection import JudgeAssignment
+
+_OPTIONS = ("task", "method", "cycle_policy", "distance_mode", "reduce", "event_matching", "vote_count")
+_EVENT_COUNT = "it is supposed that written graphs have the requested number of events"
+_LOGPROBS = "it is supposed that models give log-probabilities, so that each pair of events is one call"
 
 
 class GraphsKind(RunKind):
@@ -22,13 +29,29 @@ class GraphsKind(RunKind):
     name = "graphs"
     results = GRAPHS
     summary = GraphsKindSummary()
-    roles = (AUTHOR, EDGES, GRAPH, EMBEDDING)
+    roles = (AUTHOR, EDGES, GRAPH, EMBEDDING, RUBRIC_JUDGE)
 
     def plan(self, request: EvaluateGraphsRequest, context: EvaluationContext) -> GraphsEvaluation:
-        return GraphsEvaluation(plan_graphs(request, context.registry), context.timeouts)
+        plan = plan_graphs(request, context.registry)
+        return GraphsEvaluation(plan, context.directory, context.timeouts)
+
+    def planned_calls(
+        self, request: EvaluateGraphsRequest, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls]:
+        del spec
+        plan = plan_graphs(request, context.registry)
+        calls: list[PlannedCalls] = []
+        for model in plan.models:
+            if plan.author is not None:
+                named = plan.model_of(plan.author, model)
+                scenario = len(request.reference.scenario)
+                calls.append(PlannedCalls(plan.author.judge, named, 1, scenario, "write_script_graph"))
+            if plan.edges is not None:
+                calls.append(_ordering(plan, plan.edges, plan.model_of(plan.edges, model)))
+        return [*calls, *_matching(plan)]
 
     def _apply_options(self, request: EvaluateGraphsRequest, spec: RunSpec) -> None:
-        for field in ("task", "method", "cycle_policy", "distance_mode", "reduce", "event_matching"):
+        for field in _OPTIONS:
             if value := getattr(spec.graphs, field):
                 setattr(request, field, value)
         if spec.graphs.HasField("match_threshold"):
@@ -37,3 +60,41 @@ class GraphsKind(RunKind):
     def model_provenances(self, result: GraphsResult) -> Iterator[tuple[str, Provenance]]:
         for graph in result.graphs:
             yield from ((graph.model, provenance) for provenance in graph.provenances)
+
+
+def _matching(plan: GraphsPlan) -> Iterator[PlannedCalls]:
+    """The calls of judges that match events: one for each event of a graph whose events were written."""
+    if not plan.writes:
+        return
+    reference = sum(map(text_length, plan.request.reference.events))
+    given = [event for graph in plan.request.graphs for event in graph.graph.events]
+    written = len(plan.models) * len(plan.request.reference.events)
+    count = len(given) + written
+    characters = sum(map(text_length, given)) + (len(plan.models) + count) * reference
+    for one in plan.event_judges:
+        yield PlannedCalls(
+            one.judge, one.model, count, characters, assumption=_EVENT_COUNT if written else ""
+        )
+
+
+def _ordering(plan: GraphsPlan, edges: JudgeAssignment, model: str) -> PlannedCalls:
+    """The calls that order the events of one graph."""
+    reference = plan.request.reference
+    scenario, events = len(reference.scenario), [text_length(event) for event in reference.events]
+    if plan.request.method != EDGE_METHOD_PAIRWISE:
+        return PlannedCalls(edges.judge, model, 1, scenario + sum(events), "predict_edges")
+    supposed = [
+        *([_EVENT_COUNT] if plan.writes else ()),
+        *([_LOGPROBS] if plan.request.vote_count > 1 else ()),
+    ]
+    # Each ordered pair is one call, so each event is in twice as many calls as there are others.
+    others = len(events) - 1
+    count = len(events) * others
+    return PlannedCalls(
+        edges.judge,
+        model,
+        count,
+        count * scenario + 2 * others * sum(events),
+        "precedes",
+        "; ".join(supposed),
+    )

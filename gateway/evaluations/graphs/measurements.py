@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_TEXT, MeasuredGraph
+from dramaturg.api.evaluation.v1.graphs_pb2 import EVENT_MATCHING_TEXT, EventMatches, MeasuredGraph
 from dramaturg.api.graph.v1 import graph_service_pb2 as pb
 from dramaturg.api.graph.v1.graph_service_pb2_grpc import GraphServiceStub
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from gateway.evaluations.calls import Timeouts, ask
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.graphs.judged_matches import EventJudges
 from gateway.evaluations.graphs.plan import GraphsPlan
+from gateway.judges.directory import JudgeDirectory
 from gateway.judges.selection import JudgeAssignment
 
 
@@ -22,11 +24,13 @@ class GraphMeasurer:
 
     Args:
         plan: The plan of the evaluation.
+        directory: The identities of judges.
         timeouts: The timeouts of judges.
     """
 
-    def __init__(self, plan: GraphsPlan, timeouts: Timeouts) -> None:
+    def __init__(self, plan: GraphsPlan, directory: JudgeDirectory, timeouts: Timeouts) -> None:
         self._plan = plan
+        self._judges = EventJudges(plan.event_judges, plan.request, directory, timeouts)
         self._timeouts = timeouts
         self._stub = GraphServiceStub(plan.measurer.judge.channel)
 
@@ -62,7 +66,7 @@ class GraphMeasurer:
             measured.failures.extend(failures)
         if blank.HasField("score"):
             measured.score.CopyFrom(blank.score)
-        for name in ("distance", "text_distance", "event_matches"):
+        for name in ("distance", "text_distance", "event_matches", "embedding_distance", "embedding_matches"):
             if blank.HasField(name):
                 getattr(measured, name).CopyFrom(getattr(blank, name))
 
@@ -111,17 +115,34 @@ class GraphMeasurer:
         if same_events:
             # The same text may name two events, and an event that only edges name has none.
             return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_ID)
-        if self._plan.embedder is None:
+        embedder, judged = self._plan.embedder, bool(self._plan.event_judges)
+        if embedder is None and not judged:
             measured.event_matches.matching = EVENT_MATCHING_TEXT
             return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_NORMALISED_TEXT)
-        by_meaning, by_text = await asyncio.gather(
-            self._compare_by_meaning(measured, self._plan.embedder, mode),
-            self._distance(measured, measured.text_distance, mode, pb.LABEL_RULE_NORMALISED_TEXT),
-        )
-        return [*by_meaning, *by_text]
+        wanted = [self._distance(measured, measured.text_distance, mode, pb.LABEL_RULE_NORMALISED_TEXT)]
+        if embedder is not None:
+            matches = measured.embedding_matches if judged else measured.event_matches
+            place = measured.embedding_distance if judged else measured.distance
+            wanted.insert(0, self._compare_by_meaning(measured, embedder, mode, matches, place))
+        if judged:
+            wanted.insert(0, self._compare_by_judges(measured, mode))
+        return [failure for failures in await asyncio.gather(*wanted) for failure in failures]
+
+    async def _compare_by_judges(
+        self, measured: MeasuredGraph, mode: pb.DistanceMode.ValueType
+    ) -> Sequence[str]:
+        problem = await self._judges.match(measured.graph.events, measured.event_matches)
+        if problem:
+            return [f"The edit distance by judges is not measured: {problem}."]
+        return await self._distance_of_matches(measured, mode, measured.event_matches, measured.distance)
 
     async def _compare_by_meaning(
-        self, measured: MeasuredGraph, embedder: JudgeAssignment, mode: pb.DistanceMode.ValueType
+        self,
+        measured: MeasuredGraph,
+        embedder: JudgeAssignment,
+        mode: pb.DistanceMode.ValueType,
+        matches: EventMatches,
+        place: pb.MeasureEditDistanceResponse,
     ) -> Sequence[str]:
         # Imported here: it needs NumPy, which is slow to load.
         from gateway.evaluations.graphs.matching import DEFAULT_THRESHOLD, match_events
@@ -134,11 +155,20 @@ class GraphMeasurer:
         if isinstance(found, str):
             who = f"{embedder.role.name} {embedder.judge.name!r}"
             return [f"The edit distance by meaning is not measured: {who} {found}."]
-        measured.event_matches.CopyFrom(found)
+        matches.CopyFrom(found)
+        return await self._distance_of_matches(measured, mode, matches, place)
+
+    async def _distance_of_matches(
+        self,
+        measured: MeasuredGraph,
+        mode: pb.DistanceMode.ValueType,
+        matches: EventMatches,
+        place: pb.MeasureEditDistanceResponse,
+    ) -> Sequence[str]:
         equal = [
-            pb.EventPair(first_id=match.event_id, second_id=match.reference_id) for match in found.matches
+            pb.EventPair(first_id=match.event_id, second_id=match.reference_id) for match in matches.matches
         ]
-        return await self._distance(measured, measured.distance, mode, pb.LABEL_RULE_GIVEN, equal)
+        return await self._distance(measured, place, mode, pb.LABEL_RULE_GIVEN, equal)
 
     async def _distance(
         self,

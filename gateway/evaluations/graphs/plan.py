@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 from dramaturg.api.evaluation.v1 import graphs_pb2
 from dramaturg.api.evaluation.v1.graphs_pb2 import EvaluateGraphsRequest, GraphTask
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.graph.v1 import graph_service_pb2
 from dramaturg.api.graph.v1.graph_service_pb2 import DistanceMode
-from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, Role
+from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
+from dramaturg.judge.roles import AUTHOR, EDGES, EMBEDDING, GRAPH, RUBRIC_JUDGE, Role
+from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_alone, check_distinct
 from gateway.evaluations.graphs.soundness import check_graph
@@ -20,7 +23,8 @@ from gateway.judges.selection import JudgeAssignment, check_selections, select_j
 FEWEST_EVENTS, MOST_EVENTS = 2, 40
 """The limits of events to order (``generation.v1.PredictEdgesRequest``); the maximum also for writing."""
 
-_ROLES = (AUTHOR, EDGES, GRAPH, EMBEDDING)
+_ALONE = (AUTHOR, EDGES, GRAPH, EMBEDDING)
+_ROLES = (*_ALONE, RUBRIC_JUDGE)
 _ASKED = {
     graphs_pb2.GRAPH_TASK_PREDICT_EDGES: (EDGES,),
     graphs_pb2.GRAPH_TASK_GENERATE: (AUTHOR,),
@@ -44,7 +48,9 @@ class GraphsPlan:
     measurer: JudgeAssignment
     """The graph service: measures graphs and aggregates probabilities to graphs."""
     embedder: JudgeAssignment | None = None
-    """The embedding service by which events are matched. None: they are matched by text."""
+    """The embedding service by which events are matched. None: they are not matched by meaning."""
+    event_judges: tuple[JudgeAssignment, ...] = ()
+    """The judges by which events are matched. Empty: they are not matched by judges."""
 
     @property
     def writes(self) -> bool:
@@ -72,8 +78,8 @@ class GraphsPlan:
                 if len(self.models) == 1:
                     selection.model = self.model_of(assignment, self.models[0])
         accepted.judges.append(self.measurer.describe())
-        if self.embedder is not None:
-            accepted.judges.append(self.embedder.describe())
+        matching = (*([self.embedder] if self.embedder is not None else []), *self.event_judges)
+        accepted.judges.extend(one.describe() for one in matching)
         return accepted
 
 
@@ -93,18 +99,21 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
     asked: tuple[Role, ...] = _ASKED[task] if models else ()
     violations = [
         *check_graph("reference", request.reference),
+        *(_check_order(request.reference) if models else ()),
         *check_distinct("models", request.models),
         *_check_given(request),
         *(_check_material(request, task) if models else ()),
         # Selections of roles that this request does not need are allowed.
         *check_selections(request.judges, _ROLES, registry.roles),
-        *check_alone(request.judges, _ROLES),
+        *check_alone(request.judges, _ALONE),
         *_check_tested(request, asked),
     ]
     if violations:
         raise invalid_fields(violations)
     measured = (GRAPH, EMBEDDING) if _matches_by_meaning(request, task, registry) else (GRAPH,)
     assignments = select_judges(request.judges, (*asked, *measured), registry, "")
+    by_judges = request.event_matching == graphs_pb2.EVENT_MATCHING_JUDGE
+    event_judges = select_judges(request.judges, (RUBRIC_JUDGE,), registry, "") if by_judges else ()
     by_role = {assignment.role: assignment for assignment in assignments}
     return GraphsPlan(
         request=request,
@@ -114,17 +123,19 @@ def plan_graphs(request: EvaluateGraphsRequest, registry: Registry) -> GraphsPla
         edges=by_role.get(EDGES),
         measurer=by_role[GRAPH],
         embedder=by_role.get(EMBEDDING),
+        event_judges=event_judges,
     )
 
 
 def _matches_by_meaning(
     request: EvaluateGraphsRequest, task: GraphTask.ValueType, registry: Registry
 ) -> bool:
-    if request.event_matching:
+    if request.event_matching in (graphs_pb2.EVENT_MATCHING_TEXT, graphs_pb2.EVENT_MATCHING_EMBEDDINGS):
         return request.event_matching == graphs_pb2.EVENT_MATCHING_EMBEDDINGS
     selected = any(selection.role == EMBEDDING.name for selection in request.judges)
     served = selected or registry.default(EMBEDDING.name) is not None
-    return served and task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES
+    chosen = request.event_matching == graphs_pb2.EVENT_MATCHING_JUDGE
+    return served and (chosen or task != graphs_pb2.GRAPH_TASK_PREDICT_EDGES)
 
 
 def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:
@@ -136,6 +147,17 @@ def _check_given(request: EvaluateGraphsRequest) -> Iterator[Violation]:
         elif graph.model in names[:index]:
             yield Violation(f"{path}.model", f"is {graph.model!r}, as is an earlier graph's")
         yield from check_graph(f"{path}.graph", graph.graph)
+
+
+def _check_order(reference: ScriptGraph) -> Iterator[Violation]:
+    """Finds a cycle of the reference: no order of its events is right then."""
+    before: dict[str, list[str]] = {}
+    for edge in reference.edges:
+        before.setdefault(edge.target_id, []).append(edge.source_id)
+    try:
+        TopologicalSorter(before).prepare()
+    except CycleError as error:
+        yield Violation("reference.edges", f"have the cycle {' -> '.join(error.args[1])[:500]}")
 
 
 def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -> Iterator[Violation]:
@@ -150,6 +172,9 @@ def _check_material(request: EvaluateGraphsRequest, task: GraphTask.ValueType) -
         return
     if count < FEWEST_EVENTS:
         yield Violation("reference.events", f"has {count} items; at least {FEWEST_EVENTS} can be ordered")
+    for index, listed_event in enumerate(reference.events):
+        if is_blank(listed_event.text):
+            yield Violation(f"reference.events[{index}].text", "is required: it is part of the prompt")
     listed = {event.id for event in reference.events}
     for index, edge in enumerate(reference.edges):
         for side, event in (("source_id", edge.source_id), ("target_id", edge.target_id)):

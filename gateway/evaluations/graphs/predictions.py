@@ -129,6 +129,7 @@ class GraphMaker:
                 scenario=request.reference.scenario,
                 events=disguise.shown,
                 method=request.method,
+                vote_count=request.vote_count,
                 options=self._options(assignment),
             ),
             PredictEdgesResponse,

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dramaturg.api.evaluation.v1.graphs_pb2 import GraphsResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import DistanceFigures, GraphFigures, Summary, SummaryOptions
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeScore, ScoreEdgesRequest, ScoreSummary
+from dramaturg.judge.roles import RUBRIC_JUDGE
 from dramaturg.summaries.graphs import Counts, DistanceSums, Figures, Setup, task_name
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 
 MAX_SCORES = 200_000
 """The most scores of one request (``graph.v1.ScoreEdgesRequest``)."""
@@ -19,6 +22,14 @@ MAX_SCORES = 200_000
 class GraphsKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], GraphsResult]]:
         yield {**sample.graphs.tags, **sample.tags}, sample.graphs
+
+    def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
+        yield from super().answers(sample, rows)
+        for graph in sample.graphs.graphs:
+            # Whether an answer abstained is known of all answers on a graph together.
+            abstained = not graph.HasField("distance")
+            for made in graph.event_matches.provenances:
+                yield JudgeAnswer(RUBRIC_JUDGE.name, made.registered_name, made, abstained)
 
     def figures(self, options: SummaryOptions) -> GraphsFigures:
         del options
@@ -40,9 +51,9 @@ class GraphsFigures(KindFigures):
                 if measured.HasField("score"):
                     self._scores[setup].append(EdgeScore(counts=measured.score.counts))
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         for setup, counts in sorted(self._counts.items()):
-            edges = await self._edges(setup, statistics)
+            edges = self._edges(setup, statistics)
             figures = GraphFigures(
                 tags=tags,
                 task=setup.task,
@@ -59,18 +70,19 @@ class GraphsFigures(KindFigures):
                 macro_f1_abstentions_zero=Figures(counts, edges).f1_with_abstentions,
                 distances=[_distances(*key, sums) for key, sums in sorted(counts.distances.items())],
                 event_count_mismatch_count=counts.event_count_mismatches,
+                unclear_event_count=counts.unclear_events,
             )
             summary.graphs.figures.append(figures)
 
-    async def _edges(self, setup: Setup, statistics: Statistics) -> ScoreSummary | None:
+    def _edges(self, setup: Setup, statistics: Statistics) -> ScoreSummary | None:
         scores = self._scores.get(setup)
         if not scores:
             return None
         if len(scores) > MAX_SCORES:
             statistics.note(f"{len(scores)} scores of {setup.model!r} exceed {MAX_SCORES}: they have no mean")
             return None
-        request = await statistics.compute(ScoreEdgesRequest, scored=scores, omit_scores=True)
-        response = await statistics.graph("ScoreEdges", request)
+        request = ScoreEdgesRequest(scored=scores, omit_scores=True)
+        response = statistics.graph("ScoreEdges", request)
         return None if response is None else response.summary
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import EvaluationAccepted
 from dramaturg.api.evaluation.v1.pairs_pb2 import EvaluatePairsRequest
+from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pb
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ROLE_ORIGIN_OBJECTIVE, Role
 from dramaturg.judge.role_sets import FIXED_ROLES, NAMES, SUMMARISATION, role_set
 from dramaturg.judge.roles import ALIGNMENT, PAIR_JUDGE, ROLES_FINDER
@@ -62,6 +63,12 @@ class PairsPlan:
     def methods(self) -> tuple[str, ...]:
         """The methods of comparison: by roles, then the baselines as requested."""
         return (BY_ROLES, *self.request.baselines)
+
+    @property
+    def order_count(self) -> int:
+        """The number of orders in which the texts are presented."""
+        one_order = (pb.PRESENTATION_ORDER_AS_GIVEN, pb.PRESENTATION_ORDER_SWAPPED)
+        return 1 if self.request.order in one_order else 2
 
     def accepted(self) -> EvaluationAccepted:
         """The event that states the plan."""

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2
+from dramaturg.api.alignment.v1 import accuracy_pb2, correlation_pb2, preference_pb2
 from dramaturg.api.common.v1.verdict_pb2 import ABSTAIN_REASON_NOT_SUPPORTED
 from dramaturg.api.evaluation.v1.pairs_pb2 import PairComparison, PairResult
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
@@ -33,10 +33,12 @@ from gateway.evaluations.pairs.judgements import (
     named_comparisons,
     roles_against,
 )
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import KindFigures, KindSummary
 
 RESAMPLES = 2000
 """The resamples of the correlations' intervals."""
+_RATING_RESAMPLES = 500
 
 _LABELS = {pb.PREFERENCE_FIRST: "first", pb.PREFERENCE_SECOND: "second", pb.PREFERENCE_TIE: "tie"}
 _HUMAN = {pb.PREFERENCE_FIRST: 1.0, pb.PREFERENCE_SECOND: 0.0, pb.PREFERENCE_TIE: 0.5}
@@ -64,6 +66,8 @@ class _Method:
     order: OrderEffect = field(default_factory=OrderEffect)
     role_counts: set[int] = field(default_factory=set)
     requested: int = 0
+    systems: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The authors of the judged texts, where they are named and differ."""
 
 
 class PairsFigures(KindFigures):
@@ -100,6 +104,9 @@ class PairsFigures(KindFigures):
     def _add_comparison(self, name: str, pair: str, one: PairComparison, result: PairResult) -> None:
         method = self._methods[name]
         method.judgements[pair] = judgement_of(one.comparison)
+        systems = result.first_model, result.second_model
+        if all(systems) and len(set(systems)) > 1:
+            method.systems[pair] = systems
         for vote in one.comparison.votes:
             method.order.add(vote.ballots)
         if one.method == BY_ROLES:
@@ -110,15 +117,15 @@ class PairsFigures(KindFigures):
         if score is not None:
             self._methods[name + DRPE_SCORE].judgements[pair] = by_difference(score)
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         written = summary.pairs
         labelled = [pair for pair, human in self._humans.items() if human in _LABELS]
         for name, method in self._methods.items():
-            figures = await statistics.compute(self._figures, name, method)
+            figures = self._figures(name, method)
             figures.tags.update(tags)
             if labelled:
-                request = await statistics.compute(self._accuracy_request, labelled, method)
-                response = await statistics.alignment("MeasureAccuracy", request)
+                request = self._accuracy_request(labelled, method)
+                response = statistics.alignment("MeasureAccuracy", request)
                 if response is not None:
                     figures.accuracy.CopyFrom(response.groups[0])
             written.methods.append(figures)
@@ -127,7 +134,10 @@ class PairsFigures(KindFigures):
         written.pair_count, written.labelled_pair_count = len(self._humans), len(labelled)
         written.role_failures.update(self._failures)
         if len(labelled) >= _FEWEST_LABELLED:
-            await self._correlate(labelled, summary, statistics)
+            self._correlate(labelled, summary, statistics)
+        for name, method in self._methods.items():
+            if method.systems:
+                self._rate(name, method, summary, statistics)
 
     def _figures(self, name: str, method: _Method) -> PairMethodFigures:
         choices = Counter(judgement.choice for judgement in method.judgements.values())
@@ -175,9 +185,20 @@ class PairsFigures(KindFigures):
             )
         return request
 
-    async def _correlate(self, labelled: Sequence[str], summary: Summary, statistics: Statistics) -> None:
-        request = await statistics.compute(self._correlation_request, labelled)
-        response = await statistics.alignment("CorrelateScores", request)
+    def _rate(self, name: str, method: _Method, summary: Summary, statistics: Statistics) -> None:
+        request = preference_pb2.MeasurePreferencesRequest(resample_count=_RATING_RESAMPLES, seed=self._seed)
+        for pair, (first, second) in method.systems.items():
+            choice = method.judgements[pair].choice
+            request.pairs.add(prompt=pair, first=first, second=second, preference=_SHARES.get(choice))
+        if not any(pair.HasField("preference") for pair in request.pairs):
+            return  # there is nothing to rate
+        response = statistics.alignment("MeasurePreferences", request)
+        if response is not None:
+            summary.pairs.strengths.add(method=name, preferences=response)
+
+    def _correlate(self, labelled: Sequence[str], summary: Summary, statistics: Statistics) -> None:
+        request = self._correlation_request(labelled)
+        response = statistics.alignment("CorrelateScores", request)
         if response is None:
             return
         written = summary.pairs

@@ -144,16 +144,19 @@ def _read(
     author = CandidateAssessment(
         candidate_id=candidate.id, role=assignment.role.name, judge=assignment.judge.name
     )
-    if isinstance(answer, Failure):
-        rationale = f"There is no script: the author {assignment.judge.name!r} {answer.explanation}."
-        verdicts = [abstained(criterion, answer.reason, rationale) for criterion in ABSEVAL]
-        author.assessment.verdicts.extend(verdicts)
-        author.assessment.provenance.contract = assignment.role.contract
-    else:
+    failure = answer if isinstance(answer, Failure) else None
+    author.assessment.provenance.contract = assignment.role.contract
+    if not isinstance(answer, Failure):
+        author.assessment.provenance.CopyFrom(answer.provenance)
         if reason := UNUSABLE_SCRIPTS.get(answer.failure):
             candidate.failure_reason = reason
+        elif answer.failure:
+            failure = Failure(verdict_pb2.ABSTAIN_REASON_UNPARSABLE, answer.failure)
         else:
             candidate.text = answer.text
-        author.assessment.provenance.CopyFrom(answer.provenance)
+    if failure is not None:
+        rationale = f"There is no script: the author {assignment.judge.name!r} {failure.explanation}."
+        verdicts = [abstained(criterion, failure.reason, rationale) for criterion in ABSEVAL]
+        author.assessment.verdicts.extend(verdicts)
     author.assessment.provenance.registered_name = assignment.judge.name
     return WrittenScript(candidate, author)

@@ -35,6 +35,7 @@ from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
 from gateway.evaluations.scripts.gold_answer import find_gold_answer
 from gateway.evaluations.scripts.plan import ScriptsPlan
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.verdict_normalization import expected_criteria, requested_criteria
 from gateway.judges.directory import JudgeDirectory
@@ -62,6 +63,7 @@ class ScriptsEvaluation(Evaluation):
         self._timeouts = timeouts
         self._given = plan.request
         self._readings: Sequence[ParsedCandidate] = ()
+        self._shadows = ShadowCalls(plan.shadows, timeouts)
 
     @staticmethod
     def judgements(result: ScriptsResult) -> Iterator[Judgement]:
@@ -73,6 +75,13 @@ class ScriptsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> ScriptsResult:
         """See ``Evaluation.work``."""
+        return await self._shadows.beside(
+            self._evaluate(emit),
+            lambda result: {one.candidate_id: one.shadows for one in result.candidates if one.assessments},
+            self._given.shadow_wait.ToNanoseconds() / 1e9,
+        )
+
+    async def _evaluate(self, emit: Emit) -> ScriptsResult:
         readings = await _read(self._plan.request.candidates)
         judged = [place for place, one in enumerate(readings) if one.reading != verdict_pb2.READING_EMPTY]
         if len(judged) < len(readings):
@@ -122,6 +131,10 @@ class ScriptsEvaluation(Evaluation):
             answer = await find()
             return answer.script if answer is not None and answer.script.steps else None
 
+        self._shadows.start(
+            [candidate.id for candidate in candidates],
+            lambda shadow, emit: assessor.assess(shadow, self._ask, find_reference, emit),
+        )
         return await gather_all(
             [
                 assessor.assess(assignment, self._ask, find_reference, emit)

@@ -28,6 +28,7 @@ from gateway.evaluations.scripts.authorship import (
 from gateway.evaluations.scripts.evaluation import ScriptsEvaluation
 from gateway.evaluations.scripts.plan import plan_scripts
 from gateway.evaluations.scripts.summary import ScriptsKindSummary
+from gateway.judges.selection import counted_shadows
 
 
 class ScriptsKind(RunKind):
@@ -84,7 +85,7 @@ class ScriptsKind(RunKind):
         reference = 0 if plan.source == GOLD_ANSWER_SOURCE_NONE else mean
         calls = [
             PlannedCalls(one.judge, one.model, count, scripts + count * (task + reference))
-            for one in plan.assignments
+            for one in (*plan.assignments, *counted_shadows(plan.shadows))
         ]
         if plan.synthesizer is not None:
             pool = scripts if plan.source == GOLD_ANSWER_SOURCE_POOLED else 0

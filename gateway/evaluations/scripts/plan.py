@@ -17,9 +17,9 @@ from dramaturg.judge.roles import COMMONSENSE, CRITIC, EXECUTE, SCRIPT_JUDGE, SY
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.model_failures import MODEL_FAILURES
 from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
-_AGENTS: tuple[Role, ...] = (CRITIC, EXECUTE, COMMONSENSE)
+_AGENTS: tuple[JudgeRole, ...] = (CRITIC, EXECUTE, COMMONSENSE)
 _WRITTEN = (
     scripts_pb2.GOLD_ANSWER_SOURCE_POOLED,
     scripts_pb2.GOLD_ANSWER_SOURCE_DIRECT,
@@ -39,6 +39,8 @@ class ScriptsPlan:
     """The author of the gold answer. None if none is needed."""
     assignments: tuple[JudgeAssignment, ...]
     """The judges, in the order of the results."""
+    shadows: tuple[Shadow, ...]
+    """The shadows of the judges."""
     role_criteria: frozenset[str]
     """The criteria of all roles, built-in and configured."""
 
@@ -64,14 +66,17 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
     """
     mechanism = request.mechanism or scripts_pb2.MECHANISM_AGENTS
     agents = mechanism == scripts_pb2.MECHANISM_AGENTS
+    available: Sequence[JudgeRole] = _AGENTS if agents else (SCRIPT_JUDGE,)
+    selected = {*request.roles, *(selection.role for selection in request.judges)}
+    available = (*available, *(role for role in registry.configured_roles if role.name in selected))
+    roles = [role for role in available if not request.roles or role.name in request.roles]
+    compares = agents and (not request.roles or any(role.compares for role in roles))
     source = request.gold_answer_source or (
-        scripts_pb2.GOLD_ANSWER_SOURCE_POOLED if agents else scripts_pb2.GOLD_ANSWER_SOURCE_NONE
+        scripts_pb2.GOLD_ANSWER_SOURCE_POOLED if compares else scripts_pb2.GOLD_ANSWER_SOURCE_NONE
     )
-    roles: Sequence[Role] = _AGENTS if agents else (SCRIPT_JUDGE,)
-    selected = {selection.role for selection in request.judges}
-    roles = (*roles, *(role for role in registry.configured_roles if role.name in selected))
-    wanted = (SYNTHESIZE, *roles) if source in _WRITTEN else roles
+    wanted: Sequence[Role] = (SYNTHESIZE, *roles) if source in _WRITTEN else roles
     violations = [
+        *_check_roles(request, available),
         *_check_candidates(request),
         *_check_gold_answer(request),
         *check_selections(request.judges, wanted, registry.roles),
@@ -79,14 +84,26 @@ def plan_scripts(request: EvaluateScriptsRequest, registry: Registry) -> Scripts
     if violations:
         raise invalid_fields(violations)
     assignments = select_judges(request.judges, wanted, registry, request.options.model)
+    judges = tuple(assignment for assignment in assignments if isinstance(assignment.role, JudgeRole))
     return ScriptsPlan(
         request=request,
         mechanism=mechanism,
         source=source,
         synthesizer=next((assignment for assignment in assignments if assignment.role is SYNTHESIZE), None),
-        assignments=tuple(assignment for assignment in assignments if isinstance(assignment.role, JudgeRole)),
+        assignments=judges,
+        shadows=select_shadows(request.shadows, judges, registry),
         role_criteria=registry.criteria,
     )
+
+
+def _check_roles(request: EvaluateScriptsRequest, available: Sequence[JudgeRole]) -> Iterator[Violation]:
+    names = [role.name for role in available]
+    for index, name in enumerate(request.roles):
+        if name not in names:
+            yield Violation(
+                f"roles[{index}]",
+                f"is {name!r}, which this evaluation does not use; its roles are {', '.join(names)}",
+            )
 
 
 def _check_candidates(request: EvaluateScriptsRequest) -> Iterator[Violation]:

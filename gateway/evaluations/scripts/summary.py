@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import AccuracyGroup, MeasureAccuracyRequest
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
-from dramaturg.api.evaluation.v1.summary_pb2 import Summary, SummaryOptions
+from dramaturg.api.evaluation.v1.summary_pb2 import FalseAlarmFigures, Summary, SummaryOptions
 from dramaturg.judge.criteria import ABSEVAL
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics
+from dramaturg.summaries.ablation import VariantVerdicts
+from dramaturg.summaries.detection import PerturbedVerdicts, fault_figures
+from gateway.evaluations.judge_comparisons import ComparedItem
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
 
 STEPS = "steps"
 """The tag that scripts have by themselves beside the topic: the candidate's number of steps."""
 
 
-class ScriptsKindSummary(KindSummary):
-    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], CandidateResult]]:
-        topic = sample.scripts.task.topic
-        for candidate in sample.scripts.candidates:
-            yield {TOPIC: topic, STEPS: str(len(candidate.script.steps)), **sample.tags}, candidate
+class JudgedCandidate(NamedTuple):
+    """A candidate with the facts of its sample that figures need."""
 
-    def model_of(self, part: CandidateResult) -> str:
-        return part.model
+    candidate: CandidateResult
+    task_id: str
+    tags: Mapping[str, str]
+
+
+class ScriptsKindSummary(KindSummary):
+    def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedCandidate]]:
+        task, tags = sample.scripts.task, {**sample.scripts.tags, **sample.tags}
+        for candidate in sample.scripts.candidates:
+            own = {TOPIC: task.topic, STEPS: str(len(candidate.script.steps)), **sample.tags}
+            yield own, JudgedCandidate(candidate, task.id, tags)
+
+    def model_of(self, part: JudgedCandidate) -> str:
+        return part.candidate.model
 
     def answers(self, sample: RunSample, rows: Sequence[RunResult]) -> Iterator[JudgeAnswer]:
         del rows
         for candidate in sample.scripts.candidates:
             yield from answers_of(candidate.assessments)
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        result = sample.scripts
+        for one in result.candidates:
+            yield ComparedItem(
+                task=(result.task.id, result.task.goal),
+                candidate_id=one.candidate_id,
+                model=one.model,
+                verdicts=one.verdicts,
+                assessments=one.assessments,
+                shadows=one.shadows,
+                scales={},
+            )
 
     def figures(self, options: SummaryOptions) -> ScriptsFigures:
         del options
@@ -41,15 +69,47 @@ class ScriptsFigures(KindFigures):
     def __init__(self) -> None:
         self._candidates = 0
         self._verdicts = VerdictCounter(ABSEVAL)
+        self._perturbed = PerturbedVerdicts()
+        self._variants = VariantVerdicts()
 
-    def add(self, parts: Sequence[CandidateResult]) -> None:
+    def add(self, parts: Sequence[JudgedCandidate]) -> None:
         self._candidates += len(parts)
         self._verdicts.add(
-            (candidate.model, verdict) for candidate in parts for verdict in candidate.verdicts
+            (one.candidate.model, verdict) for one in parts for verdict in one.candidate.verdicts
         )
+        for one in parts:
+            self._perturbed.add(one.tags, one.candidate)
+            self._variants.add(one.tags, one.task_id, one.candidate)
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
-        del statistics
-        if not tags:
-            summary.scripts.candidate_count = self._candidates
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         summary.scripts.figures.extend(self._verdicts.figures(tags))
+        if tags:
+            return
+        summary.scripts.candidate_count = self._candidates
+        if self._perturbed.fault_count or self._perturbed.unperturbed_count:
+            self._write_perturbations(summary, statistics)
+        for variant, request in self._variants.requests().items():
+            for group in _groups(request, statistics):
+                summary.scripts.variants.add(
+                    variant=variant, criterion=group.tags.get("criterion", ""), agreement=group
+                )
+
+    def _write_perturbations(self, summary: Summary, statistics: Statistics) -> None:
+        found = summary.scripts.perturbations
+        found.fault_count = self._perturbed.fault_count
+        found.unperturbed_count = self._perturbed.unperturbed_count
+        request = self._perturbed.alarm_request()
+        alarms = {group.tags["criterion"]: group for group in _groups(request, statistics)}
+        found.false_alarms.extend(
+            FalseAlarmFigures(criterion=name, alarms=alarms[name]) for name in ABSEVAL if name in alarms
+        )
+        request = self._perturbed.detection_request()
+        found.faults.extend(fault_figures(_groups(request, statistics), alarms))
+
+
+def _groups(request: MeasureAccuracyRequest, statistics: Statistics) -> Sequence[AccuracyGroup]:
+    """The measured groups; none without items, or if AlignmentService fails, which is noted."""
+    if not request.items:
+        return ()
+    response = statistics.alignment("MeasureAccuracy", request)
+    return () if response is None else response.groups

@@ -12,6 +12,7 @@ from dramaturg.api.common.v1 import dialogue_pb2, verdict_pb2
 from dramaturg.api.common.v1.dialogue_pb2 import Utterance
 from dramaturg.api.common.v1.judging_pb2 import JudgeOptions, Sampling
 from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason
 from dramaturg.api.evaluation.v1.dialogues_pb2 import (
     SimulatedDialogue,
     SimulateDialogueResponse,
@@ -33,8 +34,10 @@ from dramaturg.results.names import abstention_name
 from dramaturg.service.validation import violations
 from gateway.evaluations.calls import Timeouts, ask, judge_options
 from gateway.evaluations.failures import Failure
+from gateway.evaluations.judge_answers import CORRECTIONS
 from gateway.evaluations.simulations.cuts import cut_scripts
 from gateway.evaluations.simulations.plan import SimulationPlan
+from gateway.evaluations.simulations.stalls import stall
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.judges.selection import JudgeAssignment
 
@@ -54,10 +57,12 @@ class Simulation(Evaluation):
         self._author = AuthoringServiceStub(plan.author.judge.channel)
         self._utterances: list[Utterance] = []
         self._provenances: list[Provenance] = []
+        self._redirected: list[int] = []
 
     async def work(self, emit: Emit) -> SimulatedDialogue:
         request = self._plan.request
         result = SimulatedDialogue(task=request.task, tags=request.tags, ended_early=await self._talk(emit))
+        result.redirected_turns.extend(self._redirected)
         turns = self._utterances[: len(self._utterances) // 2 * 2]
         result.utterances.extend(self._utterances)
         result.turn_count = len(turns) // 2
@@ -97,14 +102,32 @@ class Simulation(Evaluation):
             return f"the author of the simulator's answers {answer.explanation}"
         self._sign(answer.provenance, self._plan.author)
         if answer.abstain_reason:
-            return f"the simulator has no usable answer ({abstention_name(answer.abstain_reason)})"
+            return f"the simulator has no usable answer ({_reason(answer.abstain_reason, answer.provenance)})"
         return Utterance(speaker=dialogue_pb2.SPEAKER_SIMULATOR, text=answer.text)
 
     async def _next_request(self) -> Utterance | str:
-        """The user agent's utterance, or the reason, as text, for its absence."""
+        """The user agent's utterance, or the reason, as text, for its absence.
+
+        A request that does not continue the dialogue is asked for once more.
+        """
+        said = await self._ask_user()
+        if isinstance(said, str) or not stall(said.text, self._utterances):
+            return said
+        self._redirected.append(len(self._utterances) // 2 + 1)
+        said = await self._ask_user(rejected=said.text)
+        if isinstance(said, Utterance) and (reason := stall(said.text, self._utterances)):
+            return f"the user agent does not go on, also when asked again: {reason}"
+        return said
+
+    async def _ask_user(self, rejected: str | None = None) -> Utterance | str:
         request = self._plan.request
         options = self._options(request.user_model, request.user_sampling)
-        asked = NextUserTurnRequest(task=request.task, utterances=self._utterances, options=options)
+        asked = NextUserTurnRequest(
+            task=request.task,
+            utterances=self._utterances,
+            options=options,
+            rejected=() if rejected is None else (rejected,),
+        )
         answer = await ask(
             self._plan.author, self._timeouts, self._author.NextUserTurn, asked, NextUserTurnResponse
         )
@@ -113,7 +136,7 @@ class Simulation(Evaluation):
         self._sign(answer.provenance, self._plan.author)
         if answer.abstain_reason or not answer.utterance.text.strip():
             reason = answer.abstain_reason or verdict_pb2.ABSTAIN_REASON_UNPARSABLE
-            return f"the user agent has no usable request ({abstention_name(reason)})"
+            return f"the user agent has no usable request ({_reason(reason, answer.provenance)})"
         return Utterance(
             speaker=dialogue_pb2.SPEAKER_USER,
             text=answer.utterance.text,
@@ -165,3 +188,9 @@ class Simulation(Evaluation):
     def _sign(self, provenance: Provenance, assignment: JudgeAssignment) -> None:
         provenance.registered_name = assignment.judge.name
         self._provenances.append(provenance)
+
+
+def _reason(reason: AbstainReason.ValueType, provenance: Provenance) -> str:
+    """An abstention as text, with what the gateway corrected of the answer."""
+    corrected = provenance.parameters.get(CORRECTIONS, "")
+    return f"{abstention_name(reason)}: {corrected}" if corrected else abstention_name(reason)

@@ -10,10 +10,13 @@ from dramaturg.api.evaluation.v1.run_pb2 import RunSpec
 from dramaturg.judge.roles import AUTHOR, CHALLENGE_JUDGE
 from dramaturg.results.simulations import SIMULATIONS
 from dramaturg.service.errors import Violation
+from gateway.evaluations.estimates import WRITTEN_CHARACTERS, PlannedCalls, text_length
 from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.simulations.evaluation import Simulation
 from gateway.evaluations.simulations.plan import plan_simulation
 from gateway.evaluations.simulations.summary import SimulationsKindSummary
+
+_ALL_TURNS = "every dialogue is counted with all its turns; one that fails has fewer"
 
 
 class SimulationsKind(RunKind):
@@ -26,6 +29,30 @@ class SimulationsKind(RunKind):
 
     def plan(self, request: SimulateDialogueRequest, context: EvaluationContext) -> Simulation:
         return Simulation(plan_simulation(request, context.registry), context.timeouts)
+
+    def planned_calls(
+        self, request: SimulateDialogueRequest, spec: RunSpec, context: EvaluationContext
+    ) -> Sequence[PlannedCalls]:
+        del spec
+        plan = plan_simulation(request, context.registry)
+        author, judge, turns = plan.author, plan.challenge_judge, plan.max_turns()
+        task, opening = text_length(request.task), len(request.task.description)
+        # The description of the task is the first utterance; each call has all utterances before it.
+        sent = [opening + index * WRITTEN_CHARACTERS for index in range(2 * turns)]
+        replies, requests = sent[0:-1:2], sent[1:-1:2]
+        return [
+            PlannedCalls(
+                author.judge, request.simulator_model or author.model, turns, sum(replies), None, _ALL_TURNS
+            ),
+            PlannedCalls(
+                author.judge,
+                request.user_model or author.model,
+                turns - 1,
+                len(requests) * task + sum(requests),
+                "next_user_turn",
+            ),
+            PlannedCalls(judge.judge, judge.model, 1, task + sent[-1]),
+        ]
 
     def check_models(self, models: Sequence[str]) -> Iterator[Violation]:
         if models:

@@ -15,7 +15,8 @@ from dramaturg.api.evaluation.v1.summary_pb2 import (
 )
 from dramaturg.results.names import abstention_name
 from dramaturg.summaries.dialogues import KIND_NAMES, SUBSET_NAMES
-from gateway.evaluations.summary import KindFigures, KindSummary, Statistics
+from gateway.evaluations.statistics import Statistics
+from gateway.evaluations.summary import KindFigures, KindSummary
 
 MAX_EARLY_ENDS = 100
 """The most reasons of early ends that are told apart. They are text."""
@@ -60,7 +61,7 @@ class DialogueCounts(KindFigures):
                 kind = KIND_NAMES.get(script.task.kind, "")
                 self._scripts[SUBSET_NAMES.get(script.subset, ""), kind] += 1
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         del statistics
         figures = SimulationFigures(
             tags=tags,

@@ -24,6 +24,7 @@ from gateway.evaluations.calls import Timeouts
 from gateway.evaluations.concurrency import gather_all
 from gateway.evaluations.metrics import Judgement
 from gateway.evaluations.panels import decide
+from gateway.evaluations.shadows import ShadowCalls
 from gateway.evaluations.streams import Emit, Evaluation
 from gateway.evaluations.texts.plan import TextsPlan
 from gateway.evaluations.verdict_normalization import requested_criteria
@@ -49,6 +50,7 @@ class TextsEvaluation(Evaluation):
         self._plan = plan
         self._directory = directory
         self._timeouts = timeouts
+        self._shadows = ShadowCalls(plan.shadows, timeouts)
 
     @staticmethod
     def judgements(result: TextsResult) -> Iterator[Judgement]:
@@ -61,6 +63,13 @@ class TextsEvaluation(Evaluation):
 
     async def work(self, emit: Emit) -> TextsResult:
         """See ``Evaluation.work``."""
+        return await self._shadows.beside(
+            self._evaluate(emit),
+            lambda result: {text.text_id: text.shadows for text in result.texts if text.assessments},
+            self._plan.request.shadow_wait.ToNanoseconds() / 1e9,
+        )
+
+    async def _evaluate(self, emit: Emit) -> TextsResult:
         request = self._plan.request
         candidates = [
             JudgeCandidate(id=one.id, text=one.text, reading=verdict_pb2.READING_TEXT)
@@ -69,6 +78,10 @@ class TextsEvaluation(Evaluation):
         columns: Sequence[Sequence[CandidateAssessment]] = ()
         if candidates:
             assessor = Assessor(request.task, candidates, request, self._directory, self._timeouts)
+            self._shadows.start(
+                [one.id for one in candidates],
+                lambda shadow, emit: assessor.assess(shadow, self._ask, self._find_reference, emit),
+            )
             columns = await gather_all(
                 [
                     assessor.assess(assignment, self._ask, self._find_reference, emit)

@@ -15,6 +15,7 @@ from gateway.evaluations.kind import EvaluationContext, RunKind
 from gateway.evaluations.texts.evaluation import TextsEvaluation
 from gateway.evaluations.texts.plan import check_rubric, plan_texts
 from gateway.evaluations.texts.summary import TextsKindSummary
+from gateway.judges.selection import counted_shadows
 
 
 class TextsKind(RunKind):
@@ -53,7 +54,10 @@ class TextsKind(RunKind):
         plan = plan_texts(request, context.registry)
         shared = sum(map(text_length, (request.task, *plan.criteria.values()))) + len(request.reference)
         count, texts = len(plan.judged), sum(len(one.text) for one in plan.judged)
-        return [PlannedCalls(one.judge, one.model, count, texts + count * shared) for one in plan.assignments]
+        return [
+            PlannedCalls(one.judge, one.model, count, texts + count * shared)
+            for one in (*plan.assignments, *counted_shadows(plan.shadows))
+        ]
 
     def model_provenances(self, result: TextsResult) -> Iterator[tuple[str, Provenance]]:
         for text in result.texts:

@@ -15,7 +15,7 @@ from dramaturg.judge.steps import is_blank
 from dramaturg.service.errors import Violation, invalid_fields
 from gateway.evaluations.checks import check_distinct
 from gateway.judges.registry import Registry
-from gateway.judges.selection import JudgeAssignment, check_selections, select_judges
+from gateway.judges.selection import JudgeAssignment, Shadow, check_selections, select_judges, select_shadows
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class TextsPlan:
     request: EvaluateTextsRequest
     assignments: tuple[JudgeAssignment, ...]
     """The judges, as selected."""
+    shadows: tuple[Shadow, ...] = ()
+    """The shadows of the judges."""
 
     @cached_property
     def criteria(self) -> Mapping[str, Criterion]:
@@ -68,7 +70,8 @@ def plan_texts(request: EvaluateTextsRequest, registry: Registry) -> TextsPlan:
     ]
     if violations:
         raise invalid_fields(violations)
-    return TextsPlan(request, select_judges(request.judges, wanted, registry, request.options.model))
+    assignments = select_judges(request.judges, wanted, registry, request.options.model)
+    return TextsPlan(request, assignments, select_shadows(request.shadows, assignments, registry))
 
 
 def check_rubric(criteria: Sequence[RubricCriterion]) -> Iterator[Violation]:

@@ -14,13 +14,15 @@ from dramaturg.api.common.v1.verdict_pb2 import (
 from dramaturg.api.evaluation.v1.run_pb2 import RunSample
 from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
 from dramaturg.api.evaluation.v1.summary_pb2 import PanelFigures, ScoreFigures, Summary, SummaryOptions
-from dramaturg.api.evaluation.v1.texts_pb2 import TextResult
+from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
 from dramaturg.api.judging.v1.judge_service_pb2 import CriterionScale
 from dramaturg.results.means import mean_of_sums
 from dramaturg.results.names import abstention_name
 from dramaturg.results.sums import SumAccumulator
 from dramaturg.results.texts import score_of
-from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary, Statistics, estimate_of
+from gateway.evaluations.judge_comparisons import ComparedItem
+from gateway.evaluations.statistics import Statistics, estimate_of
+from gateway.evaluations.summary import JudgeAnswer, KindFigures, KindSummary
 from gateway.evaluations.verdict_figures import TOPIC, VerdictCounter, answers_of
 
 
@@ -31,10 +33,14 @@ class JudgedText(NamedTuple):
     scales: Mapping[str, CriterionScale]
 
 
+def _scales(result: TextsResult) -> Mapping[str, CriterionScale]:
+    return {one.id: one.scale for one in result.criteria if one.HasField("scale")}
+
+
 class TextsKindSummary(KindSummary):
     def parts(self, sample: RunSample) -> Iterator[tuple[Mapping[str, str], JudgedText]]:
         result = sample.texts
-        scales = {one.id: one.scale for one in result.criteria if one.HasField("scale")}
+        scales = _scales(result)
         for text in result.texts:
             yield {TOPIC: result.task.topic, **sample.tags}, JudgedText(text, scales)
 
@@ -42,6 +48,20 @@ class TextsKindSummary(KindSummary):
         del rows
         for text in sample.texts.texts:
             yield from answers_of(text.assessments)
+
+    def compared_items(self, sample: RunSample) -> Iterator[ComparedItem]:
+        result = sample.texts
+        scales = _scales(result)
+        for one in result.texts:
+            yield ComparedItem(
+                task=(result.task.id, result.task.goal),
+                candidate_id=one.text_id,
+                model=one.model,
+                verdicts=one.verdicts,
+                assessments=one.assessments,
+                shadows=one.shadows,
+                scales=scales,
+            )
 
     def figures(self, options: SummaryOptions) -> TextsFigures:
         del options
@@ -122,7 +142,7 @@ class TextsFigures(KindFigures):
                 counted.scored += 1
                 counted.differences += max(answers) - min(answers)
 
-    async def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
+    def write(self, tags: Mapping[str, str], summary: Summary, statistics: Statistics) -> None:
         del statistics
         written = summary.texts
         if not tags:

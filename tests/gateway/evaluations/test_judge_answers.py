@@ -11,7 +11,9 @@ import pytest
 from dramaturg.api.agents.v1.synthesize_service_pb2 import SynthesizeResponse
 from dramaturg.api.common.v1.error_reason_pb2 import ERROR_REASON_UNSPECIFIED as UNSPECIFIED
 from dramaturg.api.common.v1.provenance_pb2 import CompletionReference, Provenance, Usage
+from dramaturg.api.common.v1.script_pb2 import Task
 from dramaturg.api.common.v1.verdict_pb2 import Assessment, Verdict
+from dramaturg.api.evaluation.v1.scripts_pb2 import ScriptsResult
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import ChooseOptionResponse
 from dramaturg.api.generation.v1.authoring_dialogues_pb2 import ReplyResponse
 from dramaturg.api.generation.v1.authoring_service_pb2 import WriteScriptResponse
@@ -20,9 +22,10 @@ from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.api.judging.v1.challenge_judge_service_pb2 import FindChallengingTurnResponse
 from dramaturg.api.judging.v1.judge_service_pb2 import JudgeResponse
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import ComparePairResponse
+from dramaturg.api.judging.v1.pair_judge_service_pb2 import Role as Reader
 from dramaturg.api.judging.v1.rating_judge_service_pb2 import RateReplyResponse, Rating
 from dramaturg.api.judging.v1.text_scorer_service_pb2 import ScoreTextsResponse
-from dramaturg.api.roles.v1.role_service_pb2 import GenerateRolesResponse
+from dramaturg.api.roles.v1.role_service_pb2 import ClusterRolesResponse, GenerateRolesResponse
 from dramaturg.judge.roles import (
     AUTHOR,
     CHALLENGE_JUDGE,
@@ -41,10 +44,13 @@ from gateway.evaluations.judge_answers import (
     CLAIMED_USAGE,
     CORRECTIONS,
     MAX_ANSWER_BYTES,
+    MAX_RESULT_BYTES,
     MAX_TEXT_CHARACTERS,
+    empty_breach,
     limit_answer,
     limit_claims,
     limit_response,
+    limit_result,
 )
 
 CALL = Usage(prompt_token_count=100, completion_token_count=20, provider_call_count=1, cost_usd=0.01)
@@ -222,3 +228,64 @@ def test_the_words_of_a_judge_that_refuses_the_gateway_are_not_disclosed() -> No
     error = ServiceError(grpc.StatusCode.UNAUTHENTICATED, UNSPECIFIED, "the token abc has expired")
     said = of_error(error, CRITIC).explanation
     assert said == "refused the identity of the gateway with UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    ("role", "response", "breach"),
+    [
+        (AUTHOR, WriteScriptResponse(text="x" * 200_000), ""),
+        (AUTHOR, WriteScriptResponse(text="x" * 200_001), "text has 200001 characters"),
+        (AUTHOR, ReplyResponse(text="x" * 200_001), "text has 200001 characters"),
+        (EDGES, PredictEdgesResponse(dropped=["x"] * 10_001), "dropped has 10001 elements"),
+        (SYNTHESIZE, SynthesizeResponse(failure="x" * 20_001), "failure has 20001 characters"),
+        (ROLES_FINDER, GenerateRolesResponse(roles=[Reader()] * 1001), "roles has 1001 elements"),
+        (ROLES_FINDER, GenerateRolesResponse(roles=[Reader(type="x" * 10_000)]), ""),
+        (CRITIC, JudgeResponse(candidate_id="x" * 10**6), ""),
+    ],
+)
+def test_an_answer_that_breaks_a_limit_of_its_contract_is_dropped_and_its_usage_counts(
+    role: Role, response: Any, breach: str
+) -> None:
+    before = type(response).FromString(response.SerializeToString())
+    if breach:
+        response.provenance.usage.CopyFrom(CALL)
+    assert empty_breach(response, role) == ""
+    if not breach:
+        assert response == before
+        return
+    assert breach in response.provenance.parameters[CORRECTIONS]
+    assert response.provenance.usage == CALL
+    assert response.ByteSize() < 500
+    assert getattr(response, "abstain_reason", 0) or breach in response.failure
+
+
+def test_an_answer_that_breaks_a_limit_and_cannot_say_so_is_a_failure() -> None:
+    response = ClusterRolesResponse(roles=[Reader()] * 10_001)
+    assert "roles has 10001 elements" in empty_breach(response, ROLES_FINDER)
+
+
+def test_a_result_that_is_too_large_keeps_verdicts_usage_and_what_was_judged() -> None:
+    def result() -> ScriptsResult:
+        made = ScriptsResult(task=Task(goal="g" * 30_000))
+        for number in range(100):
+            candidate = made.candidates.add(candidate_id=str(number))
+            assessment = candidate.assessments.add().assessment
+            assessment.verdicts.add(criterion="c", rationale="r" * 1000)
+            calls = assessment.provenance.completions
+            calls.extend(CompletionReference(raw_text="x" * 900, fingerprint=str(one)) for one in range(220))
+        return made
+
+    large, small = result(), result()
+    assert large.ByteSize() > MAX_RESULT_BYTES
+    limit_result(large)
+    assert large.ByteSize() <= MAX_RESULT_BYTES
+    provenance = large.candidates[0].assessments[0].assessment.provenance
+    assert len(provenance.completions) == 220, "no call is left out"
+    assert "cut the texts of a result of" in provenance.parameters[CORRECTIONS]
+    for made in (large, small):
+        for candidate in made.candidates:
+            candidate.assessments[0].assessment.ClearField("provenance")
+    assert large == small
+    untouched = ScriptsResult.FromString(small.SerializeToString())
+    limit_result(untouched)
+    assert untouched == small

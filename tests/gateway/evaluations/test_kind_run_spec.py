@@ -22,13 +22,16 @@ from dramaturg.api.evaluation.v1.run_pb2 import (
     GraphsRunOptions,
     PairsRunOptions,
     RunSpec,
+    ScenariosRunOptions,
     ScriptsRunOptions,
     SimulationsRunOptions,
 )
+from dramaturg.api.evaluation.v1.scenarios_pb2 import WriteScenariosRequest
 from dramaturg.api.evaluation.v1.scripts_pb2 import EvaluateScriptsRequest
 from dramaturg.api.generation.v1.authoring_decisions_pb2 import (
     DECISION_PROMPT_NAIVE,
     DECISION_PROMPT_STORY,
+    SCENARIO_FORM_USER_PROFILE,
 )
 from dramaturg.api.judging.v1.pair_judge_service_pb2 import PRESENTATION_ORDER_BOTH, ComparisonRules
 from gateway.evaluations.kinds import run_kind
@@ -47,6 +50,7 @@ def test_an_empty_spec_changes_nothing() -> None:
         "decisions": EvaluateDecisionsRequest(models=["a"], prompts=[DECISION_PROMPT_STORY]),
         "dialogues": EvaluateDialoguesRequest(models=["a", "b"], ratings_omitted=True),
         "simulations": SimulateDialogueRequest(user_model="a", dialogue_index=2),
+        "scenarios": WriteScenariosRequest(models=["a"], count=3),
     }
     for name, row in rows.items():
         before = row.SerializeToString(deterministic=True)
@@ -184,3 +188,12 @@ def test_the_run_names_the_models_of_simulations() -> None:
     assert row.user_sampling == Sampling(temperature=0.5, seed=7)
     assert row.simulator_sampling == Sampling(seed=7)
     assert (row.dialogue_index, row.options.repeat_index) == (1, 2)
+
+
+def test_a_seed_leaves_scenarios_the_temperature_of_their_author() -> None:
+    row = WriteScenariosRequest(count=3)
+    options = ScenariosRunOptions(form=SCENARIO_FORM_USER_PROFILE, duplicate_threshold=0.8)
+    apply_spec(row, RunSpec(scenarios=options, seed=7, models=["a"]), repeat_offset=1)
+    assert (row.form, row.count, row.duplicate_threshold) == (SCENARIO_FORM_USER_PROFILE, 3, 0.8)
+    assert row.models == ["a"]
+    assert row.options == JudgeOptions(sampling=Sampling(seed=7), repeat_index=1)

@@ -8,10 +8,11 @@ from typing import Any
 import grpc
 
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import Verdict
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Verdict
 from dramaturg.api.evaluation.v1.decisions_pb2 import DecisionResult
 from dramaturg.api.evaluation.v1.dialogues_pb2 import DialogueResult, SimulatedDialogue
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment, ScriptsResult
+from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.verdicts import abstained, passed
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.metrics import count_result
@@ -44,6 +45,26 @@ async def test_a_judge_that_fails_is_counted_with_its_abstentions() -> None:
     assert found.by("dramaturg_abstentions_total", "reason") == {"judge-unavailable": reasons.total()}
     assert found.sum("dramaturg_judgements_total") == 3 * 7
     assert found.by("dramaturg_evaluations_total", "evaluation") == {"scripts": 1}
+
+
+async def test_reasons_that_do_not_exist_have_one_label() -> None:
+    async def judge(request: Any) -> Assessment:
+        return Assessment(
+            verdicts=[
+                Verdict(
+                    criterion=criterion,
+                    outcome=verdict_pb2.OUTCOME_ABSTAIN,
+                    abstain_reason=AbstainReason.ValueType(1000 + place),
+                )
+                for place, criterion in enumerate(CRITIC.criteria)
+            ]
+        )
+
+    with counted() as counts:
+        async with gateway_client(*agents(Fake("critic", judge))) as client:
+            await evaluate_result(client, scripts_request(1))
+        found = counts.now()
+    assert found.by("dramaturg_abstentions_total", "reason") == {"unknown": len(CRITIC.criteria)}
 
 
 async def test_every_judge_of_a_panel_counts() -> None:

@@ -141,6 +141,7 @@ def test_too_few_votes_abstain_with_the_reason_of_a_member() -> None:
 def test_weights_decide() -> None:
     assert outcome(panel_verdict([P, F, F], "weighted", weights=[3, 1, 1])) == PASS
     assert outcome(panel_verdict([P, F, F], "weighted", weights=[2, 1, 1])) == ABSTAIN
+    assert outcome(panel_verdict([P, P, F], "weighted", weights=[0.1, 0.2, 0.3])) == ABSTAIN
     verdict = panel_verdict([P, F, F], "weighted", weights=[1.5, 1, 1])
     assert outcome(verdict) == FAIL
     assert [vote.weight for vote in verdict.votes] == [1.5, 1, 1]
@@ -173,6 +174,17 @@ def test_scores_of_a_scale(rule: PanelRule, weights: tuple[float, ...], expected
     assert (verdict.score if verdict.HasField("score") else None) == expected
     same = panel_verdict([scored("clear", 4), scored("clear", 4)], rule)
     assert same.score == 4
+
+
+def test_a_reason_that_this_version_does_not_know_is_a_number() -> None:
+    unknown = Verdict(
+        criterion=P.criterion,
+        outcome=verdict_pb2.OUTCOME_ABSTAIN,
+        abstain_reason=verdict_pb2.AbstainReason.ValueType(999),
+    )
+    verdict = decide([assess(P, judge="a"), assess(unknown, judge="b")], ABSEVAL)[0]
+    assert outcome(verdict) == PASS
+    assert verdict.rationale == "Panel: a PASS, b ABSTAIN (REASON_999)."
 
 
 def test_a_panel_beside_a_judge_has_one_vote() -> None:

@@ -32,6 +32,7 @@ from dramaturg.api.judging.v1.challenge_judge_service_pb2 import (
 from dramaturg.client import DramaturgClient
 from dramaturg.service.errors import ServiceError
 from gateway.evaluations.simulations.cuts import cut_scripts
+from gateway.evaluations.simulations.stalls import stall
 from tests.support.evaluations import CALL, gateway_target
 
 TASK = SimulationTask(id="t1", name="Terminal", description="Act as a terminal. My first command is pwd.")
@@ -206,6 +207,56 @@ async def test_a_user_agent_without_a_request_ends_the_dialogue() -> None:
     assert [(script.turn, script.subset) for script in whole.scripts] == [(2, LAST)]
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("request  2", "it repeats its previous request"),
+        ("Thanks a lot, goodbye!", "it says goodbye"),
+        ("Bye.", "it says goodbye"),
+    ],
+)
+async def test_a_request_that_does_not_go_on_is_asked_for_once_more(said: str, reason: str) -> None:
+    cast = Cast()
+
+    async def stalls_once(request: NextUserTurnRequest) -> NextUserTurnResponse:
+        if len(request.utterances) == 4 and not request.rejected:
+            return NextUserTurnResponse(utterance=Utterance(speaker=USER, text=said), provenance=CALL)
+        return await Cast.next_request(cast, request)
+
+    cast.next_request = stalls_once  # type: ignore[method-assign] # another actor for the part
+    whole = await result(cast)
+    assert (whole.turn_count, whole.ended_early) == (4, "")
+    assert list(whole.redirected_turns) == [3]
+    assert [list(one.rejected) for one in cast.requests if one.rejected] == [[said]]
+    assert len(whole.provenances) == 9
+
+    async def stalls(request: NextUserTurnRequest) -> NextUserTurnResponse:
+        if len(request.utterances) == 4:
+            return NextUserTurnResponse(utterance=Utterance(speaker=USER, text=said), provenance=CALL)
+        return await Cast.next_request(cast, request)
+
+    cast = Cast()
+    cast.next_request = stalls  # type: ignore[method-assign] # another actor for the part
+    whole = await result(cast)
+    assert whole.turn_count == 2
+    assert whole.ended_early == f"turn 3: the user agent does not go on, also when asked again: {reason}"
+    assert [script.turn for script in whole.scripts] == [2]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "request 1",
+        "How do I say goodbye in French?",
+        "Write a farewell speech for a colleague who retires after forty years, and mention bye in it twice.",
+        "kubectl rollout undo deployment/bye-service --to-revision=2 && kubectl get pods -w -o wide",
+    ],
+)
+def test_other_requests_go_on(said: str) -> None:
+    utterances = [Utterance(speaker=USER, text="request 2"), Utterance(speaker=SIMULATOR, text=said)]
+    assert not stall(said, utterances)
+
+
 async def test_a_simulator_that_fails_ends_the_dialogue_after_its_whole_turns() -> None:
     cast = Cast(challenging_turn=1)
 
@@ -231,7 +282,7 @@ async def test_an_utterance_of_a_megabyte_ends_the_dialogue_with_the_limit() -> 
     cast.reply = endless  # type: ignore[method-assign] # another actor for the part
     whole = await result(cast)
     assert (whole.turn_count, len(whole.utterances)) == (0, 1)
-    assert whole.ended_early.startswith("turn 1: the utterance's text ")
+    assert whole.ended_early.startswith("turn 1: the simulator has no usable answer (UNPARSABLE: ")
     assert "200000" in whole.ended_early
 
 

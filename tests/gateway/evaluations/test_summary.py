@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,8 +15,9 @@ import pytest
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
+from dramaturg.api.alignment.v1.accuracy_pb2 import ABSTENTION_POLICY_EXCLUDED
 from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
-from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, Decision
+from dramaturg.api.common.v1.decision_pb2 import CHOICE_OPTION_1, CHOICE_OPTION_2, Decision
 from dramaturg.api.common.v1.dialogue_pb2 import (
     SIMULATION_KIND_STATEFUL,
     SPEAKER_USER,
@@ -59,9 +61,11 @@ from dramaturg.api.evaluation.v1.run_service_pb2 import (
     CompareRunsRequest,
     ExportFormat,
 )
+from dramaturg.api.evaluation.v1.scenarios_pb2 import ScenariosResult, WrittenScenario
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
 from dramaturg.api.evaluation.v1.summary_pb2 import ModelFailures, Summary, SummaryOptions, TagGrouping
 from dramaturg.api.evaluation.v1.texts_pb2 import TextResult, TextsResult
+from dramaturg.api.generation.v1.authoring_decisions_pb2 import SCENARIO_FORM_VERB_PHRASE
 from dramaturg.api.graph.v1.graph_service_pb2 import EdgeCounts, EdgeMeasures, EdgeScore
 from dramaturg.api.graph.v1.script_graph_pb2 import ScriptGraph
 from dramaturg.api.judging.v1 import pair_judge_service_pb2 as pairs
@@ -128,6 +132,8 @@ def comparison(given: int, swapped: int) -> ComparePairResponse:
 PAIRS = [
     PairResult(
         id=str(place),
+        first_model="a",
+        second_model="b",
         human_preference=human,
         longer=longer,
         comparisons=[PairComparison(method="roles", judge="j", comparison=comparison(given, swapped))],
@@ -188,7 +194,36 @@ SIMULATIONS = [
     )
     for turn in (0, 2, None)
 ]
+SCENARIOS = [
+    ScenariosResult(
+        id=f"b{place}",
+        form=SCENARIO_FORM_VERB_PHRASE,
+        duplicates_unchecked="" if place else "no service",
+        scenarios=[
+            WrittenScenario(id="option-1/0", model="a", target=CHOICE_OPTION_1, scenario="is late"),
+            WrittenScenario(
+                id="option-1/1",
+                model="a",
+                target=CHOICE_OPTION_1,
+                scenario="is late too",
+                duplicate_of="option-1/0" if place else "",
+            ),
+            WrittenScenario(
+                id="option-2/0", model="a", target=CHOICE_OPTION_2, scenario="takes a car", leaks_option=True
+            ),
+            WrittenScenario(
+                id="option-2/1",
+                model="a",
+                target=CHOICE_OPTION_2,
+                failure_reason=ABSTAIN_REASON_UNSPECIFIED if place else ABSTAIN_REASON_REFUSED,
+                abstain_reason=ABSTAIN_REASON_TIMED_OUT if place else ABSTAIN_REASON_UNSPECIFIED,
+            ),
+        ],
+    )
+    for place in range(3)
+]
 RESULTS: dict[str, Sequence[Message]] = {
+    "scenarios": SCENARIOS,
     "scripts": SCRIPTS,
     "pair": PAIRS,
     "graphs": GRAPHS,
@@ -252,7 +287,14 @@ def store_run(address: str, run_id: str, some: Sequence[RunSample]) -> None:
 
 @asynccontextmanager
 async def client(folder: Path, *roles: str) -> AsyncIterator[DramaturgClient]:
-    """A client of a gateway with the run store in a folder, and with the statistics services of the roles."""
+    """A client of the gateway of ``gateway_address``."""
+    async with gateway_address(folder, *roles) as target, DramaturgClient(target) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def gateway_address(folder: Path, *roles: str) -> AsyncIterator[str]:
+    """A gateway with the run store in a folder, and with the statistics services of the roles."""
     async with AsyncExitStack() as stack:
         judges = []
         for app in (AlignmentApp(), GraphApp()):
@@ -265,8 +307,7 @@ async def client(folder: Path, *roles: str) -> AsyncIterator[DramaturgClient]:
             GatewaySettings(judges=tuple(judges)), RunsSettings(enabled=True, url=address_of(folder))
         )
         contracts = await stack.enter_async_context(gateway.open())
-        server = await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))
-        yield await stack.enter_async_context(DramaturgClient(server.target))
+        yield (await stack.enter_async_context(serve(*contracts, drain_grace_seconds=0.2))).target
 
 
 def address_of(folder: Path) -> str:
@@ -368,6 +409,26 @@ async def test_pairs_of_texts(tmp_path: Path) -> None:
     assert found.best_baseline == "rouge-l"
     assert {one.measure for one in found.correlations.measures} == {"roles", "rouge-l", "longer"}
     assert (found.pair_count, found.labelled_pair_count) == (4, 4)
+    (strengths,) = found.strengths
+    assert strengths.method == "roles"
+    (rate,) = strengths.preferences.win_rates
+    assert (rate.win_rate.value, rate.draw_count) == (1.5 / 4, 1)
+    # Odds of 1.5 to 2.5 on the Elo scale, with a mean of 0.
+    apart = 400 * math.log10(2.5 / 1.5)
+    ratings = {one.system: one.elo.value for one in strengths.preferences.ratings}
+    assert ratings == pytest.approx({"a": -apart / 2, "b": apart / 2}, abs=0.01)
+
+
+async def test_pairs_without_a_preference_have_no_ratings_and_no_problem(tmp_path: Path) -> None:
+    some = samples("pair")
+    for sample in some:
+        for comparison in sample.pair.comparisons:
+            comparison.comparison.Clear()
+            comparison.comparison.preference = pairs.PREFERENCE_ABSTAIN
+    async with client(tmp_path, "alignment", "graph") as gateway:
+        found = await gateway.summarize(some, OPTIONS)
+    assert not found.pairs.strengths
+    assert not found.problems
 
 
 async def test_graphs(tmp_path: Path) -> None:
@@ -515,6 +576,27 @@ async def test_simulations(tmp_path: Path) -> None:
     assert (scripts.subset, scripts.simulation_kind, scripts.count) == ("last_only", "stateful", 1)
 
 
+async def test_scenarios(tmp_path: Path) -> None:
+    found = await summary(tmp_path, "scenarios")
+    assert (found.judgement_count, dict(found.abstentions_by_reason)) == (12, {"TIMED_OUT": 2})
+    whole = {one.target: one for one in found.scenarios.figures if not one.tags}
+    assert list(whole) == ["option-1", "option-2", ""]
+    both = whole[""]
+    assert (both.model, both.form, both.scenario_count) == ("a", "verb-phrase", 12)
+    assert (both.written_count, both.usable_count) == (9, 4)
+    assert (both.leaking_count, both.duplicate_count) == (3, 2)
+    assert dict(both.failures_by_reason) == {"REFUSED": 1}
+    assert dict(both.abstentions_by_reason) == {"TIMED_OUT": 2}
+    assert both.usable_rate.value == pytest.approx(4 / 10)
+    assert (both.usable_rate_lowest, both.usable_rate_highest) == pytest.approx((4 / 12, 6 / 12))
+    assert whole["option-1"].usable_rate.value == pytest.approx(4 / 6)
+    assert found.scenarios.brief_count == 3
+    assert dict(found.scenarios.unchecked_briefs_by_reason) == {"no service": 1}
+    (entry,) = found.leaderboard
+    assert found.leaderboard_measure == "usable"
+    assert entry.mean == pytest.approx(4 / 10)
+
+
 async def test_an_empty_evaluation_has_a_summary(tmp_path: Path) -> None:
     async with client(tmp_path) as gateway:
         found = await gateway.summarize([])
@@ -543,6 +625,66 @@ async def test_too_many_groups_are_refused(tmp_path: Path) -> None:
     assert refused.value.violations[0].field == "options.groupings"
 
 
+def variant_sample(variant: str, line: int, passed_: bool | None) -> RunSample:
+    """The same candidate of a row, judged in a variant."""
+    result = scripts_result(f"t{line}", {"a": {"executable": passed_}})
+    tags = {"variant": variant, "line": str(line)}
+    result.tags.update(tags)
+    return RunSample(state=SAMPLE_STATE_SUCCEEDED, attempt_count=1, scripts=result, tags=tags)
+
+
+async def test_a_run_of_variants_has_their_agreement_with_the_base(tmp_path: Path) -> None:
+    verdicts = {"base": [True, False, None, True], "single-judge": [True, True, True, None]}
+    some = [
+        variant_sample(variant, line, given)
+        for variant, judged in verdicts.items()
+        for line, given in enumerate(judged)
+    ]
+    for index, sample in enumerate(some):
+        sample.index = index
+    store_run(address_of(tmp_path), "run", some)
+    async with client(tmp_path, "alignment") as gateway:
+        found = (await gateway.runs.summary("run")).summary
+        await assert_consumers_agree(gateway, tmp_path, some, await gateway.summarize(some))
+    agreement = {(one.variant, one.criterion): one.agreement for one in found.scripts.variants}
+    assert set(agreement) == {
+        (variant, criterion) for variant in verdicts for criterion in ("executable", "")
+    }
+    whole = agreement["single-judge", ""]
+    # The base decides three; of these the variant decides two and agrees on one.
+    assert (whole.item_count, whole.answered_count, whole.correct_count) == (3, 2, 1)
+    assert agreement["base", ""].correct_count == 3
+
+
+async def test_a_run_of_perturbed_scripts_has_the_detection_of_faults(tmp_path: Path) -> None:
+    some: list[RunSample] = []
+    for line, (before, after) in enumerate([(True, False), (True, True), (False, False), (None, None)]):
+        for fault, given in (("none", before), ("missing-steps", after)):
+            result = scripts_result(f"t{line}/{fault}", {"a": {"no_missing_steps": given}})
+            tags = {"perturbation": fault, "operation": "delete", "candidate": "a", "source_line": str(line)}
+            some.append(
+                RunSample(
+                    index=len(some), state=SAMPLE_STATE_SUCCEEDED, attempt_count=1, scripts=result, tags=tags
+                )
+            )
+    store_run(address_of(tmp_path), "run", some)
+    async with client(tmp_path, "alignment") as gateway:
+        found = (await gateway.runs.summary("run")).summary
+        page = b"".join([piece async for piece in gateway.runs.report("run")]).decode()
+    figures = found.scripts.perturbations
+    assert (figures.fault_count, figures.unperturbed_count) == (4, 4)
+    every, deleted = figures.faults
+    assert (every.category, every.operation, deleted.operation) == ("missing-steps", "", "delete")
+    assert every.criterion == "no_missing_steps"
+    assert (every.faults.item_count, every.faults.answered_count, every.faults.correct_count) == (4, 3, 2)
+    assert every.passed_unperturbed.accuracy_when_answered.value == pytest.approx(1 / 2)
+    alarms = {one.criterion: one.alarms for one in figures.false_alarms}
+    assert alarms["no_missing_steps"].correct_count == 1
+    assert every.youden_j == pytest.approx(2 / 4 - 1 / 4)
+    assert "Planted faults" in page
+    assert "Detection by fault" in page
+
+
 async def test_runs_are_compared(tmp_path: Path) -> None:
     before, after = samples("scripts"), samples("scripts")
     verdict = after[0].scripts.candidates[0].verdicts[0]
@@ -559,6 +701,33 @@ async def test_runs_are_compared(tmp_path: Path) -> None:
     assert found.flip_count == 1
     assert found.comparison.comparisons
     assert twice.value.violations[0].field == "run_ids"
+
+
+async def test_runs_of_texts_are_compared_by_verdicts_and_scores(tmp_path: Path) -> None:
+    before, after = samples("texts"), samples("texts")
+    for some in (before, after):
+        for place, sample in enumerate(some[:-1]):
+            sample.texts.task.id = f"t{place}"
+    polite, clear = after[0].texts.texts[0].verdicts
+    polite.outcome, clear.score = verdict_pb2.OUTCOME_FAIL, 4
+    after[1].texts.texts[1].verdicts[1].CopyFrom(scored("clear", 5))
+    store_run(address_of(tmp_path), "before", before)
+    store_run(address_of(tmp_path), "after", after)
+    async with client(tmp_path, "alignment") as gateway:
+        found = await gateway.runs.compare(CompareRunsRequest(run_ids=["before", "after"]))
+    flips = {
+        (one.sample_id, one.subject, one.aspect): (one.baseline_outcome, one.outcome) for one in found.flips
+    }
+    assert flips == {
+        ("t0", "a", "polite"): ("passed", "failed"),
+        ("t0", "a", "clear"): ("2 of 1 to 5", "4 of 1 to 5"),
+        ("t1", "b", "clear"): ("TIMED_OUT", "5 of 1 to 5"),
+    }
+    groups = {one.group: one for one in found.comparison.comparisons}
+    assert set(groups) == {"", "polite", "clear"}
+    by_policy = {one.policy: one for one in groups["clear"].policies}
+    assert by_policy[ABSTENTION_POLICY_EXCLUDED].difference.value == pytest.approx(2 / 4 / 3)
+    assert all(one.HasField("p_value") for one in groups[""].policies)
 
 
 def panel_sample(version: str) -> RunSample:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dramaturg.api.common.v1 import verdict_pb2
-from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Finding, Verdict
+from dramaturg.api.common.v1.verdict_pb2 import AbstainReason, Assessment, Finding, StepNote, Verdict
 from dramaturg.api.identity.v1.identity_service_pb2 import Identity
 from dramaturg.judge.criteria import ABSEVAL
 from dramaturg.judge.roles import COMMONSENSE, CRITIC
@@ -65,6 +65,16 @@ def test_a_pass_or_fail_is_what_the_judge_said_clearly(answered: list[Verdict]) 
             assert {one.abstain_reason for one in mine} == {UNSPECIFIED}
         elif not mine:
             assert verdict.abstain_reason == verdict_pb2.ABSTAIN_REASON_UNPARSABLE
+
+
+@given(st.lists(st.integers(0, 5), max_size=8))
+def test_notes_are_about_steps_of_the_candidate_once_each_in_order(steps: list[int]) -> None:
+    notes = [StepNote(step_index=step, needs="a pan") for step in steps]
+    answered = Assessment(verdicts=map(passed, CRITIC.criteria), step_notes=notes)
+    settled = normalize(answered, CRITIC.criteria, None, STEPS)
+    assert [note.step_index for note in settled.step_notes] == sorted({*steps} & {*range(STEPS)})
+    dropped = "dropped the notes" in settled.provenance.parameters.get(CORRECTIONS, "")
+    assert dropped == any(step >= STEPS for step in steps)
 
 
 def test_a_sound_answer_is_left_as_it_is() -> None:

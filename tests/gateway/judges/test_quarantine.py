@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from gateway.judges import quarantine
@@ -42,6 +44,16 @@ def test_breaches_within_the_window_count(clock: Clock) -> None:
     assert reason(judge) == (
         "3 of its last 3 answers broke the contract, the last one: it passes what it faults"
     )
+
+
+def test_sound_answers_take_memory_for_the_window_alone(clock: Clock) -> None:
+    judge = Quarantine("critic=a", RULES)
+    sizes = []
+    for _ in range(1000):
+        clock.now += 1
+        record(judge, 0, sound=1)
+        sizes.append(len(pickle.dumps(judge)))
+    assert max(sizes[100:]) < 2 * max(sizes[:100])
 
 
 def test_a_judge_that_is_mostly_sound_is_kept(clock: Clock) -> None:

@@ -22,6 +22,7 @@ from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import (
     JudgeHealth,
     JudgePanel,
     JudgeRegistration,
+    JudgeShadow,
     PanelMember,
 )
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
@@ -409,7 +410,28 @@ async def test_a_panel_is_registered_with_judges_that_the_tenant_sees(sqlite_url
             await client.update_judge(
                 JudgeRegistration(role="critic", name="both", target=theirs.target), ["target"]
             )
+
+
+async def test_a_judge_that_panels_and_shadows_need_is_not_removed(sqlite_url: str) -> None:
+    async with (
+        serve(Fake("critic").contract()) as theirs,
+        gateway(sqlite_url) as target,
+        DramaturgClient(target) as client,
+    ):
+        await client.register_judge(JudgeRegistration(role="critic", name="theirs", target=theirs.target))
+        panel = JudgePanel(members=[PanelMember(judge="fake"), PanelMember(judge="theirs")])
+        await client.register_judge(JudgeRegistration(role="critic", name="both", panel=panel))
+        shadow = JudgeShadow(of="theirs")
+        await client.register_judge(
+            JudgeRegistration(role="critic", name="next", target=theirs.target, shadow=shadow)
+        )
+        with pytest.raises(ServiceError, match="the panels both and the shadows next") as used:
+            await client.remove_judge("critic", "theirs")
+        assert used.value.code is grpc.StatusCode.FAILED_PRECONDITION
+        assert used.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_IN_USE
+        await client.remove_judge("critic", "next")
+        with pytest.raises(ServiceError, match="used by the panels both;"):
+            await client.remove_judge("critic", "theirs")
+        await client.remove_judge("critic", "both")
         await client.remove_judge("critic", "theirs")
-        with pytest.raises(ServiceError, match="a member is 'theirs'") as unknown:
-            await evaluate_result(client, request)
-        assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
+        assert await names(client) == ["fake"]

@@ -8,18 +8,22 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
-from dramaturg.api.common.v1 import verdict_pb2
+from dramaturg.api.common.v1 import error_reason_pb2, verdict_pb2
 from dramaturg.api.common.v1.verdict_pb2 import Assessment
 from dramaturg.api.evaluation.v1 import run_pb2
 from dramaturg.api.evaluation.v1.judge_directory_service_pb2 import PANEL_RULE_UNANIMOUS, JudgeHealth
 from dramaturg.api.evaluation.v1.judge_selection_pb2 import JudgeSelection
 from dramaturg.api.evaluation.v1.run_pb2 import RunLimits
 from dramaturg.client import DramaturgClient
+from dramaturg.judge.roles import CRITIC
 from dramaturg.judge.verdicts import failed
 from dramaturg.results.rows import flatten
+from dramaturg.service.errors import ServiceError
+from dramaturg.service.settings import SettingsError
 from dramaturg.testing import serve, serve_gateway
+from gateway.judges.registry import open_registry
+from gateway.judges.selection import select_judges
 from gateway.settings import GatewaySettings, JudgeEntry
 from tests.support.engines import judges_of, open_runs, script_rows, scripts_spec
 from tests.support.gateway import Fake, all_pass, criteria_of, evaluate_result, scripts_request
@@ -157,5 +161,26 @@ async def test_a_member_killed_in_mid_run_leaves_every_sample_with_a_verdict(sql
 )
 def test_panels_of_other_members_are_refused(judges: list[dict[str, Any]], fault: str) -> None:
     servers = [{"role": "critic", "name": name, "target": "x:1"} for name in ("a", "b")]
-    with pytest.raises(ValidationError, match=fault):
-        GatewaySettings.model_validate({"judges": [*servers, *judges]})
+    with pytest.raises(ValueError, match=fault):
+        GatewaySettings.model_validate({"judges": [*servers, *judges]}).check_members()
+
+
+async def test_a_panel_whose_member_is_absent_is_refused_and_names_it() -> None:
+    member = JudgeEntry(role="critic", name="a", target="127.0.0.1:1")
+    panel = {"role": "critic", "name": "p", "panel": {"members": ["a", "gone"]}}
+    async with open_registry([member], calls_per_judge=1) as registry:
+        registry.register([("", JudgeEntry.model_validate(panel))])
+        with pytest.raises(ServiceError, match="a member is 'gone'") as unknown:
+            select_judges([JudgeSelection(role="critic", judge="p")], [CRITIC], registry, "")
+    assert unknown.value.reason == error_reason_pb2.ERROR_REASON_JUDGE_UNKNOWN
+
+
+async def test_a_gateway_with_a_panel_of_no_judges_does_not_start() -> None:
+    with pytest.raises(SettingsError, match="critic=p: z"):
+        async with serve_gateway(
+            judges=[
+                {"role": "critic", "name": "a", "target": "127.0.0.1:1"},
+                {"role": "critic", "name": "p", "panel": {"members": ["a", "z"]}},
+            ]
+        ):
+            raise AssertionError

@@ -76,6 +76,18 @@ async def test_the_threshold_that_the_server_found_out_is_used(
     assert edges_of(measured.graph) == edges
 
 
+async def test_the_number_of_votes_is_the_requests(graph: str) -> None:
+    counts = []
+
+    async def counting(request: PredictEdgesRequest) -> PredictEdgesResponse:
+        counts.append(request.vote_count)
+        return PredictEdgesResponse(method=PAIRWISE)
+
+    async with graphs_gateway(graph, counting) as target:
+        await only_graph(target, asked(method=PAIRWISE, vote_count=5))
+    assert counts == [5]
+
+
 async def test_the_cycle_policy_is_the_requests(graph: str) -> None:
     """A heavy edge that closes two light cycles: one removal is least, the paper's rule removes two."""
 

@@ -39,6 +39,26 @@ from tests.support.graphs import message
             {"reference": ScriptGraph(scenario="x", events=eggs().events, edges=[EventEdge(source_id="1")])},
             "reference.edges[0].target_id",
         ),
+        (
+            {"reference": ScriptGraph(scenario="x", events=eggs().events, edges=[edge("1", "1")])},
+            "reference.edges",
+        ),
+        (
+            {
+                "graphs": [GivenGraph(model="x", graph=eggs())],
+                "reference": eggs("1>2 2>1"),
+            },
+            "reference.edges",
+        ),
+        (
+            {
+                "reference": ScriptGraph(
+                    scenario="x", events=[Event(id="1", text="a"), Event(id="2", text=" ")]
+                )
+            },
+            "reference.events[1].text",
+        ),
+        ({"vote_count": 26}, "vote_count"),
         ({"models": ["a", "a"]}, "models[1]"),
         ({"graphs": [GivenGraph(model="m", graph=eggs())]}, "graphs[0].model"),
         ({"graphs": [GivenGraph(model="x", graph=eggs())] * 2}, "graphs[1].model"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from dramaturg.api.common.v1.verdict_pb2 import OUTCOME_ABSTAIN, OUTCOME_FAIL, O
 from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateResult
 from dramaturg.api.evaluation.v1.summary_pb2 import Summary, VerdictFigures
 from dramaturg.judge.criteria import ABSEVAL
-from gateway.evaluations.scripts.summary import ScriptsFigures
+from gateway.evaluations.scripts.summary import JudgedCandidate, ScriptsFigures
 
 NO_STATISTICS: Any = None
 """Figures of verdicts ask no service."""
@@ -31,8 +30,8 @@ candidates = st.builds(CandidateResult, model=st.sampled_from("ab"), verdicts=st
 def figures_of(samples: Sequence[Sequence[CandidateResult]]) -> Sequence[VerdictFigures]:
     figures, summary = ScriptsFigures(), Summary()
     for sample in samples:
-        figures.add(sample)
-    asyncio.run(figures.write({}, summary, NO_STATISTICS))
+        figures.add([JudgedCandidate(candidate, "t", {}) for candidate in sample])
+    figures.write({}, summary, NO_STATISTICS)
     return summary.scripts.figures
 
 

@@ -86,7 +86,7 @@ async def test_verdicts_and_scores_have_figures_by_model_and_criterion() -> None
     assert dict(of_a.abstentions_by_reason) == {"REFUSED": 1}
     assert of_a.mean_lowest == pytest.approx(10 / 3)
     assert of_a.mean_highest == pytest.approx(14 / 3)
-    assert of_a.mean.interval_method == "student-t, clustered by sample"
+    assert of_a.mean.interval_method == "student-t, logit, clustered by sample"
     everything = scores["", True]
     assert (everything.score_count, everything.mean.value) == (5, 3)
 

@@ -1,0 +1,249 @@
+"""The agreement of judges with each other: those of one run, or several runs as judges of the same items."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from sys import intern
+from typing import NamedTuple
+
+import grpc
+
+from dramaturg.api.alignment.v1.agreement_pb2 import (
+    LABEL_DISTANCE_INTERVAL,
+    LABEL_DISTANCE_NOMINAL,
+    AnnotatedItem,
+    LabelDistance,
+    MeasureAgreementRequest,
+    MeasureAgreementResponse,
+)
+from dramaturg.api.common.v1 import error_reason_pb2
+from dramaturg.api.common.v1.provenance_pb2 import Provenance
+from dramaturg.api.common.v1.verdict_pb2 import (
+    OUTCOME_FAIL,
+    OUTCOME_PASS,
+    OUTCOME_SCORED,
+    AbstainReason,
+)
+from dramaturg.api.evaluation.v1.run_pb2 import RunSample
+from dramaturg.api.evaluation.v1.run_results_pb2 import RunResult
+from dramaturg.api.evaluation.v1.run_service_pb2 import (
+    AgreeingJudge,
+    MeasureJudgeAgreementRequest,
+    MeasureJudgeAgreementResponse,
+)
+from dramaturg.api.evaluation.v1.scripts_pb2 import CandidateAssessment
+from dramaturg.results.names import abstention_name
+from dramaturg.results.rows import flatten, judgements
+from dramaturg.service.errors import ServiceError
+from gateway.evaluations.statistics import Statistics
+
+MAX_ITEMS = 200_000
+"""The most items of one request to AlignmentService, and of what is kept of several runs."""
+_TASK, _CRITERION = "task", "criterion"
+_LEAST_JUDGES = 2
+_LONGEST_NAME = 200
+
+
+class _Answer(NamedTuple):
+    """A judge's answer on one item."""
+
+    item: tuple[str, str, str]
+    """The sample or task, its judged part, and the criterion."""
+    names: Sequence[str]
+    """The name of the judge, then longer ones that differ where it judges the item twice."""
+    value: bool | float | None
+    """Whether it passed, or its score. None: an abstention."""
+    reason: AbstainReason.ValueType
+
+
+class JudgeAgreement:
+    """Collects what judges say of the same items. It keeps labels, not texts.
+
+    Args:
+        request: The parameters.
+    """
+
+    def __init__(self, request: MeasureJudgeAgreementRequest) -> None:
+        self._request = request
+        self._counts: Counter[str] = Counter()
+        self._abstentions: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._items: dict[tuple[str, str, str], dict[str, bool | float]] = {}
+        """By item: what each judge said that did not abstain."""
+        self._single = 0
+
+    def add(self, sample: RunSample) -> None:
+        """Adds a sample of a run whose judges are compared.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED: there are too many items.
+        """
+        own: defaultdict[tuple[str, str, str], list[_Answer]] = defaultdict(list)
+        for answer in _answers(sample):
+            own[answer.item].append(answer)
+        for item, answers in own.items():
+            length = next((n for n in range(3) if len({one.names[n] for one in answers}) == len(answers)), 2)
+            for answer in answers:
+                self._note(answer.names[length], item, answer.value, answer.reason)
+            # What one judge alone judged is never judged again.
+            if len(self._items[item]) < _LEAST_JUDGES:
+                del self._items[item]
+                self._single += 1
+
+    def add_run(self, run_id: str, sample: RunSample, *, by_sample: bool) -> None:
+        """Adds a sample of one of several runs, which are compared as judges.
+
+        Args:
+            run_id: The run.
+            sample: The sample.
+            by_sample: Whether a sample has one judged part, regardless of its name.
+
+        Raises:
+            ServiceError: RESOURCE_EXHAUSTED: there are too many items.
+        """
+        for one in judgements(sample):
+            task = one.sample or sample.sample_id
+            self._note(run_id, (task, "" if by_sample else one.subject, one.aspect), one.value, one.reason)
+
+    def _note(
+        self,
+        judge: str,
+        item: tuple[str, str, str],
+        value: bool | float | None,
+        reason: AbstainReason.ValueType,
+    ) -> None:
+        self._counts[judge] += 1
+        if (said := self._items.get(item)) is None:
+            if len(self._items) >= MAX_ITEMS:
+                raise _too_many()
+            task, part, criterion = item
+            said = self._items[intern(task), part, intern(criterion)] = {}
+        if value is None:
+            self._abstentions[judge][abstention_name(reason)] += 1
+        else:
+            said[judge] = value
+
+    def requests(self) -> Mapping[str, MeasureAgreementRequest]:
+        """The requests for verdicts and for scores, those with items."""
+        made = {
+            name: MeasureAgreementRequest(
+                group_tag=_CRITERION, cluster_tag=_TASK, distance=distance, resample_count=1
+            )
+            for name, distance in (("verdicts", LABEL_DISTANCE_NOMINAL), ("scores", self._distance))
+        }
+        for request in made.values():
+            if self._request.HasField("confidence_level"):
+                request.confidence_level = self._request.confidence_level
+        scored = {
+            item[2]
+            for item, said in self._items.items()
+            if not all(isinstance(value, bool) for value in said.values())
+        }
+        for item, said in self._items.items():
+            if len(said) >= _LEAST_JUDGES:
+                name = "scores" if item[2] in scored else "verdicts"
+                made[name].items.append(_annotated(item, said, scored=name == "scores"))
+        return {name: request for name, request in made.items() if request.items}
+
+    @property
+    def _distance(self) -> LabelDistance.ValueType:
+        return self._request.score_distance or LABEL_DISTANCE_INTERVAL
+
+    def response(self, statistics: Statistics) -> MeasureJudgeAgreementResponse:
+        """The agreement.
+
+        Raises:
+            ServiceError: FAILED_PRECONDITION: AlignmentService does not answer.
+        """
+        requests = self.requests()
+        found: dict[str, MeasureAgreementResponse] = {}
+        for name, request in requests.items():
+            response = statistics.alignment("MeasureAgreement", request)
+            if response is None:
+                raise ServiceError(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    error_reason_pb2.ERROR_REASON_ROLE_UNBOUND,
+                    statistics.problems[0],
+                )
+            found[name] = response
+        single = sum(len(said) < _LEAST_JUDGES for said in self._items.values())
+        return MeasureJudgeAgreementResponse(
+            verdicts=found.get("verdicts"),
+            scores=found.get("scores"),
+            judges=[
+                AgreeingJudge(
+                    name=name, judgement_count=count, abstentions_by_reason=self._abstentions.get(name)
+                )
+                for name, count in sorted(self._counts.items())
+            ],
+            single_count=self._single + single,
+        )
+
+
+def _annotated(
+    item: tuple[str, str, str], said: Mapping[str, bool | float], *, scored: bool
+) -> AnnotatedItem:
+    annotated = AnnotatedItem(tags={_TASK: item[0], _CRITERION: item[2]})
+    for judge, value in said.items():
+        label = f"{value:.12g}" if scored else ("FAIL", "PASS")[bool(value)]
+        annotated.annotations.add(annotator=judge, labels=[label])
+    return annotated
+
+
+def _answers(sample: RunSample) -> Iterator[_Answer]:
+    """The answers of every judge of a sample, members of panels included."""
+    kind = sample.WhichOneof("result")
+    if kind is None:
+        return
+    result = getattr(sample, kind)
+    task = _task(result) or sample.sample_id or str(sample.index)
+    if kind == "scripts":
+        for candidate in result.candidates:
+            yield from _assessed(task, candidate.candidate_id, candidate.assessments)
+    elif kind == "texts":
+        for text in result.texts:
+            yield from _assessed(task, text.text_id, text.assessments)
+    else:
+        for row in flatten(sample, texts=False):
+            if row.judge:
+                yield _of_row(task, row)
+
+
+def _task(result: object) -> str:
+    task = getattr(result, "task", None)
+    return str(getattr(task, "id", "") or getattr(task, "goal", ""))
+
+
+def _assessed(task: str, part: str, assessments: Iterable[CandidateAssessment]) -> Iterator[_Answer]:
+    for one in assessments:
+        names = _names(one.judge, one.role, one.assessment.provenance)
+        for verdict in one.assessment.verdicts:
+            value: bool | float | None = None
+            if verdict.outcome in (OUTCOME_PASS, OUTCOME_FAIL):
+                value = verdict.outcome == OUTCOME_PASS
+            elif verdict.outcome == OUTCOME_SCORED:
+                value = float(verdict.score)
+            yield _Answer((task, part, verdict.criterion), names, value, verdict.abstain_reason)
+
+
+def _of_row(task: str, row: RunResult) -> _Answer:
+    """The answer of a flat judgement; measures of single judges end with their name."""
+    value: bool | float | None = row.value if row.HasField("value") else None
+    if value is not None and row.outcome in (OUTCOME_PASS, OUTCOME_FAIL):
+        value = row.outcome == OUTCOME_PASS
+    item = task, f"{row.model} {row.candidate_id}", row.measure.replace(f"/{row.judge}", "")
+    return _Answer(item, _names(row.judge, row.role, row.provenance), value, row.abstain_reason)
+
+
+def _names(judge: str, role: str, provenance: Provenance) -> Sequence[str]:
+    models = [one.answered_model or one.requested_model for one in provenance.completions]
+    return judge, f"{role}/{judge}", f"{role}/{judge} ({models[0] if models else ''})"[:_LONGEST_NAME]
+
+
+def _too_many() -> ServiceError:
+    return ServiceError(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        error_reason_pb2.ERROR_REASON_TOO_LARGE,
+        f"the runs have more than {MAX_ITEMS:,} items that judges judged",
+        metadata={"limit": str(MAX_ITEMS)},
+    )
